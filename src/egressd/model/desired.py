@@ -1,0 +1,162 @@
+"""The whole desired state, as a value.
+
+`DesiredState` is immutable: a change makes a new one that shares everything it did not
+touch (`immutables.Map`, a hash array mapped trie), in O(log n). So a candidate can be
+planned, tried on the kernel and thrown away without undoing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from immutables import Map
+
+from egressd.model.names import TargetName, parse_target
+from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """One row of the state that a change puts (``after`` set) or removes (``after`` None).
+
+    ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
+    ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0).
+    """
+
+    table: str
+    key: int | str
+    after: Any
+
+
+class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the operator asked for at one revision.
+
+    ``numbers`` gives each group (``Group_<name>``) and interface (``Interface:<name>``)
+    ever named the small integer that its mark and routing table are made from; a number
+    is never given to another name. The ``*_by_*`` maps are indexes, kept in step by
+    `with_edits`.
+    """
+
+    revision: int = 0
+    nodes: Map[int, Node] = Map()
+    rules: Map[int, Rule] = Map()
+    lines: Map[int, Line] = Map()
+    services: Map[int, ProxyService] = Map()
+    numbers: Map[str, int] = Map()
+    whitelist: Whitelist = Whitelist()
+    settings: Settings = Settings()
+
+    node_by_name: Map[str, int] = Map()
+    rule_by_ip: Map[str, int] = Map()
+    line_by_name: Map[str, int] = Map()
+    service_by_name: Map[str, int] = Map()
+    group_sizes: Map[str, int] = Map()
+    """Group name -> how many nodes bear it."""
+    target_uses: Map[str, int] = Map()
+    """``target_node`` -> how many enabled rules name it."""
+
+    def with_edits(self, edits: list[Edit], revision: int) -> DesiredState:
+        """This state after `edits`, as `revision`. Costs O(edits · log n)."""
+        draft: dict[str, Any] = {f: getattr(self, f) for f in self.__struct_fields__}
+        for edit in edits:
+            match edit.table:
+                case "nodes":
+                    _edit_node(draft, edit)
+                case "rules":
+                    _edit_rule(draft, edit)
+                case "lines":
+                    _edit_named(draft, "lines", "line_by_name", edit)
+                case "services":
+                    _edit_named(draft, "services", "service_by_name", edit)
+                case "numbers":
+                    draft["numbers"] = _put(draft["numbers"], edit.key, edit.after)
+                case "whitelist" | "settings":
+                    draft[edit.table] = edit.after
+                case _:
+                    raise ValueError(f"no such table: {edit.table}")
+        draft["revision"] = revision
+        return DesiredState(**draft)
+
+    def node_named(self, name: str) -> Node | None:
+        """The node of that name, or None."""
+        key = self.node_by_name.get(name)
+        return None if key is None else self.nodes[key]
+
+    def group_members(self, group: str) -> list[Node]:
+        """The nodes that bear `group`, by id. O(nodes)."""
+        if group not in self.group_sizes:
+            return []
+        return sorted((n for n in self.nodes.values() if n.group == group), key=lambda n: n.id)
+
+    def target_exists(self, target: TargetName) -> bool:
+        """Whether traffic can be sent to `target` as far as the configuration goes.
+
+        An interface always counts: it may appear later, and blocks until then.
+        """
+        match target.kind:
+            case "node":
+                return target.name in self.node_by_name
+            case "group":
+                return target.name in self.group_sizes
+            case _:
+                return True
+
+    def dangling_rules(self, target: str) -> int:
+        """How many enabled rules are blocked because `target` does not exist."""
+        return 0 if self.target_exists(parse_target(target)) else self.target_uses.get(target, 0)
+
+
+def _put(table: Map[K, V], key: K, value: V | None) -> Map[K, V]:
+    if value is None:
+        return table.delete(key) if key in table else table
+    return table.set(key, value)
+
+
+def _count(table: Map[str, int], key: str, by: int) -> Map[str, int]:
+    number = table.get(key, 0) + by
+    return table.set(key, number) if number else table.delete(key)
+
+
+def _edit_named(draft: dict[str, Any], table: str, index: str, edit: Edit) -> None:
+    before = draft[table].get(edit.key)
+    # An earlier edit of the same change may have given the old name to another row.
+    if before is not None and draft[index].get(before.name) == edit.key:
+        draft[index] = draft[index].delete(before.name)
+    if edit.after is not None:
+        draft[index] = draft[index].set(edit.after.name, edit.key)
+    draft[table] = _put(draft[table], edit.key, edit.after)
+
+
+def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
+    before: Node | None = draft["nodes"].get(edit.key)
+    after: Node | None = edit.after
+    if before is not None and before.group:
+        draft["group_sizes"] = _count(draft["group_sizes"], before.group, -1)
+    if after is not None and after.group:
+        draft["group_sizes"] = _count(draft["group_sizes"], after.group, +1)
+    _edit_named(draft, "nodes", "node_by_name", edit)
+
+
+def _edit_rule(draft: dict[str, Any], edit: Edit) -> None:
+    before: Rule | None = draft["rules"].get(edit.key)
+    after: Rule | None = edit.after
+    if before is not None:
+        if draft["rule_by_ip"].get(before.ip) == edit.key:
+            draft["rule_by_ip"] = draft["rule_by_ip"].delete(before.ip)
+        if before.is_enabled:
+            draft["target_uses"] = _count(draft["target_uses"], before.target_node, -1)
+    if after is not None:
+        draft["rule_by_ip"] = draft["rule_by_ip"].set(after.ip, edit.key)
+        if after.is_enabled:
+            draft["target_uses"] = _count(draft["target_uses"], after.target_node, +1)
+    draft["rules"] = _put(draft["rules"], edit.key, after)
+
+
+def load(tables: Mapping[str, Mapping[Any, Any]], revision: int) -> DesiredState:
+    """The state made of whole stored tables, indexes included."""
+    edits = [Edit(name, key, row) for name, rows in tables.items() for key, row in rows.items()]
+    return DesiredState().with_edits(edits, revision)

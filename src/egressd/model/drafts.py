@@ -1,0 +1,98 @@
+"""What a caller of `service` hands in, and what comes back.
+
+A draft has the right types already (the wire schemas of `api` see to that) but nothing
+else about it has been checked.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class NodeDraft(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    protocol: str
+    config_json: str
+    group: str = ""
+
+
+class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
+    ip: str
+    target_node: str
+    mac: str = ""
+    comment: str = ""
+    is_enabled: bool = True
+    upload_limit_kbps: int = 0
+    download_limit_kbps: int = 0
+
+
+class LineDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """``port`` 0 stands for the type's default."""
+
+    type: str
+    name: str
+    server: str
+    username: str
+    password: str
+    port: int = 0
+    secret: str = ""
+    interface: str = "auto"
+    comment: str = ""
+    dns_profile: str = "auto"
+    dns_servers: tuple[str, ...] = ()
+    is_enabled: bool = True
+
+
+class ProxyServiceDraft(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    outbound_interface: str
+    port: int
+    username: str = ""
+    password: str = ""
+    is_enabled: bool = True
+
+
+class NodeBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """``PATCH /nodes/batch``: None leaves a field alone, an empty string clears it."""
+
+    ids: tuple[int, ...]
+    group: str | None = None
+    interface_name: str | None = None
+    dialer_proxy: str | None = None
+    node_dns_profile: str | None = None
+    node_dns_servers: str | None = None
+
+
+class RuleBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """``PATCH /rules/batch``: None leaves a field alone."""
+
+    ips: tuple[str, ...]
+    target_node: str | None = None
+    upload_limit_kbps: int | None = None
+    download_limit_kbps: int | None = None
+
+
+class Outcome(msgspec.Struct, Generic[T], frozen=True):
+    """What a change gave, once it is stored and in force."""
+
+    value: T
+    notes: tuple[str, ...] = ()
+    """Things the operator should know, each a sentence: rules that are now blocked, …"""
+
+
+class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did. ``errors`` holds the first reasons, each ``line N: why``."""
+
+    imported: int
+    skipped: int
+    error_count: int = 0
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+IMPORT_ERRORS_SHOWN = 20
+"""How many of an import's reasons are given back."""

@@ -1,0 +1,44 @@
+"""What the machine has at the moment: interfaces, addresses, routes. Read by netd only."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+import msgspec
+
+
+class Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface as the kernel shows it."""
+
+    name: str
+    index: int
+    kind: str = ""
+    """rtnetlink's ``IFLA_INFO_KIND`` (``bridge``, ``veth``, ``ifb``, ``ppp``, …); may be empty."""
+    is_up: bool = False
+    """Administratively up and with a carrier (``IFF_UP`` and ``IFF_LOWER_UP``)."""
+    is_loopback: bool = False
+    is_point_to_point: bool = False
+    """``IFF_POINTOPOINT`` or ``IFF_NOARP``: a route needs no gateway."""
+    master: int = 0
+    """Index of the bridge or bond it belongs to; 0 for none."""
+    addresses: tuple[IPv4Interface, ...] = ()
+    """IPv4 addresses with their prefix lengths."""
+    peers: tuple[IPv4Address, ...] = ()
+    """The far ends of its point-to-point addresses, where they differ from the local one."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """An IPv4 unicast route of the main table."""
+
+    destination: IPv4Network
+    interface: str
+    gateway: IPv4Address | None = None
+    metric: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of the machine's network."""
+
+    interfaces: dict[str, Interface] = {}
+    """By name."""
+    routes: tuple[Route, ...] = ()

@@ -1,0 +1,161 @@
+"""What api and netd say to each other over netd's socket.
+
+A frame is a 4-byte big-endian length and a msgpack document. The api sends a `Request`
+with a number of its choosing; netd answers with one `Reply` of the same number, and sends
+`Event` frames on its own once a connection has asked for them (`Watch`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from egressd.model.plan import Change, Plan
+
+FRAME_MAX = 64 * 1024 * 1024
+"""Bytes in a frame: a plan of 50,000 rules and 2,000 nodes takes under a tenth of it."""
+
+
+class SetPlan(msgspec.Struct, frozen=True, tag="set_plan"):
+    """Put a whole plan in force, whatever is in force now. Answered when it is."""
+
+    plan: Plan
+
+
+class ApplyChange(msgspec.Struct, frozen=True, tag="apply_change"):
+    """Put a change in force. Refused with ``conflict`` unless its base is in force."""
+
+    change: Change
+
+
+class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
+    """Ask for a `Status`."""
+
+
+class Try(msgspec.Struct, frozen=True, tag="try"):
+    """Start and stop an instance of each configuration; nothing stays behind.
+
+    Answered with a `Trial`.
+    """
+
+    configs: tuple[str, ...]
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One outbound to measure. ``config`` is a sing-box document without inbounds."""
+
+    name: str
+    config: str
+
+
+class MeasureDelay(msgspec.Struct, frozen=True, tag="measure_delay", kw_only=True):
+    """Fetch `url` through each probe's final outbound. Answered with `Delays`."""
+
+    probes: tuple[Probe, ...]
+    url: str
+    timeout_ms: int
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """Ask for `Event` frames on this connection."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A numbered question from the api."""
+
+    number: int
+    body: SetPlan | ApplyChange | GetStatus | Try | MeasureDelay | Watch
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """It is so."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
+    """It could not be done; the state is what it was before.
+
+    ``kind``: ``invalid`` (the request is wrong), ``conflict`` (another revision is in
+    force) or ``failed`` (the machine would not).
+    """
+
+    kind: str
+    action: str
+    cause: str
+
+
+class Trial(msgspec.Struct, frozen=True, tag="trial"):
+    """For each configuration tried, the engine's reason for refusing it, or an empty string."""
+
+    problems: tuple[str, ...]
+
+
+class Delay(msgspec.Struct, frozen=True, kw_only=True):
+    """``delay`` in whole milliseconds, or -1 with the reason in ``error``."""
+
+    delay: int
+    error: str = ""
+
+
+class Delays(msgspec.Struct, frozen=True, tag="delays"):
+    """Results by probe name."""
+
+    results: dict[str, Delay]
+
+
+class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface as an operator sees it. ``ip`` is its first IPv4 address, or empty."""
+
+    name: str
+    ip: str
+    is_up: bool
+    role: str
+    """``lan``, ``wan``, ``both`` (one-arm), ``line`` or empty."""
+
+
+class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a line is doing. ``reason`` says why it is not online, in plain words."""
+
+    is_online: bool
+    ip: str = ""
+    state: str = "idle"
+    reason: str = ""
+    next_attempt: str = ""
+
+
+class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine instance: the worker that runs it and its port, or why it does not run."""
+
+    worker: int = 0
+    port: int = 0
+    problem: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
+    """netd's view of the device."""
+
+    state: str
+    """``restoring``, ``running`` or ``stopped``."""
+    revision: int
+    interfaces: tuple[InterfaceStatus, ...] = ()
+    lines: dict[str, LineStatus] = {}
+    instances: dict[str, InstanceStatus] = {}
+    connections: int = 0
+    """Tracked flows of LAN clients."""
+    memory: int = 0
+    """Resident bytes of netd, the engine workers and the daemons it runs."""
+    problems: tuple[str, ...] = ()
+    """What netd could not put in force at the moment, in plain words."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the request of that number."""
+
+    number: int
+    body: Done | Refused | Trial | Delays | Status
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
+    """Something happened: ``topic`` names what kind, ``subject`` on what, ``text`` says it."""
+
+    topic: str
+    subject: str = ""
+    text: str = ""

@@ -1,0 +1,139 @@
+"""What an operator configures: nodes, lines, rules, the whitelist, proxy services.
+
+A noun holds what was accepted, already normalised; the rules of acceptance live in
+`service`. Secrets are kept out of ``repr`` so that no log or traceback shows one.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Any, Final
+
+import msgspec
+
+RULE_LIMIT_MAX_KBPS: Final = 10_000_000
+"""The highest speed limit of a rule: 10 Gbit/s, in Kbps of 1,000 bit/s."""
+
+
+class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
+    """A struct whose ``repr`` hides the fields named in ``_secret_fields``."""
+
+    def __rich_repr__(self) -> Any:
+        secret: tuple[str, ...] = getattr(self, "SECRET", ())
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            yield field, "…" if field in secret and value else value
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={v!r}" for k, v in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+
+class Node(_Secretive, frozen=True, kw_only=True):
+    """An upstream proxy. ``config_json`` is the text as accepted (a JSON object)."""
+
+    SECRET = ("config_json",)
+
+    id: int
+    name: str
+    protocol: str
+    config_json: str
+    group: str
+    created_at: str
+
+
+class Line(_Secretive, frozen=True, kw_only=True):
+    """An L2TP or PPTP VPN line. ``name`` is the interface's name in the kernel."""
+
+    SECRET = ("password", "secret")
+
+    id: int
+    type: str
+    name: str
+    server: str
+    port: int
+    username: str
+    password: str
+    secret: str = ""
+    interface: str = "auto"
+    comment: str = ""
+    dns_profile: str = "auto"
+    dns_servers: tuple[str, ...] = ()
+    is_enabled: bool = True
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Binds a client's address, or all of a CIDR's, to a target and to speed limits.
+
+    ``ip`` is normalised: always with its prefix length, ``10.0.0.5/32``. Limits are in
+    Kbps (1,000 bit/s), 0 means unlimited.
+    """
+
+    id: int
+    ip: str
+    mac: str = ""
+    comment: str = ""
+    is_enabled: bool = True
+    target_node: str
+    upload_limit_kbps: int = 0
+    download_limit_kbps: int = 0
+    created_at: str = ""
+    updated_at: str = ""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the rule names one address."""
+        return self.ip.endswith("/32")
+
+    @property
+    def host(self) -> str:
+        """The address without ``/32``: how lists show a host's rule."""
+        return self.ip.removesuffix("/32")
+
+    @property
+    def network(self) -> IPv4Network:
+        """The addresses the rule covers."""
+        return IPv4Network(self.ip)
+
+
+class ProxyService(_Secretive, frozen=True, kw_only=True):
+    """A local socks5/http listener whose traffic leaves by one interface."""
+
+    SECRET = ("password",)
+
+    id: int
+    name: str
+    outbound_interface: str
+    port: int
+    username: str = ""
+    password: str = ""
+    is_enabled: bool = True
+    created_at: str = ""
+
+
+class Whitelist(msgspec.Struct, frozen=True, kw_only=True):
+    """Destinations that go their own way for every client with an enabled rule.
+
+    ``domains`` and ``ips`` are kept as the operator wrote them (comma or newline
+    separated) and were checked when they were saved.
+    """
+
+    domains: str = ""
+    ips: str = ""
+    node: str = "DIRECT"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The device's own settings, beyond the v1 API."""
+
+    unmanaged: str = "REJECT"
+    """Target of LAN clients that no enabled rule names."""
+    delay_url: str = "https://www.gstatic.com/generate_204"
+    check_interval_s: int = 30
+    """Seconds between health checks of a group's nodes."""
+    group_strategy: str = "urltest"
+    """``urltest``, ``fallback`` or ``sticky``."""
+    sniff_domains: bool = True
+    """Whether whitelist domains are recognised in clients' traffic."""
+    stopped: bool = False
+    """Whether an operator stopped the service: clients are blocked until it starts again."""

@@ -1,0 +1,199 @@
+"""The plan: what netd has to make so, and the difference of two plans.
+
+A plan says nothing about how a machine looks at the moment (see `facts`): which gateway a
+WAN has, which port an engine instance listens on and which index an interface bears are
+netd's to find out. So a plan stays valid while the api is away.
+
+Everything that can change on its own is an entry of a keyed table, so that one host's
+rule is one entry of one table on the way from the planner to the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from egressd.model.nouns import Line
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+PLAN_VERSION = 1
+"""Raised when a plan of an older netd could be misread; another version is refused."""
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine instance to run: a sing-box of its own inside a worker process.
+
+    ``config`` is a sing-box JSON document. When ``mark`` is set the instance serves a target:
+    netd picks the port of its TPROXY inbound (``listen_port`` 0 in the document) and puts
+    it in the kernel's ``ports`` map. Otherwise ``config`` is complete as it is.
+    """
+
+    key: str
+    """``node:7``, ``group:3``, ``sniff:…``, ``service:4``; generated, never user text."""
+    config: str = msgspec.field(default="{}")
+    mark: int = 0
+    udp: bool = True
+    """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
+
+    def __repr__(self) -> str:
+        return f"Instance(key={self.key!r}, mark={self.mark:#x}, udp={self.udp})"
+
+
+class Egress(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface that traffic may leave by: a mark and a routing table of its own."""
+
+    number: int
+    resolver: str = ""
+    """IPv4 address that its clients' DNS is sent to; empty: what a line's peer hands out."""
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule's speed limits in Kbps (1,000 bit/s); 0 is unlimited. ``number`` is the rule's id."""
+
+    number: int
+    upload_kbps: int
+    download_kbps: int
+
+
+class WhitelistPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Where listed destinations go, and on which ports traffic is looked into for domains."""
+
+    mark: int = 0
+    """The destination's mark; 0 when the whitelist is empty."""
+    ranges: tuple[str, ...] = ()
+    """Disjoint, sorted ``first-last`` IPv4 ranges."""
+    sniffers: dict[int, int] = {}
+    """Mark of a kernel-routed target -> mark of the instance that sniffs for it."""
+    tcp_ports: tuple[int, ...] = ()
+    udp_ports: tuple[int, ...] = ()
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the device as a whole."""
+
+    unmanaged: int = 0
+    """Mark of LAN clients without a rule; 0 blocks them."""
+    resolver: str = ""
+    """Resolver of DIRECT's clients; empty blocks their DNS."""
+    stopped: bool = False
+    """Block every client, whatever the tables say."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """Everything netd keeps in force. Tables map their key to the entry."""
+
+    version: int = PLAN_VERSION
+    revision: int = 0
+    floor: Floor = Floor()
+    whitelist: WhitelistPlan = WhitelistPlan()
+    hosts: dict[str, int] = {}
+    """Client address -> mark of its target."""
+    nets: dict[str, int] = {}
+    """Disjoint ``first-last`` IPv4 range -> mark: the CIDR rules, flattened."""
+    instances: dict[str, Instance] = {}
+    egresses: dict[str, Egress] = {}
+    """Interface name -> egress."""
+    limits: dict[str, Limit] = {}
+    """Client address or CIDR -> limit."""
+    lines: dict[str, Line] = {}
+    """Interface name -> the line to dial."""
+
+    def apply(self, change: Change) -> None:
+        """Turn this plan into the one that `change` leads to, in place.
+
+        Raises ValueError when `change` starts from another revision.
+        """
+        if change.base != self.revision:
+            raise ValueError(f"change starts from revision {change.base}, not {self.revision}")
+        for name in TABLES:
+            table: dict[Any, Any] = getattr(self, name)
+            patch: Patch[Any] = getattr(change, name)
+            for key in patch.drop:
+                table.pop(key, None)
+            table.update(patch.put)
+        if change.floor is not None:
+            self.floor = change.floor
+        if change.whitelist is not None:
+            self.whitelist = change.whitelist
+        self.revision = change.revision
+
+
+TABLES = ("hosts", "nets", "instances", "egresses", "limits", "lines")
+"""The fields of `Plan` that are keyed tables."""
+
+
+class Patch(msgspec.Struct, Generic[V], frozen=True):
+    """What changes in one table: entries put (new or replaced) and keys dropped."""
+
+    put: dict[str, V] = {}
+    drop: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.drop)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference of two plans: applying it to revision `base` gives `revision`."""
+
+    version: int = PLAN_VERSION
+    base: int
+    revision: int
+    floor: Floor | None = None
+    whitelist: WhitelistPlan | None = None
+    hosts: Patch[int] = Patch()
+    nets: Patch[int] = Patch()
+    instances: Patch[Instance] = Patch()
+    egresses: Patch[Egress] = Patch()
+    limits: Patch[Limit] = Patch()
+    lines: Patch[Line] = Patch()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the revision changes."""
+        tables = any(getattr(self, name) for name in TABLES)
+        return not tables and self.floor is None and self.whitelist is None
+
+    def inverse(self, plan: Plan) -> Change:
+        """The change that leads from here back to `plan`, the plan this one starts from."""
+        patches: dict[str, Any] = {}
+        for name in TABLES:
+            table: dict[str, Any] = getattr(plan, name)
+            patch: Patch[Any] = getattr(self, name)
+            touched = [*patch.put, *patch.drop]
+            patches[name] = Patch(
+                put={key: table[key] for key in touched if key in table},
+                drop=tuple(key for key in patch.put if key not in table),
+            )
+        return Change(
+            base=self.revision,
+            revision=plan.revision,
+            floor=None if self.floor is None else plan.floor,
+            whitelist=None if self.whitelist is None else plan.whitelist,
+            **patches,
+        )
+
+
+def patch_between(before: Mapping[str, V], after: Mapping[str, V]) -> Patch[V]:
+    """The patch that turns table `before` into `after`. O(n)."""
+    return Patch(
+        put={key: value for key, value in after.items() if before.get(key) != value},
+        drop=tuple(key for key in before if key not in after),
+    )
+
+
+def difference(before: Plan, after: Plan) -> Change:
+    """The change from `before` to `after`. O(n) in the size of the plans."""
+    tables: dict[str, Any] = {
+        name: patch_between(getattr(before, name), getattr(after, name)) for name in TABLES
+    }
+    return Change(
+        base=before.revision,
+        revision=after.revision,
+        floor=after.floor if after.floor != before.floor else None,
+        whitelist=after.whitelist if after.whitelist != before.whitelist else None,
+        **tables,
+    )

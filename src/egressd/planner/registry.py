@@ -1,0 +1,109 @@
+"""Every number egressd claims on a machine, each with its reason.
+
+Nothing else in the code base writes such a number down. Marks, tables and priorities
+live in ranges that other software (Docker, WireGuard's wg-quick, NetworkManager,
+Tailscale) does not use by default.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- Packet marks: the top four bits are the kind, the rest says which. ---------------
+
+MARK_KIND_MASK: Final = 0xF000_0000
+MARK_ENGINE: Final = 0x1000_0000
+"""Served by an engine instance: TPROXYed to its port."""
+MARK_EGRESS: Final = 0x2000_0000
+"""Routed by the kernel through one interface's own table. The rest is the egress number."""
+MARK_DIRECT: Final = 0x3000_0000
+"""Routed by the kernel through the main table."""
+MARK_REJECT: Final = 0x4000_0000
+"""Answered with a reset or an ICMP error."""
+MARK_ROUTED_MASK: Final = 0xE000_0000
+"""Under this mask EGRESS and DIRECT are equal (0x2…): the kinds that the kernel forwards."""
+
+_GROUP: Final = 0x0800_0000
+_SNIFFER: Final = 0x0400_0000
+_NUMBER_MAX: Final = 0x03FF_FFFF
+
+ENGINE_NUMBER_MAX: Final = _NUMBER_MAX
+"""Nodes, groups and sniffers each have 2^26 numbers."""
+EGRESS_NUMBER_MAX: Final = 0x0000_FFFF
+"""Egress numbers also make routing table numbers, kept short for people to read."""
+
+SNIFF_DIRECT: Final = 0
+"""Number of the instance that sniffs for DIRECT clients; an egress's has the egress's number."""
+SNIFF_REJECT: Final = 0x0300_0000
+"""Number of the instance that sniffs for REJECT clients."""
+
+
+def node_mark(node_id: int) -> int:
+    """The mark of a node's clients."""
+    return MARK_ENGINE | _bounded(node_id, ENGINE_NUMBER_MAX)
+
+
+def group_mark(number: int) -> int:
+    """The mark of a group's clients."""
+    return MARK_ENGINE | _GROUP | _bounded(number, ENGINE_NUMBER_MAX)
+
+
+def sniffer_mark(number: int) -> int:
+    """The mark of a flow that a sniffing instance looks into (`SNIFF_DIRECT`, egress, …)."""
+    return MARK_ENGINE | _SNIFFER | _bounded(number, ENGINE_NUMBER_MAX)
+
+
+def egress_mark(number: int) -> int:
+    """The mark of traffic that leaves by one interface."""
+    return MARK_EGRESS | _bounded(number, EGRESS_NUMBER_MAX)
+
+
+def _bounded(number: int, maximum: int) -> int:
+    if not 0 <= number <= maximum:
+        raise ValueError(f"number {number} does not fit a mark (0 to {maximum})")
+    return number
+
+
+# --- Routing tables and policy rules. ---------------------------------------------------
+
+TABLE_LAN: Final = 99
+"""Routes to the LAN networks only, consulted before everything: replies to clients in
+one-arm use arrive and leave by the same interface and must not meet the floor."""
+TABLE_TPROXY: Final = 100
+"""``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
+_TABLE_EGRESS_BASE: Final = 1000
+
+
+def egress_table(number: int) -> int:
+    """The routing table of one egress."""
+    return _TABLE_EGRESS_BASE + _bounded(number, EGRESS_NUMBER_MAX)
+
+
+PRIORITY_LAN: Final = 100
+PRIORITY_TPROXY: Final = 110
+PRIORITY_EGRESS: Final = 200
+PRIORITY_DIRECT: Final = 800
+PRIORITY_ENGINE_FLOOR: Final = 890
+"""Engine sockets that bear no mark go nowhere (``uidrange … prohibit``)."""
+PRIORITY_LAN_FLOOR: Final = 900
+"""Whatever comes from a LAN and no rule above took goes nowhere (``iif … prohibit``)."""
+
+METRIC_UNREACHABLE: Final = 4_294_967_295
+"""Metric of the ``unreachable default`` beneath every egress route: the highest there is."""
+
+ROUTE_PROTOCOL: Final = 0xE6
+"""``rtm_protocol`` and ``FRA_PROTOCOL`` of all we add, so that it can be told from others'."""
+
+# --- nftables and ports. ------------------------------------------------------------------
+
+NFT_TABLE: Final = "egressd"
+"""Name of our one table, family inet."""
+
+ENGINE_PORTS: Final = range(20_000, 30_000)
+"""Loopback ports of engine listeners: below Linux's ephemeral range (32768–60999)."""
+
+IFB_NAME: Final = "egressd-ifb"
+"""The intermediate device that upload is shaped on."""
+
+HELPER_INTERFACES: Final = (IFB_NAME,)
+"""Interfaces of egressd's own, not shown to operators."""

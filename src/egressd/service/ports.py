@@ -1,0 +1,66 @@
+"""What the use cases need of the outside world, as protocols.
+
+`app` hands in the real ones: the SQLite store and the client of netd's socket. Tests of
+this room hand in doubles that pass the same contract tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.messages import Delay, Probe, Status
+from egressd.model.plan import Change, Plan
+
+
+class Store(Protocol):
+    """The durable home of the desired state. One writer at a time."""
+
+    async def load(self) -> DesiredState:
+        """The state as stored. Raises Failed when the database cannot be trusted."""
+        ...
+
+    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+        """Write `edits` inside an open transaction: durable only after `commit`."""
+        ...
+
+    async def commit(self) -> None:
+        """Make the open transaction durable (fsync) before returning."""
+        ...
+
+    async def rollback(self) -> None:
+        """Forget the open transaction."""
+        ...
+
+
+class Netd(Protocol):
+    """The privileged process. Every method raises Failed when netd refuses or is away."""
+
+    async def set_plan(self, plan: Plan) -> None:
+        """Put a whole plan in force."""
+        ...
+
+    async def apply(self, change: Change) -> None:
+        """Put a change in force, or leave everything as it was."""
+        ...
+
+    async def status(self) -> Status:
+        """How the device is doing."""
+        ...
+
+    async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
+        """For each engine configuration, why the engine refuses it; empty when it does not."""
+        ...
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        """Measure each probe."""
+        ...
+
+
+class Clock(Protocol):
+    """The time, so that tests can say what it is."""
+
+    def __call__(self) -> str:
+        """Now, in UTC, as ``2026-11-20T22:58:40Z``."""
+        ...
