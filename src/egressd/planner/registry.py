@@ -100,7 +100,7 @@ NFT_TABLE: Final = "egressd"
 """Name of our one table, family inet."""
 
 ENGINE_PORTS: Final = range(20_000, 30_000)
-"""Loopback ports of engine listeners: below Linux's ephemeral range (32768–60999)."""
+"""Loopback ports of engine listeners: below Linux's ephemeral range (32768 to 60999)."""
 
 IFB_NAME: Final = "egressd-ifb"
 """The intermediate device that upload is shaped on."""
