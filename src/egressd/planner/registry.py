@@ -31,6 +31,8 @@ ENGINE_NUMBER_MAX: Final = _NUMBER_MAX
 """Nodes, groups and sniffers each have 2^26 numbers."""
 EGRESS_NUMBER_MAX: Final = 0x0000_FFFF
 """Egress numbers also make routing table numbers, kept short for people to read."""
+_UNPLANNED_EGRESS: Final = 0x0000_F000
+"""From here on: WANs that no rule names, numbered by netd itself."""
 
 SNIFF_DIRECT: Final = 0
 """Number of the instance that sniffs for DIRECT clients; an egress's has the egress's number."""
@@ -56,6 +58,11 @@ def sniffer_mark(number: int) -> int:
 def egress_mark(number: int) -> int:
     """The mark of traffic that leaves by one interface."""
     return MARK_EGRESS | _bounded(number, EGRESS_NUMBER_MAX)
+
+
+def unplanned_egress_number(place: int) -> int:
+    """The egress number of a WAN that the plan does not name, by its place among the WANs."""
+    return _bounded(_UNPLANNED_EGRESS + place, EGRESS_NUMBER_MAX)
 
 
 def _bounded(number: int, maximum: int) -> int:

@@ -1,0 +1,33 @@
+"""What the configuration file says of the device, beyond what the machine shows by itself."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import msgspec
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """Which interfaces face the clients and which the outside.
+
+    Empty ``lan`` or ``wan`` means: found from the machine's addresses and default routes.
+    """
+
+    lan: tuple[str, ...] = ()
+    wan: tuple[str, ...] = ()
+    gateways: dict[str, IPv4Address] = {}
+    """Gateway of a WAN that has no default route in the main table."""
+
+
+class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
+    """DNS servers by role, IPv4 addresses, the preferred one first."""
+
+    device: tuple[str, ...]
+    """What the device itself uses: for DIRECT, for lines whose peer hands out none, and to
+    resolve the names of nodes' servers."""
+    domestic: tuple[str, ...]
+    """Asked directly, never through a target."""
+    outbound: tuple[str, ...]
+    """Asked through the target; also the natural resolver of a node."""
+    home: tuple[str, ...]
+    """Profile ``return``: asked through the target, for traffic that goes back home."""
