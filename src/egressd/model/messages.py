@@ -146,7 +146,7 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """What netd could not put in force at the moment, in plain words."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """The answer to the request of that number."""
 
     number: int

@@ -1,0 +1,12 @@
+"""netd, the privileged process: it alone touches the kernel and runs other programs.
+
+- `server`: the Unix socket that the api talks to; `client`: the api's end of it.
+- `reconciler`: makes a plan so, change by change, and keeps it so.
+- `planfile`: the last accepted plan on disk, so that a boot needs no api.
+- `validation`: every plan is checked again here; the sender is not trusted.
+- `kernel`: nftables, routes, conntrack, sockets, sysctls, and what the machine has.
+- `engine`: the workers that run sing-box.
+- `lines`: L2TP and PPTP.
+
+May import `model` and `planner`. Only `client` and `framing` are used outside (by `app`).
+"""

@@ -1,0 +1,206 @@
+"""The configuration file: what has to be known before the database can be.
+
+TOML; every key has a default and an unknown key is an error. ``EGRESSD_<TABLE>__<KEY>`` in the
+environment goes before the file. Everything an operator changes while the service
+runs lives in the database instead.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from egressd.model.device import Ports, Resolvers
+from egressd.model.errors import Invalid
+from egressd.model.names import is_interface_name
+
+DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
+
+
+def _interface(name: Any) -> Any:
+    if not isinstance(name, str) or not is_interface_name(name):
+        raise ValueError("must be the name of an interface")
+    return name
+
+
+def _endpoint(text: Any) -> Any:
+    host, colon, port = str(text).rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError("must be ADDRESS:PORT, for example 0.0.0.0:8787 or [::]:8787")
+    try:
+        IPv4Address(host) if not host.startswith("[") else None
+    except ValueError:
+        raise ValueError("must begin with an IP address; IPv6 in brackets") from None
+    return text
+
+
+InterfaceName = Annotated[str, BeforeValidator(_interface)]
+Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Api(_Table):
+    listen: Endpoint = "0.0.0.0:8787"
+    """Plain HTTP, for LAN clients and platforms: a token guards it."""
+    tls_listen: Endpoint = "0.0.0.0:8788"
+    """HTTPS."""
+    user: str = "egressd"
+    """The user that the api runs as when started by root."""
+
+
+class Data(_Table):
+    dir: Path = Path("/var/lib/egressd")
+
+
+class Run(_Table):
+    dir: Path = Path("/run/egressd")
+
+
+class Lan(_Table):
+    interfaces: tuple[InterfaceName, ...] = ()
+    """Empty: interfaces with a private address that are no WAN."""
+
+
+class Wan(_Table):
+    interfaces: tuple[InterfaceName, ...] = ()
+    """Empty: interfaces with a default route."""
+    gateways: dict[InterfaceName, IPv4Address] = {}
+    """Gateways of WANs without a default route of their own."""
+
+
+class Dns(_Table):
+    device: tuple[IPv4Address, ...] = ()
+    """Empty: the name servers of ``/etc/resolv.conf``."""
+    domestic: tuple[IPv4Address, ...] = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
+    outbound: tuple[IPv4Address, ...] = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
+    home: tuple[IPv4Address, ...] = Field(
+        default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")),
+        validation_alias="return",
+    )
+
+
+class Engine(_Table):
+    user: str = "egressd-engine"
+    workers: int = Field(default=4, ge=1, le=64)
+    """Worker processes that engine instances are spread over."""
+
+
+class License(_Table):
+    mode: Literal["off", "enforced"] = "off"
+
+
+class Console(_Table):
+    insecure: bool = False
+    """Serve the console over plain HTTP too."""
+
+
+class Config(_Table):
+    """A whole configuration file."""
+
+    api: Api = Api()
+    data: Data = Data()
+    run: Run = Run()
+    lan: Lan = Lan()
+    wan: Wan = Wan()
+    dns: Dns = Dns()
+    engine: Engine = Engine()
+    license: License = License()
+    console: Console = Console()
+
+    @property
+    def api_data(self) -> Path:
+        """Where the api keeps its database and token; owned by its user."""
+        return self.data.dir / "api"
+
+    @property
+    def netd_data(self) -> Path:
+        """Where netd keeps its plan; root only."""
+        return self.data.dir / "netd"
+
+    @property
+    def netd_socket(self) -> Path:
+        """The socket between the two."""
+        return self.run.dir / "netd.sock"
+
+    @property
+    def ports(self) -> Ports:
+        """The roles of interfaces that the file names."""
+        return Ports(lan=self.lan.interfaces, wan=self.wan.interfaces, gateways=self.wan.gateways)
+
+    def resolvers(self) -> Resolvers:
+        """DNS servers by role; reads ``/etc/resolv.conf`` where the file names none."""
+        domestic = tuple(map(str, self.dns.domestic))
+        return Resolvers(
+            device=tuple(map(str, self.dns.device)) or _system_resolvers() or domestic,
+            domestic=domestic,
+            outbound=tuple(map(str, self.dns.outbound)),
+            home=tuple(map(str, self.dns.home)),
+        )
+
+
+def load(path: Path | None) -> Config:
+    """Read the file, or the defaults when `path` is None and there is none at its usual place.
+
+    Raises Invalid with every fault, each naming the key.
+    """
+    if path is None and not DEFAULT_PATH.exists():
+        document: dict[str, Any] = {}
+    else:
+        path = path or DEFAULT_PATH
+        try:
+            document = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise Invalid(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise Invalid(f"{path} is not TOML: {error}") from error
+    for key, text in os.environ.items():
+        table, separator, name = key.removeprefix("EGRESSD_").lower().partition("__")
+        if key.startswith("EGRESSD_") and separator:
+            document.setdefault(table, {})[name] = _from_environment(text)
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        raise Invalid(*(_sentence(fault) for fault in error.errors())) from None
+
+
+def _from_environment(text: str) -> Any:
+    """A value as TOML would read it, or the text itself: ``["lan0"]``, ``4``, ``/srv/data``."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _sentence(fault: Any) -> str:
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        return f"{key} is not a key of the configuration"
+    return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _system_resolvers() -> tuple[str, ...]:
+    """IPv4 name servers of resolv.conf(5) that are not on this machine."""
+    try:
+        lines = Path("/etc/resolv.conf").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    servers = [
+        words[1] for line in lines if (words := line.split())[:1] == ["nameserver"] and words[1:]
+    ]
+    result = []
+    for server in servers:
+        try:
+            address = IPv4Address(server)
+        except ValueError:
+            continue
+        if not address.is_loopback:
+            result.append(str(address))
+    return tuple(result)

@@ -1,0 +1,102 @@
+"""``egressd serve``: netd and the api as children, started again when they die.
+
+This process does nothing else, so that it does not die itself. SIGTERM and SIGINT end both
+children cleanly, the api first, so that no request meets a netd that is gone. SIGHUP restarts
+both without touching traffic (`netd` leaves the kernel state and the engine workers as they are).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 10.0
+_HEALTHY_S = 30.0
+"""A child that ran this long starts its back-off anew when it dies."""
+_STOP_S = 15.0
+"""Seconds a child has to end by itself before it is killed."""
+
+
+class Child:
+    """A program that is kept running."""
+
+    def __init__(self, name: str, argv: Sequence[str], *, restart_signal: signal.Signals) -> None:
+        self.name = name
+        self._argv = argv
+        self._restart_signal = restart_signal
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Keep it running until `stop`."""
+        delay = _BACKOFF_FIRST_S
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            started = loop.time()
+            self._process = await asyncio.create_subprocess_exec(*self._argv)
+            code = await self._process.wait()
+            if self._stopping:
+                return
+            if loop.time() - started > _HEALTHY_S:
+                delay = _BACKOFF_FIRST_S
+            log.warning("a process ended; starting it again", process=self.name, code=code)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _BACKOFF_MAX_S)
+
+    def restart(self) -> None:
+        """Ask it to make room for its successor."""
+        self._signal(self._restart_signal)
+
+    async def stop(self) -> None:
+        """End it: SIGTERM, and SIGKILL if it does not listen."""
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), _STOP_S)
+        except TimeoutError:
+            log.warning("a process did not end in time; killing it", process=self.name)
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+async def supervise(config: Path | None) -> None:
+    """Run both until SIGTERM or SIGINT."""
+    options = [] if config is None else ["--config", str(config)]
+    command = [sys.executable, "-m", "egressd.app"]
+    netd = Child("netd", [*command, "netd", *options], restart_signal=signal.SIGUSR1)
+    api = Child("api", [*command, "api", *options], restart_signal=signal.SIGTERM)
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    children = (netd, api)
+    loop.add_signal_handler(signal.SIGHUP, _restart, children)
+    running = [asyncio.create_task(child.run()) for child in children]
+    await ending.wait()
+    await api.stop()
+    await netd.stop()
+    for task in running:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _restart(children: Sequence[Child]) -> None:
+    for child in children:
+        child.restart()

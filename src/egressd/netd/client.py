@@ -1,0 +1,154 @@
+"""The api's end of netd's socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from egressd.model.errors import Failed
+from egressd.model.messages import (
+    ApplyChange,
+    Delay,
+    Delays,
+    Done,
+    Event,
+    GetStatus,
+    MeasureDelay,
+    Probe,
+    Refused,
+    Reply,
+    Request,
+    SetPlan,
+    Status,
+    Trial,
+    Try,
+    Watch,
+)
+from egressd.model.plan import Change, Plan
+from egressd.netd import framing
+
+T = TypeVar("T")
+
+_ANSWER_S = 60.0
+"""Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
+_RECONNECT_S = 0.1
+
+Body = SetPlan | ApplyChange | GetStatus | Try | MeasureDelay | Watch
+
+
+class NetdClient:
+    """A connection to netd that is made again by itself whenever it breaks.
+
+    `on_connect` runs after each connection, before anything else is sent on it by others:
+    the place to send the whole plan. `on_event` gets netd's events.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        on_connect: Callable[[], Awaitable[None]],
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._socket = socket
+        self._on_connect = on_connect
+        self._on_event = on_event
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        while True:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_unix_connection(str(self._socket))
+                self._writer = writer
+                try:
+                    await self._converse(reader)
+                finally:
+                    self._hang_up()
+            await asyncio.sleep(_RECONNECT_S)
+
+    async def set_plan(self, plan: Plan) -> None:
+        """Put a whole plan in force. Raises Failed."""
+        await self._ask(SetPlan(plan), Done)
+
+    async def apply(self, change: Change) -> None:
+        """Put a change in force. Raises Failed, and then nothing has changed."""
+        await self._ask(ApplyChange(change), Done)
+
+    async def status(self) -> Status:
+        """netd's view of the device. Raises Failed."""
+        return await self._ask(GetStatus(), Status)
+
+    async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
+        """Why the engine refuses each of `configs`; empty where it does not. Raises Failed."""
+        return (await self._ask(Try(tuple(configs)), Trial)).problems
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        """Measure each probe. Raises Failed."""
+        request = MeasureDelay(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
+        answer = await self._ask(request, Delays, within_s=_ANSWER_S + timeout_ms / 1000)
+        return answer.results
+
+    async def _converse(self, reader: asyncio.StreamReader) -> None:
+        decoder = msgspec.msgpack.Decoder(Reply | Event)
+        listening = asyncio.create_task(self._listen(reader, decoder))
+        try:
+            await self._ask(Watch(), Done)
+            await self._on_connect()
+            await listening
+        except Failed:
+            pass  # The connection broke meanwhile; `run` makes another.
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError, OSError, EOFError, ValueError):
+                await listening
+
+    async def _listen(
+        self, reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[Reply | Event]
+    ) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                message = await framing.read(reader, decoder)
+                if isinstance(message, Event):
+                    self._on_event(message)
+                elif (waiting := self._waiting.pop(message.number, None)) and not waiting.done():
+                    waiting.set_result(message)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(Failed("talk to netd", "it went away before it answered"))
+
+    async def _ask(self, body: Body, expected: type[T], within_s: float = _ANSWER_S) -> T:
+        if self._writer is None:
+            raise Failed("talk to netd", "it is not running")
+        number = next(self._numbers)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._writer.write(framing.pack(Request(number=number, body=body)))
+            reply = (await asyncio.wait_for(future, within_s)).body
+        except TimeoutError:
+            raise Failed("talk to netd", f"no answer within {within_s:g} seconds") from None
+        except ConnectionError as error:
+            raise Failed("talk to netd", str(error)) from error
+        finally:
+            self._waiting.pop(number, None)
+        if isinstance(reply, Refused):
+            raise Failed(reply.action, reply.cause)
+        if not isinstance(reply, expected):
+            raise Failed("talk to netd", f"it answered with {type(reply).__name__}")
+        return reply

@@ -1,0 +1,35 @@
+"""Frames on netd's socket: a 4-byte big-endian length and a msgpack document."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from egressd.model.messages import FRAME_MAX
+
+T = TypeVar("T")
+
+_HEADER = struct.Struct(">I")
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """The frame that carries `message`."""
+    body = msgspec.msgpack.encode(message)
+    if len(body) > FRAME_MAX:
+        raise ValueError(f"a message of {len(body)} bytes is over the limit of {FRAME_MAX}")
+    return _HEADER.pack(len(body)) + body
+
+
+async def read(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    """The next message.
+
+    Raises asyncio.IncompleteReadError when the peer is gone, ValueError when the frame is too
+    long, msgspec.DecodeError when it is not of the decoder's type.
+    """
+    (length,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+    if length > FRAME_MAX:
+        raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_MAX}")
+    return decoder.decode(await reader.readexactly(length))

@@ -1,0 +1,131 @@
+"""Checks on a change before anything is done with it: types say what, these say which values.
+
+netd runs as root and the api does not, so nothing the api says becomes part of an nft
+script, a route or an engine document unless it has one of the forms below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from typing import Any, Final
+
+import msgspec
+
+from egressd.model.names import is_interface_name
+from egressd.model.plan import PLAN_VERSION, Change, Egress, Instance, Limit
+from egressd.planner.registry import (
+    EGRESS_NUMBER_MAX,
+    MARK_DIRECT,
+    MARK_EGRESS,
+    MARK_ENGINE,
+    MARK_KIND_MASK,
+    MARK_REJECT,
+)
+
+_INSTANCE_KEY = re.compile(r"(node|group|sniff|service):[0-9]{1,10}\Z")
+_RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
+_DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
+_MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
+_LIMIT_MAX_KBPS: Final = 10_000_000
+
+
+def problems(change: Change) -> Iterator[str]:
+    """Each fault of `change`, as a sentence."""
+    if change.version != PLAN_VERSION:
+        yield f"the plan is of version {change.version}, this netd takes {PLAN_VERSION}"
+    for name, key_ok, value_ok in _CHECKS:
+        patch = getattr(change, name)
+        for key in patch.drop:
+            if not key_ok(key):
+                yield f"{name}: {key!r} is no key of this table"
+        for key, value in patch.put.items():
+            if not key_ok(key) or not value_ok(value):
+                yield f"{name}: the entry {key!r} is not well-formed"
+    if change.floor is not None and not (
+        _is_mark_or_zero(change.floor.unmanaged) and _is_address_or_empty(change.floor.resolver)
+    ):
+        yield "floor is not well-formed"
+    listed = change.whitelist
+    if listed is not None and not (
+        _is_mark_or_zero(listed.mark)
+        and all(map(_is_range, listed.ranges))
+        and all(_is_mark(k) and _is_mark(v) for k, v in listed.sniffers.items())
+        and all(1 <= port <= 65535 for port in (*listed.tcp_ports, *listed.udp_ports))
+    ):
+        yield "whitelist is not well-formed"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _is_address_or_empty(text: str) -> bool:
+    return not text or _is_address(text)
+
+
+def _is_range(text: str) -> bool:
+    match = _RANGE.match(text)
+    if match is None or not all(map(_is_address, match.groups())):
+        return False
+    first, last = map(IPv4Address, match.groups())
+    return first <= last
+
+
+def _is_network(text: str) -> bool:
+    try:
+        IPv4Network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_mark(mark: int) -> bool:
+    return 0 < mark <= 0xFFFF_FFFF and mark & MARK_KIND_MASK in _MARK_KINDS
+
+
+def _is_mark_or_zero(mark: int) -> bool:
+    return mark == 0 or _is_mark(mark)
+
+
+def _is_instance(instance: Instance) -> bool:
+    try:
+        document = msgspec.json.decode(instance.config)
+    except msgspec.DecodeError:
+        return False
+    is_engine_mark = instance.mark & MARK_KIND_MASK == MARK_ENGINE
+    return (
+        isinstance(document, dict)
+        and document.keys() <= _DOCUMENT_PARTS
+        and _INSTANCE_KEY.match(instance.key) is not None
+        and (instance.mark == 0 or (_is_mark(instance.mark) and is_engine_mark))
+    )
+
+
+def _is_egress(egress: Egress) -> bool:
+    return 0 < egress.number <= EGRESS_NUMBER_MAX and _is_address_or_empty(egress.resolver)
+
+
+def _is_limit(limit: Limit) -> bool:
+    rates = (limit.upload_kbps, limit.download_kbps)
+    return limit.number > 0 and all(0 <= rate <= _LIMIT_MAX_KBPS for rate in rates)
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+_Check = tuple[str, Callable[[str], bool], Callable[[Any], bool]]
+_CHECKS: tuple[_Check, ...] = (
+    ("hosts", _is_address, _is_mark),
+    ("nets", _is_range, _is_mark),
+    ("instances", lambda key: _INSTANCE_KEY.match(key) is not None, _is_instance),
+    ("egresses", is_interface_name, _is_egress),
+    ("limits", _is_network, _is_limit),
+    ("lines", is_interface_name, _always),
+)
