@@ -30,9 +30,8 @@ from egressd.planner.registry import (
     MARK_ROUTED_MASK,
     NFT_TABLE,
     egress_mark,
-    unplanned_egress_number,
 )
-from egressd.planner.topology import Topology
+from egressd.planner.topology import Topology, with_unplanned
 
 Elements = dict[str, dict[str, str]]
 """Set or map name -> key -> value (an empty string in a set)."""
@@ -164,8 +163,12 @@ _CHAINS: dict[str, tuple[str, ...]] = {
 }
 
 
-def elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -> Elements:
+def elements(
+    plan: Plan, topology: Topology, ports: Mapping[str, int], *, hosts: bool = True
+) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on.
+
+    Without `hosts`, the one large map is left out: it has `host_update`.
 
     A target without a port, or an egress without its interface, has no element that lets
     traffic through; its clients stay in ``hosts`` and meet ``deny``.
@@ -174,7 +177,7 @@ def elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -> Elemen
         "lanif": {_quoted(name): "" for name in topology.lans},
         "lannet": {str(network): "" for _, network in topology.lan_networks},
         "lansrc": {f"{_quoted(i)} . {n}": "" for i, n in topology.lan_networks},
-        "hosts": {} if plan.floor.stopped else {k: _mark(m) for k, m in plan.hosts.items()},
+        "hosts": {},
         "nets": {} if plan.floor.stopped else {_range(k): _mark(m) for k, m in plan.nets.items()},
         "dflt": {},
         "wl": {_range(r): _mark(plan.whitelist.mark) for r in plan.whitelist.ranges},
@@ -186,23 +189,23 @@ def elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -> Elemen
     }
     if plan.floor.unmanaged and not plan.floor.stopped:
         result["dflt"] = {_quoted(name): _mark(plan.floor.unmanaged) for name in topology.lans}
+    if hosts and not plan.floor.stopped:
+        result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
+    elif not hosts:
+        del result["hosts"]
     result.update(_target_elements(plan, topology, ports))
-    return {name: result[name] for name in (*_SETS, *_MAPS)}
+    return result
 
 
 def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -> Elements:
     """The sets that follow from engine instances, egresses and WANs."""
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
-    egresses = {name: egress_mark(e.number) for name, e in plan.egresses.items()}
-    # So that a WAN no rule names still answers what it brought in.
-    for name, number in unplanned_egresses(plan, topology).items():
-        egresses[name] = egress_mark(number)
+    every = with_unplanned(plan.egresses, topology)
+    egresses = {name: egress_mark(e.number) for name, e in every.items()}
     marks = [*served, *egresses.values(), MARK_DIRECT]
     pairs = {f"{_mark(MARK_DIRECT)} . {_quoted(name)}": "" for name in topology.direct_exits}
     pairs.update({f"{_mark(m)} . {_quoted(name)}": "" for name, m in egresses.items()})
-    resolvers = {
-        _mark(egress_mark(e.number)): e.resolver for e in plan.egresses.values() if e.resolver
-    }
+    resolvers = {_mark(egress_mark(e.number)): e.resolver for e in every.values() if e.resolver}
     if plan.floor.resolver:
         resolvers[_mark(MARK_DIRECT)] = plan.floor.resolver
     return {
@@ -212,15 +215,6 @@ def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "dns4": resolvers,
         "inmark": {_quoted(name): _mark(egresses[name]) for name in topology.wans},
-    }
-
-
-def unplanned_egresses(plan: Plan, topology: Topology) -> dict[str, int]:
-    """Egress numbers for the WANs that the plan has no egress for, by their place in the list."""
-    return {
-        name: unplanned_egress_number(place)
-        for place, name in enumerate(topology.wans)
-        if name not in plan.egresses
     }
 
 

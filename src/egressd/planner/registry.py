@@ -78,6 +78,8 @@ TABLE_LAN: Final = 99
 one-arm use arrive and leave by the same interface and must not meet the floor."""
 TABLE_TPROXY: Final = 100
 """``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
+TABLE_MAIN: Final = 254
+"""The kernel's own (``RT_TABLE_MAIN``)."""
 _TABLE_EGRESS_BASE: Final = 1000
 
 
@@ -87,6 +89,7 @@ def egress_table(number: int) -> int:
 
 
 PRIORITY_LAN: Final = 100
+"""Above are only the kernel's own rule 0 and its ``local`` table."""
 PRIORITY_TPROXY: Final = 110
 PRIORITY_EGRESS: Final = 200
 PRIORITY_DIRECT: Final = 800

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
 
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface
-from egressd.planner.registry import HELPER_INTERFACES
+from egressd.model.plan import Egress
+from egressd.planner.registry import HELPER_INTERFACES, unplanned_egress_number
 
 _LINE = re.compile(r"(l2tp|pptp)_")
 _CONTAINERS = re.compile(r"docker\d|br-[0-9a-f]{12}\Z|virbr\d|lxc|lxd|veth[0-9a-f]{6}|cni|podman\d")
@@ -109,6 +111,15 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
         if candidates:
             gateway = min(candidates, key=lambda r: r.metric).gateway
     return Uplink(interface=name, gateway=gateway, has_route=gateway is not None)
+
+
+def with_unplanned(egresses: Mapping[str, Egress], topology: Topology) -> dict[str, Egress]:
+    """`egresses`, and one for each WAN that no rule names, so that it answers what it brought in."""
+    result = {
+        name: Egress(number=unplanned_egress_number(place))
+        for place, name in enumerate(topology.wans)
+    }
+    return {**result, **egresses}
 
 
 def _looks_like_lan(interface: Interface) -> bool:

@@ -1,0 +1,259 @@
+"""The desired state compiled to a plan, table by table.
+
+`compile_plan` builds everything and is O(n); `change.plan_change` calls the same functions for
+just what a few edits touch. Each function here is one table of `Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network
+
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.names import INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.nouns import Line, Node, Rule, Whitelist
+from egressd.model.plan import Egress, Floor, Instance, Limit, Plan, WhitelistPlan
+from egressd.planner import documents
+from egressd.planner.flatten import flatten
+from egressd.planner.registry import (
+    MARK_DIRECT,
+    MARK_REJECT,
+    egress_mark,
+    group_mark,
+    node_mark,
+)
+
+
+def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
+    """The plan for a whole state. O(n)."""
+    return Plan(
+        revision=state.revision,
+        floor=floor(state, resolvers),
+        whitelist=whitelist(state),
+        hosts=hosts(state, state.rules.values()),
+        nets=nets(state),
+        instances=instances(state, resolvers, used_targets(state)),
+        egresses=egresses(state, resolvers),
+        limits=limits(state.rules.values()),
+        lines=lines(state),
+    )
+
+
+def mark_of(state: DesiredState, target: str) -> int:
+    """The mark of a target as the API writes it; a target that does not exist blocks."""
+    parsed = parse_target(target)
+    match parsed.kind:
+        case "direct":
+            return MARK_DIRECT
+        case "node":
+            node_id = state.node_by_name.get(parsed.name)
+            return MARK_REJECT if node_id is None else node_mark(node_id)
+        case "group":
+            number = state.numbers.get(target)
+            known = number is not None and parsed.name in state.group_sizes
+            return group_mark(number) if known and number is not None else MARK_REJECT
+        case "interface":
+            number = state.numbers.get(target)
+            return MARK_REJECT if number is None else egress_mark(number)
+        case _:
+            return MARK_REJECT
+
+
+def used_targets(state: DesiredState) -> set[str]:
+    """The targets that traffic can be sent to at the moment, as the API writes them."""
+    used = {*state.target_uses, state.settings.unmanaged}
+    if _has_entries(state.whitelist):
+        used.add(state.whitelist.node)
+    return used
+
+
+def is_used(state: DesiredState, target: str) -> bool:
+    """Whether `target` is one of `used_targets`. O(1)."""
+    return (
+        target in state.target_uses
+        or target == state.settings.unmanaged
+        or (target == state.whitelist.node and _has_entries(state.whitelist))
+    )
+
+
+def _has_entries(listed: Whitelist) -> bool:
+    return bool(listed.domains.strip() or listed.ips.strip())
+
+
+def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
+    """What holds for the device as a whole."""
+    unmanaged = mark_of(state, state.settings.unmanaged)
+    return Floor(
+        unmanaged=0 if unmanaged == MARK_REJECT else unmanaged,
+        resolver=resolvers.device[0] if resolvers.device else "",
+        stopped=state.settings.stopped,
+    )
+
+
+def hosts(state: DesiredState, rules: Iterable[Rule]) -> dict[str, int]:
+    """Marks of the enabled rules among `rules` that name one address."""
+    marks: dict[str, int] = {}
+    result = {}
+    for rule in rules:
+        if rule.is_enabled and rule.is_host:
+            target = rule.target_node
+            if target not in marks:
+                marks[target] = mark_of(state, target)
+            result[rule.host] = marks[target]
+    return result
+
+
+def nets(state: DesiredState) -> dict[str, int]:
+    """The enabled CIDR rules, flattened."""
+    return flatten(
+        {
+            IPv4Network(rule.ip): mark_of(state, rule.target_node)
+            for rule in state.rules.values()
+            if rule.is_enabled and not rule.is_host
+        }
+    )
+
+
+def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
+    """Limits of the enabled rules among `rules` that have one, by address or CIDR."""
+    return {
+        rule.host: Limit(
+            number=rule.id,
+            upload_kbps=rule.upload_limit_kbps,
+            download_kbps=rule.download_limit_kbps,
+        )
+        for rule in rules
+        if rule.is_enabled and (rule.upload_limit_kbps or rule.download_limit_kbps)
+    }
+
+
+def instances(
+    state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
+) -> dict[str, Instance]:
+    """An engine instance for each of `targets` that the engine serves.
+
+    A target that cannot work (a group without members, a relay that is gone) has none, and so
+    blocks.
+    """
+    result = {}
+    for target in targets:
+        parsed = parse_target(target)
+        if instance := _instance(state, resolvers, parsed):
+            result[instance.key] = instance
+    return result
+
+
+def instance_key(state: DesiredState, target: str) -> str | None:
+    """The key of the instance that serves `target`, or None when none would."""
+    parsed = parse_target(target)
+    if parsed.kind == "node" and (node := state.node_named(parsed.name)):
+        return f"node:{node.id}"
+    if parsed.kind == "group" and target in state.numbers:
+        return f"group:{state.numbers[target]}"
+    return None
+
+
+def _instance(state: DesiredState, resolvers: Resolvers, target: TargetName) -> Instance | None:
+    key = instance_key(state, str(target))
+    if key is None:
+        return None
+    if target.kind == "node":
+        node = state.node_named(target.name)
+        members = [] if node is None else [node]
+    else:
+        members = state.group_members(target.name)
+    paths = [path for node in members if (path := dial_path(state, node)) is not None]
+    if not paths:
+        return None
+    document = documents.target_document(
+        tuple(paths), resolvers, documents.GroupPolicy.of(state.settings)
+    )
+    return Instance(
+        key=key, mark=mark_of(state, str(target)), config=document.config, udp=document.udp
+    )
+
+
+def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
+    """The node and the relays it dials through, outermost last; None when one is missing.
+
+    A circle counts as missing: the service refuses one, and netd would never be sent it.
+    """
+    hops: list[Node] = []
+    at: Node | None = node
+    while at is not None and at not in hops:
+        hops.append(at)
+        settings = documents.settings_of(at)
+        if not settings.dialer_proxy:
+            mark = MARK_DIRECT
+            if settings.interface_name:
+                mark = mark_of(state, INTERFACE_PREFIX + settings.interface_name)
+            return None if mark == MARK_REJECT else documents.DialPath(hops=tuple(hops), mark=mark)
+        at = state.node_named(settings.dialer_proxy)
+    return None
+
+
+def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
+    """The interfaces that rules, nodes in use and proxy services send traffic to."""
+    names: set[str] = set()
+    for target in used_targets(state):
+        parsed = parse_target(target)
+        if parsed.kind == "interface":
+            names.add(parsed.name)
+        names.update(_node_interfaces(state, parsed))
+    names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
+    result = {}
+    for name in sorted(names):
+        number = state.numbers.get(INTERFACE_PREFIX + name)
+        if number is not None:
+            result[name] = Egress(number=number, resolver=_egress_resolver(state, resolvers, name))
+    return result
+
+
+def _node_interfaces(state: DesiredState, target: TargetName) -> set[str]:
+    if target.kind == "node":
+        node = state.node_named(target.name)
+        members = [] if node is None else [node]
+    elif target.kind == "group":
+        members = state.group_members(target.name)
+    else:
+        return set()
+    paths = (dial_path(state, node) for node in members)
+    last_hops = (path.hops[-1] for path in paths if path is not None)
+    return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
+
+
+def _egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
+    device = resolvers.device[0] if resolvers.device else ""
+    line_id = state.line_by_name.get(name)
+    if line_id is None:
+        return device
+    return line_resolver(state.lines[line_id], resolvers)
+
+
+def line_resolver(line: Line, resolvers: Resolvers) -> str:
+    """The resolver that a line's DNS profile names; empty for what its peer hands out."""
+    match line.dns_profile:
+        case "custom":
+            servers = line.dns_servers
+        case "domestic":
+            servers = resolvers.domestic
+        case "outbound":
+            servers = resolvers.outbound
+        case "return":
+            servers = resolvers.home
+        case _:
+            servers = ()
+    return servers[0] if servers else ""
+
+
+def lines(state: DesiredState) -> dict[str, Line]:
+    """The enabled lines, by interface name."""
+    return {line.name: line for line in state.lines.values() if line.is_enabled}
+
+
+def whitelist(state: DesiredState) -> WhitelistPlan:
+    """Where listed destinations go."""
+    if not _has_entries(state.whitelist):
+        return WhitelistPlan()
+    return WhitelistPlan(mark=mark_of(state, state.whitelist.node))

@@ -1,0 +1,170 @@
+"""sing-box documents: what one engine instance is told to do.
+
+A document is built from a node (or a group's nodes) and the relays it dials through. Each
+distinct input is built once and remembered, since a document only depends on its arguments.
+
+The rules of every document: what no rule takes goes to the node and nowhere else
+(``route.final``); every socket towards the outside bears a mark, so that it leaves by the
+egress meant for it (an unmarked one meets the routing floor); clients' DNS is answered in
+the instance by a resolver asked through the node.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from egressd.formats.config_json import NodeSettings, read_settings
+from egressd.model.device import Resolvers
+from egressd.model.nouns import Node, Settings
+from egressd.planner import outbounds
+from egressd.planner.registry import MARK_DIRECT
+
+FINAL: Final = "target"
+"""Tag of the outbound that a document sends traffic to."""
+
+_REMEMBERED = 8192
+
+
+class DialPath(msgspec.Struct, frozen=True, kw_only=True):
+    """A node and the relays it is reached through, outermost last.
+
+    ``mark`` is the egress mark of the outermost hop's sockets.
+    """
+
+    hops: tuple[Node, ...]
+    mark: int = MARK_DIRECT
+
+
+class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group chooses among its nodes."""
+
+    strategy: str
+    url: str
+    interval_s: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> GroupPolicy:
+        """The device's policy."""
+        return cls(
+            strategy=settings.group_strategy,
+            url=settings.delay_url,
+            interval_s=settings.check_interval_s,
+        )
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A sing-box document, and whether what it sends to carries UDP."""
+
+    config: str
+    udp: bool
+
+
+@lru_cache(_REMEMBERED)
+def settings_of(node: Node) -> NodeSettings:
+    """The egress and DNS settings kept inside a node's ``config_json``."""
+    return read_settings(node.config_json)
+
+
+@lru_cache(_REMEMBERED)
+def outbound_of(node: Node) -> outbounds.Outbound:
+    """The node as a sing-box outbound."""
+    return outbounds.build(node)
+
+
+@lru_cache(_REMEMBERED)
+def target_document(
+    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy
+) -> Document:
+    """The document of an instance that serves LAN clients through TPROXY."""
+    document = _document(paths, resolvers, policy)
+    document["inbounds"] = [
+        {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
+    ]
+    document["route"]["rules"] = [{"port": 53, "action": "hijack-dns"}]
+    return Document(config=_json(document), udp=_carries_udp(paths))
+
+
+@lru_cache(_REMEMBERED)
+def probe_document(path: DialPath, resolvers: Resolvers, policy: GroupPolicy) -> str:
+    """A document without inbounds, for trials and delay measurements."""
+    return _json(_document((path,), resolvers, policy))
+
+
+def _document(
+    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy
+) -> dict[str, Any]:
+    made: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        for outbound in _outbounds(path):
+            made.setdefault(outbound["tag"], outbound)
+    entries = [_tag(path.hops[0]) for path in paths]
+    if len(entries) == 1:
+        final = entries[0]
+    else:
+        final = FINAL
+        made[final] = {
+            "type": "urltest",
+            "tag": final,
+            "outbounds": entries,
+            "url": policy.url,
+            "interval": f"{policy.interval_s}s",
+            "interrupt_exist_connections": False,
+        }
+    return {
+        "log": {"level": "error", "timestamp": False},
+        "dns": _dns(paths[0], final, resolvers, udp=_carries_udp(paths)),
+        "outbounds": list(made.values()),
+        "route": {"final": final, "default_domain_resolver": "device"},
+    }
+
+
+def _outbounds(path: DialPath) -> list[dict[str, Any]]:
+    """The hops of a path, each dialling through the next; the outermost bears the mark."""
+    result = []
+    for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
+        dial: dict[str, Any] = (
+            {"routing_mark": path.mark, "domain_resolver": "device"}
+            if relay is None
+            else {"detour": _tag(relay)}
+        )
+        result.append({**outbound_of(hop).options, **dial, "tag": _tag(hop)})
+    return result
+
+
+def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict[str, Any]:
+    settings = settings_of(path.hops[0])
+    servers = {
+        "domestic": resolvers.domestic,
+        "return": resolvers.home,
+        "custom": settings.dns_servers,
+    }.get(settings.dns_profile, resolvers.outbound)
+    asked: dict[str, Any] = {"tag": "clients", "server": servers[0]}
+    if settings.dns_profile == "domestic":
+        asked |= {"type": "udp", "routing_mark": MARK_DIRECT}
+    else:
+        asked |= {"type": "udp" if udp else "tcp", "detour": final}
+    # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
+    device = {
+        "tag": "device",
+        "type": "udp",
+        "server": resolvers.device[0],
+        "routing_mark": path.mark,
+    }
+    # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
+    return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
+
+
+def _carries_udp(paths: tuple[DialPath, ...]) -> bool:
+    return all(outbound_of(hop).udp for path in paths for hop in path.hops)
+
+
+def _tag(node: Node) -> str:
+    return f"node:{node.id}"
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,156 @@
+"""Policy routing: which table each mark looks up, and the floor beneath all of them.
+
+The floor is the part of the guard that holds without nftables: whatever comes from a LAN and
+no rule above took is prohibited, and so is whatever the engine sends without a mark. With it
+a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network
+
+import msgspec
+
+from egressd.model.device import Ports
+from egressd.model.facts import Facts
+from egressd.model.plan import Egress
+from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.planner.registry import (
+    MARK_DIRECT,
+    MARK_ENGINE,
+    MARK_KIND_MASK,
+    METRIC_UNREACHABLE,
+    PRIORITY_DIRECT,
+    PRIORITY_EGRESS,
+    PRIORITY_ENGINE_FLOOR,
+    PRIORITY_LAN,
+    PRIORITY_LAN_FLOOR,
+    PRIORITY_TPROXY,
+    TABLE_LAN,
+    TABLE_MAIN,
+    TABLE_TPROXY,
+    egress_mark,
+    egress_table,
+)
+from egressd.planner.topology import Topology, uplink, with_unplanned
+
+_ANYWHERE = IPv4Network("0.0.0.0/0")
+_EXACT = 0xFFFF_FFFF
+
+
+class Routing(msgspec.Struct, frozen=True, kw_only=True):
+    """All routes and policy rules of ours."""
+
+    routes: tuple[RouteEntry, ...]
+    rules: tuple[PolicyRule, ...]
+
+
+def desired(
+    egresses: Mapping[str, Egress],
+    *,
+    facts: Facts,
+    topology: Topology,
+    ports: Ports,
+    engine_uid: int,
+) -> Routing:
+    """What the routing tables and policy rules should be.
+
+    An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
+    otherwise the look-up would fall through to the main table.
+    """
+    routes = [RouteEntry(table=TABLE_TPROXY, destination=_ANYWHERE, kind="local", device="lo")]
+    rules = [*_floor(topology, engine_uid), *_fixed_rules()]
+    for name, network in topology.lan_networks:
+        gateway = next(
+            (r.gateway for r in facts.routes if r.interface == name and r.destination == network),
+            None,
+        )
+        routes.append(
+            RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway)
+        )
+    for name, egress in with_unplanned(egresses, topology).items():
+        table = egress_table(egress.number)
+        routes.append(
+            RouteEntry(
+                table=table, destination=_ANYWHERE, kind="unreachable", metric=METRIC_UNREACHABLE
+            )
+        )
+        way = uplink(name, facts, ports)
+        if way.has_route:
+            routes.append(
+                RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=way.gateway)
+            )
+        rules.append(
+            PolicyRule(
+                priority=PRIORITY_EGRESS,
+                mark=egress_mark(egress.number),
+                mask=_EXACT,
+                table=table,
+            )
+        )
+    return Routing(routes=tuple(routes), rules=tuple(rules))
+
+
+def _floor(topology: Topology, engine_uid: int) -> list[PolicyRule]:
+    rules = []
+    for family in (4, 6):
+        rules += [
+            PolicyRule(family=family, priority=PRIORITY_LAN_FLOOR, iif=name, action="prohibit")
+            for name in topology.lans
+        ]
+        rules.append(
+            PolicyRule(
+                family=family,
+                priority=PRIORITY_ENGINE_FLOOR,
+                uids=(engine_uid, engine_uid),
+                action="prohibit",
+            )
+        )
+    return rules
+
+
+def _fixed_rules() -> list[PolicyRule]:
+    direct = [
+        PolicyRule(
+            family=family,
+            priority=PRIORITY_DIRECT,
+            mark=MARK_DIRECT,
+            mask=MARK_KIND_MASK,
+            table=TABLE_MAIN,
+        )
+        for family in (4, 6)
+    ]
+    return [
+        PolicyRule(priority=PRIORITY_LAN, table=TABLE_LAN),
+        PolicyRule(
+            priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY
+        ),
+        *direct,
+    ]
+
+
+def sysctls(topology: Topology) -> dict[str, str]:
+    """Kernel settings that the layout needs, as paths below ``/proc/sys``.
+
+    - ``rp_filter`` 0 on WANs: the reverse look-up of an answer has the LAN as input interface and
+      no mark, so the floor prohibits it and strict and loose mode both drop it. The spoofing
+      that it would catch is caught by nftables (``lansrc`` and ``lannet``).
+    - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
+    - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
+    """
+    wanted = {
+        "net/bridge/bridge-nf-call-iptables": "0",
+        "net/bridge/bridge-nf-call-ip6tables": "0",
+        "net/netfilter/nf_conntrack_acct": "1",
+    }
+    for name in ("all", "default", *topology.wans):
+        wanted[f"net/ipv4/conf/{name}/rp_filter"] = "0"
+    for name in ("all", "default", *topology.lans):
+        wanted[f"net/ipv4/conf/{name}/send_redirects"] = "0"
+    return wanted
+
+
+def forwarding() -> dict[str, str]:
+    """What is switched on last, once the guard and the table are in force."""
+    return {"net/ipv4/ip_forward": "1"}
