@@ -1,0 +1,110 @@
+"""The license file: a JSON envelope around exact payload bytes and their signature.
+
+The signature covers the payload byte for byte, so nothing has to be serialised the same
+way twice. ``kid`` only says which trusted key to try; there is one algorithm and no way to
+ask for another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from egressd.license.keys import KeyRing, key_id
+
+CAPABILITIES: Final = ("api", "line_dns")
+"""What a license can open: the management API, and DNS profiles of single lines."""
+
+LICENSE_VERSION: Final = 1
+"""Raised when an older device could misread a license; another version is refused."""
+
+FILE_MAX: Final = 64 * 1024
+"""Bytes in a license file; one takes about 500."""
+
+TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class License(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was sold, for one device.
+
+    ``api_trial_calls`` are the calls that a device without the ``api`` capability may
+    make. ``expires_at`` (UTC) is the first second it no longer holds; empty: never.
+    """
+
+    version: int
+    serial: str
+    device: str
+    capabilities: tuple[str, ...]
+    proxy_service_quota: int
+    api_trial_calls: int
+    issued_at: str
+    expires_at: str = ""
+
+    @property
+    def expiry(self) -> datetime | None:
+        """`expires_at` as a time, or None. Raises ValueError when it is not one."""
+        if not self.expires_at:
+            return None
+        time = datetime.fromisoformat(self.expires_at)
+        if time.utcoffset() != timedelta():
+            raise ValueError(f"{self.expires_at} is not a time in UTC")
+        return time
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kid: str
+    payload: str
+    signature: str
+
+
+class Untrusted(Exception):
+    """A file is not a license that this device believes. The text says why."""
+
+
+def sign(license_: License, key: Ed25519PrivateKey) -> bytes:
+    """The license file for `license_`, signed with `key`."""
+    payload = msgspec.json.encode(license_)
+    envelope = _Envelope(
+        kid=key_id(key.public_key()),
+        payload=base64.b64encode(payload).decode(),
+        signature=base64.b64encode(key.sign(payload)).decode(),
+    )
+    return msgspec.json.format(msgspec.json.encode(envelope), indent=2) + b"\n"
+
+
+def read(data: bytes, trusted: KeyRing) -> License:
+    """The license in the file `data`, once its signature holds. Raises Untrusted."""
+    if len(data) > FILE_MAX:
+        raise Untrusted(f"the file is larger than {FILE_MAX} bytes")
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+        payload = base64.b64decode(envelope.payload, validate=True)
+        signature = base64.b64decode(envelope.signature, validate=True)
+    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error, ValueError) as error:
+        raise Untrusted("the file is not a license, or is cut short") from error
+    key = trusted.get(envelope.kid)
+    if key is None:
+        raise Untrusted("it is signed with a key that this device does not trust")
+    try:
+        key.verify(signature, payload)
+    except InvalidSignature as error:
+        raise Untrusted("its signature does not match: it was changed after signing") from error
+    return _decode(payload)
+
+
+def _decode(payload: bytes) -> License:
+    # Only the holder of a trusted key gets here: a fault is a version we do not know.
+    try:
+        license_ = msgspec.json.decode(payload, type=License)
+        _ = license_.expiry
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Untrusted(f"its content is not understood by this version: {error}") from error
+    if license_.version != LICENSE_VERSION:
+        raise Untrusted(f"it has version {license_.version}; this device reads {LICENSE_VERSION}")
+    return license_

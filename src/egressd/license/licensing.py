@@ -1,0 +1,179 @@
+"""The license that is installed on this device, followed as it changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from egressd.license.document import FILE_MAX
+from egressd.license.grants import (
+    ApiAccess,
+    Finding,
+    Grants,
+    Mode,
+    api_access,
+    at,
+    examine,
+    grants_of,
+)
+from egressd.license.keys import KeyRing, key_ring
+from egressd.model.errors import Failed, Invalid, OverQuota
+
+DEFAULT_PATH: Final = Path("/var/lib/egressd/license.json")
+
+
+class LicenseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration file's ``[license]`` table."""
+
+    mode: Mode = "off"
+    path: Path = DEFAULT_PATH
+    public_keys: tuple[str, ...] = ()
+    """The vendor's public keys, as ``license keygen`` prints them. Any of them may have signed."""
+
+
+class TrialCalls(Protocol):
+    """The durable counts of trial calls, by license: a crash never gives a call twice."""
+
+    def left(self, license_id: str, allowed: int) -> int:
+        """How many of the license's `allowed` calls were not made yet."""
+        ...
+
+    async def spend(self, license_id: str, allowed: int) -> int:
+        """Use up one of them; how many are left. Raises OverQuota at none, Failed."""
+        ...
+
+
+def utc_now() -> datetime:
+    """The time, aware of its zone."""
+    return datetime.now(UTC)
+
+
+def read_file(path: Path) -> bytes | None:
+    """The license file, or None when there is none. Raises Failed when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(FILE_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Failed(f"read the license {path}", error.strerror or str(error)) from error
+
+
+def install(data: bytes, path: Path, trusted: KeyRing, device: str, now: datetime) -> Finding:
+    """Put the license file `data` in place of `path`, durably, once it holds on `device`.
+
+    Raises Invalid, and leaves what was installed, when it does not hold; Failed when the
+    file cannot be written.
+    """
+    finding = at(examine(data, trusted, device), now)
+    if not finding.holds:
+        raise Invalid(f"the license is not installed: {finding.reason}")
+    try:
+        _replace_durably(path, data)
+    except OSError as error:
+        raise Failed(f"write the license to {path}", error.strerror or str(error)) from error
+    return finding
+
+
+class Licensing:
+    """What the device may do now. Reads the file again when it was replaced, so that a
+    license takes effect without a restart, and looks at the clock on every question.
+
+    `device` is this device's id (`device.this_device`). Raises Invalid when a pinned key
+    is malformed.
+    """
+
+    def __init__(
+        self,
+        settings: LicenseSettings,
+        *,
+        device: str,
+        trial_calls: TrialCalls,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._settings = settings
+        self._trusted = key_ring(settings.public_keys)
+        self._device = device
+        self._trial_calls = trial_calls
+        self._now = now
+        self._seen: tuple[int, int, int] | None = None
+        self._finding = Finding(None)
+
+    def finding(self) -> Finding:
+        """What the installed file is worth now."""
+        seen = _identity(self._settings.path)
+        if seen != self._seen or seen is None:
+            self._finding = self._examine()
+            self._seen = seen
+        return at(self._finding, self._now())
+
+    def grants(self) -> Grants:
+        """What is allowed."""
+        if self._settings.mode == "off":
+            return grants_of("off", Finding(None))
+        return grants_of(self._settings.mode, self.finding())
+
+    def refusal(self) -> str | None:
+        """The error text of an API call that may not go on, or None when it may."""
+        access, _ = self._access()
+        return access.value if access in (ApiAccess.REQUIRED, ApiAccess.EXHAUSTED) else None
+
+    async def spend(self) -> bool:
+        """Count an API call that goes on. False when the trial was used up meanwhile.
+
+        Raises Failed when the count cannot be stored.
+        """
+        access, grants = self._access()
+        if access is ApiAccess.TRIAL:
+            try:
+                await self._trial_calls.spend(grants.serial, grants.api_trial_calls)
+            except OverQuota:
+                return False
+        return True
+
+    def _access(self) -> tuple[ApiAccess, Grants]:
+        grants = self.grants()
+        left = 0
+        if not grants.api and grants.api_trial_calls:
+            left = self._trial_calls.left(grants.serial, grants.api_trial_calls)
+        return api_access(grants, left), grants
+
+    def _examine(self) -> Finding:
+        try:
+            data = read_file(self._settings.path)
+        except Failed as error:
+            return Finding(None, str(error))
+        return examine(data, self._trusted, self._device)
+
+
+def _replace_durably(path: Path, data: bytes) -> None:
+    """Put `data` at `path`: write, fsync, rename, fsync the folder. Raises OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    # Root may be writing into a folder of the api's user: no link that was put there is followed.
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What differs once the file at `path` was replaced; None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
+
+from egressd.license.device import device_id, this_device
+from egressd.license.document import LICENSE_VERSION, License, sign
+from egressd.license.grants import NOTHING
+from egressd.license.keys import key_ring, public_key_text
+from egressd.license.licensing import LicenseSettings, Licensing, install
+from egressd.model.errors import Failed, Invalid, OverQuota
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = public_key_text(KEY.public_key())
+TRUSTED = key_ring([PUBLIC])
+DEVICE = "0123-4567-89ab-cdef"
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+FULL = License(
+    version=LICENSE_VERSION,
+    serial="5f0c",
+    device=DEVICE,
+    capabilities=("api", "line_dns"),
+    proxy_service_quota=7,
+    api_trial_calls=0,
+    issued_at="2026-11-20T22:58:40Z",
+    expires_at="2026-11-22T00:00:00Z",
+)
+TRIAL = replace(FULL, capabilities=(), api_trial_calls=2)
+
+
+class Counts:
+    """Trial calls in memory."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = {}
+
+    def left(self, license_id: str, allowed: int) -> int:
+        return allowed - self.spent.get(license_id, 0)
+
+    async def spend(self, license_id: str, allowed: int) -> int:
+        if not self.left(license_id, allowed):
+            raise OverQuota("used up")
+        self.spent[license_id] = self.spent.get(license_id, 0) + 1
+        return self.left(license_id, allowed)
+
+
+class Device:
+    """A device in enforced mode whose clock the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "license.json"
+        self.now = NOW
+        self.counts = Counts()
+        self.licensing = Licensing(
+            LicenseSettings(mode="enforced", path=self.path, public_keys=(PUBLIC,)),
+            device=DEVICE,
+            trial_calls=self.counts,
+            now=lambda: self.now,
+        )
+
+    def install(self, license_: License) -> None:
+        install(sign(license_, KEY), self.path, TRUSTED, DEVICE, self.now)
+
+    def call(self) -> str | None:
+        """One API call: what refuses it."""
+        refusal = self.licensing.refusal()
+        if refusal is None and not asyncio.run(self.licensing.spend()):
+            return "spent"
+        return refusal
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Device:
+    return Device(tmp_path)
+
+
+def test_a_license_counts_from_the_moment_it_is_installed(device: Device) -> None:
+    assert device.call() == "API_ACCESS_REQUIRED"
+    assert device.licensing.grants() == NOTHING
+    device.install(FULL)
+    assert device.call() is None
+    assert device.licensing.grants().proxy_service_quota == 7
+    assert device.counts.spent == {}
+
+
+def test_a_license_stops_counting_when_it_expires_or_is_removed_or_spoilt(device: Device) -> None:
+    device.install(FULL)
+    assert device.call() is None
+    device.now = NOW + timedelta(days=1)
+    assert device.call() == "API_ACCESS_REQUIRED"
+    device.now = NOW
+    assert device.call() is None
+    device.path.write_bytes(device.path.read_bytes()[:-20])
+    assert device.call() == "API_ACCESS_REQUIRED"
+    assert "cut short" in device.licensing.finding().reason
+    device.path.unlink()
+    assert device.call() == "API_ACCESS_REQUIRED"
+
+
+def test_a_trial_ends_after_its_calls_and_a_full_license_opens_again(device: Device) -> None:
+    device.install(TRIAL)
+    assert [device.call() for _ in range(3)] == [None, None, "API_TRIAL_QUOTA_EXHAUSTED"]
+    device.install(replace(FULL, serial="next"))
+    assert device.call() is None
+
+
+def test_a_call_that_was_let_in_is_refused_when_the_last_one_went_meanwhile(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.install(replace(TRIAL, api_trial_calls=1))
+    taken = device.counts.spend
+
+    async def spend_after_another(license_id: str, allowed: int) -> int:
+        await taken(license_id, allowed)
+        return await taken(license_id, allowed)
+
+    monkeypatch.setattr(device.counts, "spend", spend_after_another)
+    assert device.licensing.refusal() is None
+    assert asyncio.run(device.licensing.spend()) is False
+
+
+def test_an_unreadable_license_says_why(device: Device) -> None:
+    device.path.mkdir()
+    assert device.call() == "API_ACCESS_REQUIRED"
+    assert "directory" in device.licensing.finding().reason
+
+
+def test_a_license_that_does_not_hold_leaves_what_was_installed(device: Device) -> None:
+    device.install(FULL)
+    before = device.path.read_bytes()
+    with pytest.raises(Invalid, match="issued for the device"):
+        device.install(replace(FULL, device="ffff"))
+    with pytest.raises(Invalid, match="expired"):
+        device.install(replace(FULL, expires_at="2020-01-01T00:00:00Z"))
+    assert device.path.read_bytes() == before
+    assert list(device.path.parent.iterdir()) == [device.path]
+
+
+def test_a_link_in_the_way_is_replaced_not_followed(device: Device) -> None:
+    victim = device.path.parent / "victim"
+    victim.write_text("precious")
+    device.path.with_name("license.json.new").symlink_to(victim)
+    device.install(FULL)
+    assert victim.read_text() == "precious"
+    assert device.call() is None
+
+
+def test_a_license_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Failed, match="write the license"):
+        install(sign(FULL, KEY), tmp_path / "file" / "license.json", TRUSTED, DEVICE, NOW)
+
+
+def test_mode_off_reads_nothing(tmp_path: Path) -> None:
+    licensing = Licensing(
+        LicenseSettings(path=tmp_path / "none"), device=DEVICE, trial_calls=Counts()
+    )
+    assert licensing.refusal() is None
+    assert asyncio.run(licensing.spend())
+
+
+def test_a_device_id_is_stable_and_does_not_show_the_machine_id(tmp_path: Path) -> None:
+    machine_id = "0123456789abcdef0123456789abcdef"
+    path = tmp_path / "machine-id"
+    path.write_text(machine_id + "\n")
+    assert this_device(path) == device_id(machine_id) == device_id(machine_id + "\n")
+    assert len(this_device(path)) == 19
+    assert machine_id[:4] not in this_device(path)
+    assert device_id("0" * 32) != device_id("1" * 32)
+
+
+@pytest.mark.parametrize("content", [None, "", "uninitialized\n", "\xff"])
+def test_a_machine_without_an_id_fails(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "machine-id"
+    if content is not None:
+        path.write_text(content, encoding="latin-1")
+    with pytest.raises(Failed, match="machine id"):
+        this_device(path)
