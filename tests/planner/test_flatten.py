@@ -1,6 +1,7 @@
 """Flattening, held against a plain longest-prefix search over `ipaddress`."""
 
 from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from egressd.planner.flatten import flatten, merge
 BLOCK = int(IPv4Address("10.0.0.0"))
 
 networks = st.builds(
-    lambda offset, length: IPv4Network(((BLOCK + offset) >> (32 - length) << (32 - length), length)),
+    lambda offset, length: IPv4Network(
+        ((BLOCK + offset) >> (32 - length) << (32 - length), length)
+    ),
     st.integers(0, 1023),
     st.integers(20, 32),
 )
@@ -38,7 +41,7 @@ def test_every_address_gets_the_value_of_its_longest_prefix(rules: dict[IPv4Netw
 @given(st.dictionaries(networks, st.integers(1, 3), max_size=12))
 def test_ranges_are_sorted_disjoint_and_joined(rules: dict[IPv4Network, int]) -> None:
     ranges = [(*bounds(text), value) for text, value in flatten(rules).items()]
-    for (_, last, value), (first, _, following) in zip(ranges, ranges[1:], strict=False):
+    for (_, last, value), (first, _, following) in pairwise(ranges):
         assert last < first
         assert last + 1 < first or value != following
 

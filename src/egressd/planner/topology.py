@@ -114,7 +114,7 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
 
 
 def with_unplanned(egresses: Mapping[str, Egress], topology: Topology) -> dict[str, Egress]:
-    """`egresses`, and one for each WAN that no rule names, so that it answers what it brought in."""
+    """`egresses`, and one for each other WAN, so that it answers what it brought in."""
     result = {
         name: Egress(number=unplanned_egress_number(place))
         for place, name in enumerate(topology.wans)
