@@ -1,0 +1,228 @@
+"""A node's ``config_json``: a Clash/mihomo proxy entry without ``name`` and ``type``.
+
+The text is kept as the operator wrote it. It also carries the node's egress and DNS
+settings, under the keys ``interface-name``, ``dialer-proxy``, ``dns-profile`` and
+``dns-servers``, so that reading a node and writing it back keeps them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv4Address
+from typing import Any, Final
+
+import msgspec
+
+from egressd.formats.entries import PROTOCOLS
+from egressd.formats.fields import Reading, read
+from egressd.formats.json_text import read_object, write_object
+from egressd.model.errors import Invalid
+from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
+
+FIELD: Final = "config_json"
+"""How sentences call the text as a whole."""
+
+DNS_SERVERS_MAX: Final = 8
+
+SETTINGS_KEYS: Final = ("interface-name", "dialer-proxy", "dns-profile", "dns-servers")
+
+_REFUSED: Final = {
+    **dict.fromkeys(
+        ("ca", "certificate", "private-key", "client-certificate", "client-key"),
+        "it can name a file of this device",
+    ),
+    **dict.fromkeys(
+        (
+            "routing-mark",
+            "routing_mark",
+            "detour",
+            "bind-interface",
+            "bind_interface",
+            "inet4_bind_address",
+            "inet6_bind_address",
+            "netns",
+        ),
+        "egressd decides how a node's own traffic leaves; use interface-name or dialer-proxy",
+    ),
+    "interface_name": "write it as interface-name",
+    "dialer_proxy": "write it as dialer-proxy",
+    "dns_profile": "write it as dns-profile",
+    "dns_servers": "write it as dns-servers",
+    "ws-path": "write it as ws-opts.path",
+    "ws-headers": "write it as ws-opts.headers",
+    "fingerprint": "the engine cannot pin a certificate, so the node would be less safe "
+    "than its configuration says",
+}
+_NAMES_A_FILE: Final = re.compile(r"(?:.*[-_.])?(?:path|file)\Z", re.IGNORECASE)
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node's own traffic leaves, and who resolves names for its clients.
+
+    ``interface_name`` and ``dialer_proxy`` (a node's name) exclude each other. An empty
+    ``dns_profile`` stands for ``auto``.
+    """
+
+    interface_name: str = ""
+    dialer_proxy: str = ""
+    dns_profile: str = ""
+    dns_servers: tuple[str, ...] = ()
+    """IPv4 addresses; only used when the profile is ``custom``."""
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration that was checked. ``repr`` shows no value, since some are secrets."""
+
+    protocol: str
+    fields: dict[str, Any]
+    """Clash's name of each field that was given -> its normalised value."""
+    settings: NodeSettings = NodeSettings()
+    unknown: tuple[str, ...] = ()
+    """Keys that egressd keeps but makes no use of."""
+
+    def __repr__(self) -> str:
+        return f"NodeConfig(protocol={self.protocol!r}, fields={sorted(self.fields)})"
+
+
+def read_config(protocol: str, config_json: str) -> NodeConfig:
+    """Check a node's configuration.
+
+    Raises Invalid with every fault: each names its field, as in ``config_json.port must be a
+    whole number from 1 to 65535``.
+    """
+    if protocol not in PROTOCOLS:
+        problem = f"protocol must be one of {', '.join(PROTOCOLS)}"
+        try:
+            read_object(config_json, FIELD)
+        except Invalid as invalid:
+            raise Invalid(problem, *invalid.problems) from None
+        raise Invalid(problem)
+    given = read_object(config_json, FIELD)
+    reading = read_entry(protocol, {k: v for k, v in given.items() if k not in SETTINGS_KEYS})
+    settings, problems = _settings(given)
+    problems = [*(f"{FIELD}.{problem}" for problem in reading.problems), *problems]
+    if problems:
+        raise Invalid(*problems)
+    return NodeConfig(
+        protocol=protocol,
+        fields=reading.values,
+        settings=settings,
+        unknown=tuple(reading.unknown),
+    )
+
+
+def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
+    """Check the fields of a Clash entry, its settings apart. Problems begin with the field's name.
+
+    ``protocol`` must be a key of `PROTOCOLS`.
+    """
+    entry = PROTOCOLS[protocol]
+    reading = read(entry.table, given)
+    for path in reading.unknown:
+        key = path.rpartition(".")[2]
+        if key in _REFUSED:
+            reading.problems.append(f"{path} must not be given: {_REFUSED[key]}")
+        elif _NAMES_A_FILE.match(key):
+            reading.problems.append(f"{path} must not be given: it can name a file of this device")
+    for rule in entry.rules:
+        reading.problems += rule(reading.values)
+    return reading
+
+
+def read_settings(config_json: str) -> NodeSettings:
+    """The egress and DNS settings inside a configuration. Raises Invalid."""
+    settings, problems = _settings(read_object(config_json, FIELD))
+    if problems:
+        raise Invalid(*problems)
+    return settings
+
+
+def with_settings(
+    config_json: str,
+    *,
+    interface_name: str | None = None,
+    dialer_proxy: str | None = None,
+    dns_profile: str | None = None,
+    dns_servers: tuple[str, ...] | None = None,
+) -> str:
+    """The text with these settings changed: None leaves one alone, an empty value removes it.
+
+    All other keys keep their values and their order. A text that already says so comes back
+    as it is, white space included. Raises Invalid when the result would not be valid.
+    """
+    given = read_object(config_json, FIELD)
+    wanted: dict[str, Any] = dict(given)
+    changes = {
+        "interface-name": interface_name,
+        "dialer-proxy": dialer_proxy,
+        "dns-profile": dns_profile,
+        "dns-servers": None if dns_servers is None else list(dns_servers),
+    }
+    for key, value in changes.items():
+        if value:
+            wanted[key] = value
+        elif value is not None:
+            wanted.pop(key, None)
+    if wanted == given:
+        return config_json
+    _, problems = _settings(wanted)
+    if problems:
+        raise Invalid(*problems)
+    return write_object(wanted)
+
+
+def parse_dns_servers(text: str) -> tuple[str, ...]:
+    """DNS servers from text that separates them by commas or newlines, as the batch call does.
+
+    Raises Invalid, naming ``dns_servers``.
+    """
+    servers = [part.strip() for part in re.split("[,\n]", text)]
+    kept = tuple(dict.fromkeys(server for server in servers if server))
+    if problem := dns_servers_problem(kept):
+        raise Invalid(f"dns_servers {problem}")
+    return kept
+
+
+def dns_servers_problem(servers: object) -> str | None:
+    """What a list of DNS servers must be, when `servers` is not that; else None."""
+    takes = f"must be at most {DNS_SERVERS_MAX} IPv4 addresses"
+    if not isinstance(servers, list | tuple) or len(servers) > DNS_SERVERS_MAX:
+        return takes
+    return None if all(isinstance(s, str) and _is_ipv4(s) for s in servers) else takes
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        return False
+    return not address.is_unspecified and not address.is_multicast
+
+
+def _settings(given: Mapping[str, Any]) -> tuple[NodeSettings, list[str]]:
+    """The settings among the keys of a configuration, and what is wrong with them."""
+    interface, relay, profile = (given.get(key) or "" for key in SETTINGS_KEYS[:3])
+    servers = given.get("dns-servers") or []
+    problems = []
+    if interface and not (isinstance(interface, str) and is_interface_name(interface)):
+        problems.append("interface-name must be an interface name of 1 to 15 characters")
+    if relay and not (isinstance(relay, str) and node_name_problem(relay) is None):
+        problems.append("dialer-proxy must be a node's name")
+    if interface and relay:
+        problems.append("interface-name and dialer-proxy must not both be given")
+    if profile and profile not in DNS_PROFILES:
+        problems.append(f"dns-profile must be one of {', '.join(DNS_PROFILES)}")
+    if problem := dns_servers_problem(servers):
+        problems.append(f"dns-servers {problem}")
+    elif profile == "custom" and not servers:
+        problems.append("dns-servers must not be empty when dns-profile is custom")
+    if problems:
+        return NodeSettings(), [f"{FIELD}.{problem}" for problem in problems]
+    settings = NodeSettings(
+        interface_name=interface,
+        dialer_proxy=relay,
+        dns_profile=profile,
+        dns_servers=tuple(servers),
+    )
+    return settings, []

@@ -1,0 +1,214 @@
+"""A table-driven reader of nested key/value configurations.
+
+A `Table` says which keys an object may have and what `Kind` of value each takes; `read`
+checks an object against it and finds every fault, and every key that the table does not
+know, in one pass. Tables nest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from egressd.formats.hosts import PORT_MAX, parse_host
+
+TEXT_MAX = 4096
+"""Characters in a text value."""
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
+_DIGITS = re.compile(r"-?[0-9]{1,18}\Z")
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
+
+
+def _as_it_is(text: str) -> Any:
+    return text
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value: what it takes, in words, and how it is checked.
+
+    ``check`` gives the normalised value or raises ValueError. ``from_text`` turns the text of
+    a bare scalar (as in YAML or a URL) into what ``check`` expects.
+    """
+
+    takes: str
+    check: Callable[[Any], Any]
+    from_text: Callable[[str], Any] = _as_it_is
+
+
+@dataclass(frozen=True)
+class Table:
+    """The keys of an object. ``rules`` look at several of them together.
+
+    A rule is given the values read and yields a sentence, beginning with a key's name, for
+    each fault.
+    """
+
+    keys: Mapping[str, Kind | Table]
+    required: frozenset[str] = frozenset()
+    takes: str = "an object"
+
+
+@dataclass
+class Reading:
+    """What reading an object gave: values, faults, and the keys that nothing knows."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def read(table: Table, given: Mapping[str, Any]) -> Reading:
+    """Check `given` against `table`. Null and empty text count as absent.
+
+    Keys are named by their path (``ws-opts.path``).
+    """
+    reading = Reading()
+    reading.values = _read_table(table, given, "", reading)
+    return reading
+
+
+def _read_table(
+    table: Table, given: Mapping[str, Any], place: str, reading: Reading
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        kind = table.keys.get(key)
+        path = place + key
+        if kind is None:
+            reading.unknown.append(path)
+        elif value is None or value == "":
+            continue
+        elif isinstance(kind, Kind):
+            try:
+                values[key] = kind.check(value)
+            except ValueError:
+                reading.problems.append(f"{path} must be {kind.takes}")
+        elif isinstance(value, Mapping):
+            values[key] = _read_table(kind, value, f"{path}.", reading)
+        else:
+            reading.problems.append(f"{path} must be {kind.takes}")
+    for key in table.keys:
+        if key in table.required and given.get(key) in (None, ""):
+            reading.problems.append(f"{place}{key} must be {table.keys[key].takes}")
+    return values
+
+
+# --- Kinds. ---------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_MAX:
+        raise ValueError
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 (one exception type says "not of this kind")
+    return value
+
+
+def _boolean_from_text(text: str) -> Any:
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+
+
+def _whole_from_text(text: str) -> Any:
+    return int(text) if _DIGITS.match(text) else text
+
+
+def _uuid(value: Any) -> str:
+    if not _UUID.match(_text(value)):
+        raise ValueError
+    return str(UUID(value))
+
+
+def _http_path(value: Any) -> str:
+    if _BAD_ESCAPE.search(_text(value)):
+        raise ValueError
+    return "/" + str(value).removeprefix("/")
+
+
+def _text_list(value: Any) -> list[str]:
+    if not isinstance(value, list) or len(value) > 64:
+        raise ValueError
+    return [_text(item) for item in value]
+
+
+def _headers(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > 64:
+        raise ValueError
+    if not all(_HEADER_NAME.match(name) for name in value):
+        raise ValueError
+    return {name: _text(content) for name, content in value.items()}
+
+
+def _header_lists(value: Any) -> dict[str, list[str]]:
+    if not isinstance(value, dict) or len(value) > 64:
+        raise ValueError
+    if not all(_HEADER_NAME.match(name) for name in value):
+        raise ValueError
+    return {
+        name: _text_list(content if isinstance(content, list) else [content])
+        for name, content in value.items()
+    }
+
+
+def whole(first: int, last: int) -> Kind:
+    """A whole number within bounds, both included."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not first <= value <= last:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number from {first} to {last}", check, _whole_from_text)
+
+
+def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
+    """One of a few words, in either case. An alias stands for the word it maps to."""
+    meaning = {word: word for word in words} | dict(aliases or {})
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in meaning:
+            raise ValueError
+        return meaning[value.lower()]
+
+    return Kind(words[0] if len(words) == 1 else f"one of {', '.join(words)}", check)
+
+
+def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
+    """A text for which `is_fine` gives a true value and raises no ValueError."""
+
+    def check(value: Any) -> str:
+        if not is_fine(_text(value)):
+            raise ValueError
+        return str(value)
+
+    return Kind(takes, check)
+
+
+def short_text(limit: int) -> Kind:
+    """A text that may not be longer than `limit` bytes of UTF-8."""
+    return text_where(f"text of at most {limit} bytes", lambda t: len(t.encode()) <= limit)
+
+
+TEXT = Kind(f"text of at most {TEXT_MAX} characters", _text)
+BOOLEAN = Kind("true or false", _boolean, _boolean_from_text)
+HOST = Kind("a host name or an IP address", lambda value: parse_host(_text(value)))
+PORT = whole(1, PORT_MAX)
+UUID_TEXT = Kind("a UUID", _uuid)
+TEXT_LIST = Kind("a list of at most 64 texts", _text_list, lambda text: text.split(","))
+HEADERS = Kind("an object of HTTP header names and texts", _headers)
+HEADER_LISTS = Kind("an object of HTTP header names and lists of texts", _header_lists)
+HTTP_PATH = Kind("an HTTP path whose % are followed by two hexadecimal digits", _http_path)
+HTTP_PATHS = Kind(
+    "a list of at most 64 HTTP paths",
+    lambda value: [_http_path(path) for path in _text_list(value)],
+    lambda text: [text],
+)

@@ -1,0 +1,114 @@
+"""Strict JSON: what two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from egressd.model.errors import Invalid
+from egressd.model.names import has_control_characters
+
+SIZE_MAX = 64 * 1024
+"""Bytes of UTF-8 in a document."""
+DEPTH_MAX = 8
+"""Nested objects and arrays, the outermost included."""
+INTEGER_DIGITS_MAX = 20
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
+
+class _Refused(ValueError):
+    """The document's syntax is fine, but it holds something that strict JSON does not."""
+
+
+def read_object(text: str, name: str) -> dict[str, Any]:
+    """The JSON object that `text` holds.
+
+    Raises Invalid, whose sentences call the document `name`: not JSON, not an object, over
+    `SIZE_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
+    character or a lone surrogate in a key or a string.
+    """
+    # A string has at most four UTF-8 bytes a character, so most are measured by length alone.
+    if len(text) > SIZE_MAX or len(text.encode("utf-8", "surrogatepass")) > SIZE_MAX:
+        raise Invalid(f"{name} must not be over {SIZE_MAX} bytes")
+    if _depth(text) > DEPTH_MAX:
+        raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
+    except _Refused as refused:
+        raise Invalid(f"{name} {refused}") from None
+    except json.JSONDecodeError as error:
+        raise Invalid(
+            f"{name} must be a JSON object: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
+    if not isinstance(value, dict):
+        raise Invalid(f"{name} must be a JSON object")
+    problems = [f"{place} must not contain control characters" for place in _unclean(value, name)]
+    if problems:
+        raise Invalid(*problems)
+    return value
+
+
+def write_object(value: dict[str, Any]) -> str:
+    """`value` as JSON on one line, keys in their order."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest outside strings, without recursion."""
+    depth = deepest = 0
+    for character in re.sub(r"[^][{}]+", "", _STRING.sub("", text)):
+        depth += 1 if character in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in value:
+            raise _Refused(f"must not hold the key {key[:60]!r} twice")
+        value[key] = item
+    return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise _Refused(f"must not hold the number {text}")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _Refused("must not hold a number too large")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > INTEGER_DIGITS_MAX:
+        raise _Refused("must not hold a number too large")
+    return int(text)
+
+
+def _unclean(value: Any, place: str) -> list[str]:
+    """The places below `place` whose key or string holds a control character."""
+    if isinstance(value, str):
+        return [place] if has_control_characters(value) else []
+    if isinstance(value, list):
+        return [bad for n, item in enumerate(value) for bad in _unclean(item, f"{place}[{n}]")]
+    if isinstance(value, dict):
+        found: list[str] = []
+        for key, item in value.items():
+            if has_control_characters(key):
+                found.append(f"a key of {place}")
+            else:
+                found += _unclean(item, f"{place}.{key[:60]}")
+        return found
+    return []

@@ -1,0 +1,84 @@
+"""Clash's ``network`` and its options as sing-box's ``transport`` object.
+
+https://sing-box.sagernet.org/configuration/shared/v2ray-transport/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from egressd.formats.hosts import parse_host
+
+
+def transport(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``transport`` of an outbound, or an empty object for plain TCP."""
+    match fields.get("network", "tcp"):
+        case "ws" | "httpupgrade":
+            return _websocket(fields)
+        case "grpc":
+            service = fields.get("grpc-opts", {}).get("grpc-service-name", "")
+            return {"type": "grpc", "service_name": service}
+        case "h2":
+            options = fields.get("h2-opts", {})
+            return {
+                "type": "http",
+                "host": options.get("host", []),
+                "path": options.get("path", "/"),
+            }
+        case "http":
+            return _http(fields.get("http-opts", {}))
+        case _:
+            return {}
+
+
+def is_upgrade(fields: Mapping[str, Any]) -> bool:
+    """Whether the transport is HTTP upgrade, which Clash writes as a kind of WebSocket."""
+    network = fields.get("network")
+    return network == "httpupgrade" or (
+        network == "ws" and fields.get("ws-opts", {}).get("v2ray-http-upgrade", False)
+    )
+
+
+def host_header(fields: Mapping[str, Any]) -> str:
+    """The host that a WebSocket transport names in its Host header, or an empty string."""
+    if fields.get("network") not in ("ws", "httpupgrade"):
+        return ""
+    text = _pop_host(dict(fields.get("ws-opts", {}).get("headers", {})))
+    try:
+        return parse_host(text)
+    except ValueError:
+        return ""
+
+
+def _websocket(fields: Mapping[str, Any]) -> dict[str, Any]:
+    options = fields.get("ws-opts", {})
+    path = options.get("path", "/")
+    headers: dict[str, str] = dict(options.get("headers", {}))
+    if is_upgrade(fields):
+        host = _pop_host(headers)
+        upgrade = {"type": "httpupgrade", "path": path, "headers": headers}
+        return {**upgrade, "host": host} if host else upgrade
+    made: dict[str, Any] = {"type": "ws", "path": path, "headers": headers}
+    if options.get("max-early-data"):
+        made["max_early_data"] = options["max-early-data"]
+    if "early-data-header-name" in options:
+        made["early_data_header_name"] = options["early-data-header-name"]
+    return made
+
+
+def _http(options: Mapping[str, Any]) -> dict[str, Any]:
+    """HTTP/1.1 as Clash's ``http-opts`` has it. Of several paths the engine takes one."""
+    headers: dict[str, list[str]] = dict(options.get("headers", {}))
+    host = next((headers.pop(name) for name in list(headers) if name.lower() == "host"), [])
+    return {
+        "type": "http",
+        "method": options.get("method", "GET"),
+        "path": next(iter(options.get("path", [])), "/"),
+        "host": host,
+        "headers": headers,
+    }
+
+
+def _pop_host(headers: dict[str, str]) -> str:
+    return next((headers.pop(name) for name in list(headers) if name.lower() == "host"), "")

@@ -1,0 +1,403 @@
+"""Outbounds, held against the real engine: what is built here, sing-box starts with."""
+
+import json
+from base64 import b64encode
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import singbox
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from egressd.model.errors import Invalid
+from egressd.model.names import has_control_characters
+from egressd.model.nouns import Node
+from egressd.planner.outbounds import Outbound, build
+
+UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
+REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
+TLS: dict[str, Any] = {
+    "tls": True,
+    "servername": "example.com",
+    "alpn": ["h2", "http/1.1"],
+    "client-fingerprint": "chrome",
+}
+SERVER = {"server": "192.0.2.1", "port": 443}
+WS = {"network": "ws", "ws-opts": {"path": "/w", "headers": {"Host": "cdn.example.com"}}}
+GRPC = {"network": "grpc", "grpc-opts": {"grpc-service-name": "Service"}}
+UPGRADE = {"network": "httpupgrade", "ws-opts": {"path": "/u", "headers": {"Host": "a.example"}}}
+H2 = {"network": "h2", "h2-opts": {"host": ["example.com"], "path": "/h"}}
+HTTP = {"network": "http", "http-opts": {"path": ["/a", "/b"], "headers": {"Host": ["a.example"]}}}
+
+
+def key(size: int) -> str:
+    return b64encode(bytes(range(size))).decode()
+
+
+def node(protocol: str, config: dict[str, Any]) -> Node:
+    text = json.dumps({**SERVER, **config})
+    return Node(
+        id=1, name="n", protocol=protocol, config_json=text, group="", created_at="2026-01-01"
+    )
+
+
+def options(protocol: str, **config: Any) -> dict[str, Any]:
+    return build(node(protocol, {name.replace("_", "-"): v for name, v in config.items()})).options
+
+
+def engine_problem(outbound: dict[str, Any]) -> str:
+    """Why the engine refuses the outbound, or an empty string."""
+    document = {
+        "log": {"disabled": True},
+        "dns": {"servers": [{"type": "local", "tag": "device"}]},
+        "outbounds": [{**outbound, "tag": "target", "routing_mark": 1}],
+        "route": {"final": "target", "default_domain_resolver": "device"},
+    }
+    instance = singbox.SingBox()
+    try:
+        instance.startFromJSON(json.dumps(document))
+    except singbox.SingBoxError as error:
+        return str(error)
+    instance.stop()
+    return ""
+
+
+ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    ("socks5", {}),
+    ("socks5", {"username": "u", "password": "p", "udp": True}),
+    ("http", {}),
+    ("http", {"username": "u", "password": "p", "headers": {"X-A": "b"}}),
+    ("http", {**TLS, "skip-cert-verify": True}),
+    *(
+        ("ss", {"cipher": cipher, "password": "secret"})
+        for cipher in (
+            "aes-128-gcm",
+            "aes-192-gcm",
+            "AES-256-GCM",
+            "chacha20-poly1305",
+            "chacha20-ietf-poly1305",
+            "xchacha20-ietf-poly1305",
+            "aes-128-ctr",
+            "aes-192-ctr",
+            "aes-256-ctr",
+            "aes-128-cfb",
+            "aes-192-cfb",
+            "aes-256-cfb",
+            "rc4-md5",
+            "chacha20-ietf",
+            "xchacha20",
+            "none",
+            "plain",
+        )
+    ),
+    ("ss", {"cipher": "2022-blake3-aes-128-gcm", "password": key(16)}),
+    ("ss", {"cipher": "2022-blake3-aes-128-gcm", "password": f"{key(16)}:{key(16)}"}),
+    ("ss", {"cipher": "2022-blake3-aes-256-gcm", "password": key(32)}),
+    ("ss", {"cipher": "2022-blake3-chacha20-poly1305", "password": key(32)}),
+    (
+        "ss",
+        {
+            "cipher": "aes-128-gcm",
+            "password": "p",
+            "plugin": "obfs",
+            "plugin-opts": {"mode": "tls", "host": "example.com"},
+        },
+    ),
+    (
+        "ss",
+        {
+            "cipher": "aes-128-gcm",
+            "password": "p",
+            "plugin": "v2ray-plugin",
+            "plugin-opts": {"mode": "websocket", "path": "/a;b=c\\d", "tls": True, "mux": False},
+        },
+    ),
+    ("ss", {"cipher": "aes-128-gcm", "password": "p", "udp-over-tcp": True}),
+    ("vmess", {"uuid": UUID, "alterId": 64, "cipher": "chacha20-poly1305"}),
+    ("vmess", {"uuid": UUID, "global-padding": True, "authenticated-length": True}),
+    *(("vmess", {"uuid": UUID, **network}) for network in ({}, WS, GRPC, UPGRADE, H2, HTTP)),
+    *(("vmess", {"uuid": UUID, **TLS, **network}) for network in ({}, WS, GRPC, UPGRADE, H2)),
+    ("vmess", {"uuid": UUID, "packet-encoding": "xudp"}),
+    ("vmess", {"uuid": UUID, "packet-encoding": "packet"}),
+    *(("vless", {"uuid": UUID, **TLS, **network}) for network in ({}, WS, GRPC, UPGRADE, H2)),
+    ("vless", {"uuid": UUID, **HTTP}),
+    ("vless", {"uuid": UUID, **TLS, "flow": "xtls-rprx-vision", "reality-opts": REALITY}),
+    ("vless", {"uuid": UUID, "tls": True, "reality-opts": REALITY, **GRPC}),
+    ("vless", {"uuid": UUID, "packet-encoding": "none"}),
+    *(("trojan", {"password": "p", "sni": "a.example", **n}) for n in ({}, WS, GRPC, UPGRADE)),
+    ("trojan", {"password": "p", "reality-opts": REALITY}),
+    *(
+        ("trojan", {"password": "p", "client-fingerprint": fingerprint})
+        for fingerprint in (
+            "chrome",
+            "firefox",
+            "edge",
+            "safari",
+            "360",
+            "qq",
+            "ios",
+            "android",
+            "random",
+            "randomized",
+            "none",
+        )
+    ),
+    ("trojan", {"password": "p", "ech-opts": {"enable": True, "query-server-name": "a.example"}}),
+    ("hysteria2", {"password": "p"}),
+    (
+        "hysteria2",
+        {
+            "password": "p",
+            "ports": "1000-2000,3000",
+            "hop-interval": 15,
+            "up": "30 Mbps",
+            "down": 200,
+            "obfs": "salamander",
+            "obfs-password": "o",
+            "sni": "a.example",
+            "skip-cert-verify": True,
+        },
+    ),
+    *(
+        ("tuic", {"uuid": UUID, "password": "p", "congestion-controller": controller})
+        for controller in ("cubic", "new_reno", "bbr")
+    ),
+    (
+        "tuic",
+        {
+            "uuid": UUID,
+            "password": "p",
+            "udp-relay-mode": "quic",
+            "reduce-rtt": True,
+            "heartbeat-interval": 10000,
+            "disable-sni": True,
+        },
+    ),
+    (
+        "tuic",
+        {"uuid": UUID, "password": "p", "udp-over-stream": True, "udp-relay-mode": "native"},
+    ),
+    ("anytls", {"password": "p", "sni": "a.example", "client-fingerprint": "firefox"}),
+    (
+        "anytls",
+        {
+            "password": "p",
+            "idle-session-check-interval": 30,
+            "idle-session-timeout": 60,
+            "min-idle-session": 2,
+            "reality-opts": REALITY,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("protocol", "config"), ACCEPTED, ids=lambda v: json.dumps(v)[:60])
+def test_the_engine_starts_with_it(protocol: str, config: dict[str, Any]) -> None:
+    for udp in (True, False):
+        outbound = build(node(protocol, {"udp": udp, **config}))
+        assert engine_problem(outbound.options) == ""
+
+
+def test_the_engine_check_can_fail() -> None:
+    assert "unknown method" in engine_problem(
+        {**options("ss", cipher="none", password="p"), "method": "rot13"}
+    )
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("ss", {"cipher": "rot13", "password": "p"}, "config_json.cipher must be one of"),
+    (
+        "ss",
+        {"cipher": "2022-blake3-aes-256-gcm", "password": key(16)},
+        "config_json.password must be a key of 32 bytes in base64 with this cipher",
+    ),
+    (
+        "ss",
+        {"cipher": "2022-blake3-chacha20-poly1305", "password": f"{key(32)}:{key(32)}"},
+        "config_json.password must be one key",
+    ),
+    (
+        "ss",
+        {"cipher": "none", "password": "p", "plugin": "kcptun"},
+        "config_json.plugin must be one of obfs, v2ray-plugin",
+    ),
+    (
+        "ss",
+        {"cipher": "none", "password": "p", "plugin": "obfs", "plugin-opts": {"mode": "websocket"}},
+        "config_json.plugin-opts.mode must be http or tls with obfs",
+    ),
+    ("vmess", {"uuid": "not-a-uuid"}, "config_json.uuid must be a UUID"),
+    ("vmess", {"uuid": UUID, "cipher": "aes-128-ctr"}, "config_json.cipher must be one of"),
+    ("vmess", {"uuid": UUID, "network": "kcp"}, "config_json.network must be one of tcp"),
+    (
+        "vless",
+        {"uuid": UUID, "tls": True, "reality-opts": {**REALITY, "short-id": "0" * 18}},
+        "config_json.reality-opts.short-id must be at most 16 hexadecimal digits",
+    ),
+    (
+        "vless",
+        {"uuid": UUID, "tls": True, "reality-opts": {"public-key": "abc"}},
+        "config_json.reality-opts.public-key must be an X25519 public key",
+    ),
+    ("vless", {"uuid": UUID, "reality-opts": REALITY}, "config_json.tls must be true"),
+    ("vless", {"uuid": UUID, "flow": "xtls-rprx-vision"}, "config_json.tls must be true"),
+    (
+        "vless",
+        {"uuid": UUID, "flow": "xtls-rprx-vision", **TLS, **WS},
+        "config_json.network must be tcp when flow is given",
+    ),
+    ("vless", {"uuid": UUID, **TLS, **HTTP}, "config_json.network must not be http"),
+    ("trojan", {}, "config_json.password must be text"),
+    (
+        "trojan",
+        {"password": "p", "client-fingerprint": "netscape"},
+        "config_json.client-fingerprint must be one of chrome",
+    ),
+    (
+        "trojan",
+        {"password": "p", "reality-opts": REALITY, "ech-opts": {"enable": True}},
+        "config_json.ech-opts.enable must be false",
+    ),
+    (
+        "trojan",
+        {"password": "p", "network": "ws", "ws-opts": {"path": "/%zz"}},
+        "config_json.ws-opts.path must be an HTTP path",
+    ),
+    ("hysteria2", {"obfs": "salamander"}, "config_json.obfs and obfs-password must be given"),
+    ("hysteria2", {"ports": "9-1"}, "config_json.ports must be ports and ranges"),
+    (
+        "tuic",
+        {"uuid": UUID, "password": "p", "congestion-controller": "reno"},
+        "config_json.congestion-controller must be one of cubic, new_reno, bbr",
+    ),
+    ("tuic", {"token": "t"}, "config_json.token must not be given"),
+    ("socks5", {"tls": True}, "config_json.tls must be false"),
+    ("socks5", {"password": "p"}, "config_json.username must be given when password is"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "config", "problem"), REFUSED, ids=lambda v: str(v)[:60])
+def test_what_the_engine_could_not_use_is_refused_by_name(
+    protocol: str, config: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        build(node(protocol, config))
+    assert any(p.startswith(problem) for p in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("protocol", "config", "udp"),
+    [
+        ("socks5", {}, False),
+        ("socks5", {"udp": True}, True),
+        ("http", {"udp": True}, False),
+        ("ss", {"cipher": "none", "password": "p"}, True),
+        ("ss", {"cipher": "none", "password": "p", "udp": False}, False),
+        ("vmess", {"uuid": UUID}, True),
+        ("vless", {"uuid": UUID, "udp": False}, False),
+        ("trojan", {"password": "p"}, True),
+        ("hysteria2", {}, True),
+        ("tuic", {"uuid": UUID, "password": "p"}, True),
+        ("anytls", {"password": "p", "udp": False}, False),
+    ],
+)
+def test_udp(protocol: str, config: dict[str, Any], udp: bool) -> None:
+    outbound = build(node(protocol, config))
+    assert outbound.udp is udp
+    has_option = protocol not in ("http", "anytls")
+    assert outbound.options.get("network") == ("tcp" if not udp and has_option else None)
+
+
+def test_a_plugin_option_cannot_add_another() -> None:
+    text = options(
+        "ss",
+        cipher="none",
+        password="p",
+        plugin="v2ray-plugin",
+        plugin_opts={"path": "/;cert=/etc/shadow", "tls": True},
+    )["plugin_opts"]
+    assert text == "mode=websocket;host=bing.com;path=/\\;cert\\=/etc/shadow;mux=1;tls="
+
+
+def test_the_host_header_names_the_tls_server_when_nothing_else_does() -> None:
+    assert options("vless", uuid=UUID, tls=True, **WS)["tls"]["server_name"] == "cdn.example.com"
+    given = options("vless", uuid=UUID, tls=True, servername="a.example", **WS)
+    assert given["tls"]["server_name"] == "a.example"
+
+
+def test_http_upgrade_is_clashs_kind_of_websocket() -> None:
+    ws = {"path": "/u", "headers": {"Host": "a.example", "X": "y"}, "v2ray-http-upgrade": True}
+    made = options("vmess", uuid=UUID, network="ws", ws_opts=ws)["transport"]
+    expected = {"type": "httpupgrade", "path": "/u", "host": "a.example", "headers": {"X": "y"}}
+    assert made == expected
+
+
+def test_unknown_keys_never_reach_the_engine() -> None:
+    made = options("socks5", version="4", network="udp", domain_resolver="x", tfo=True)
+    assert made == {
+        "type": "socks",
+        "version": "5",
+        "server": "192.0.2.1",
+        "server_port": 443,
+        "network": "tcp",
+    }
+
+
+def test_ech_configuration_becomes_pem() -> None:
+    ech = {"enable": True, "config": "AEX+DQ=="}
+    made = options("trojan", password="p", ech_opts=ech)["tls"]["ech"]
+    assert made == {
+        "enabled": True,
+        "config": ["-----BEGIN ECH CONFIGS-----", "AEX+DQ==", "-----END ECH CONFIGS-----"],
+    }
+
+
+def test_rates_and_ranges_in_the_engines_units() -> None:
+    made = options("hysteria2", ports="443/1000-2000", up="1.5 Mbps", down="20 MBps")
+    assert made["server_ports"] == ["443:443", "1000:2000"]
+    assert (made["up_mbps"], made["down_mbps"]) == (2, 160)
+
+
+def test_repr_shows_no_secret() -> None:
+    outbound = build(node("trojan", {"password": "hunter2"}))
+    assert isinstance(outbound, Outbound)
+    assert "hunter2" not in repr(outbound)
+
+
+# --- The engine and our checks agree on free text as well. ----------------------------------
+
+free_text = st.text(max_size=24).filter(lambda text: not has_control_characters(text))
+awkward = free_text | st.text(alphabet="%;=\\/?#[]{}:@ aé0F", max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    protocol=st.sampled_from(["vmess", "vless", "trojan"]),
+    network=st.sampled_from(["ws", "httpupgrade", "grpc"]),
+    path=awkward,
+    host=awkward,
+    password=awkward,
+)
+def test_accepted_transports_start(
+    protocol: str, network: str, path: str, host: str, password: str
+) -> None:
+    config = {
+        "uuid": UUID,
+        "password": password,
+        "network": network,
+        "ws-opts": {"path": path, "headers": {"Host": host}},
+        "grpc-opts": {"grpc-service-name": path},
+    }
+    with suppress(Invalid):
+        assert engine_problem(build(node(protocol, config)).options) == ""
+
+
+@settings(max_examples=60, deadline=None)
+@given(path=awkward, host=awkward, password=awkward, mux=st.booleans())
+def test_accepted_plugins_start(path: str, host: str, password: str, mux: bool) -> None:
+    given_options = {"path": path, "host": host, "tls": True, "mux": mux}
+    config = {"cipher": "aes-128-gcm", "password": password, "plugin": "v2ray-plugin"}
+    with suppress(Invalid):
+        outbound = build(node("ss", {**config, "plugin-opts": given_options}))
+        assert engine_problem(outbound.options) == ""
