@@ -102,7 +102,7 @@ class Author:
 
 
 keys = st.integers(1, 4)
-steps = st.one_of(
+steps: st.SearchStrategy[Any] = st.one_of(
     st.tuples(
         st.just("put_rule"),
         st.tuples(st.sampled_from(ADDRESSES), st.sampled_from(TARGETS)),

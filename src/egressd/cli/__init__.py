@@ -1,0 +1,67 @@
+"""The command line: ``egressd serve``, ``egressd token``, ``egressd lab`` and the rest.
+
+Sub-commands are imported when they are called, since a shell prompt should not wait for
+a database library to load. Called by the console script; may import every room.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from egressd import __version__
+from egressd.model.errors import EgressdError
+
+_LAZY = {
+    "serve": "egressd.cli.serve",
+    "token": "egressd.cli.token",
+    "license": "egressd.license.commands",
+    "lab": "egressd.lab.commands",
+}
+"""Command -> the module that has it under its own name."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order they should be shown."""
+        return list(_LAZY)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in _LAZY:
+            return None
+        command = getattr(import_module(_LAZY[cmd_name]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(__version__, prog_name="egressd")
+def cli() -> None:
+    """Send each LAN client's traffic out by the egress its rule names, or not at all."""
+
+
+config_option = click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Configuration file. Default: /etc/egressd/egressd.toml if there is one.",
+)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line and exit status 1."""
+    try:
+        cli()
+    except EgressdError as error:
+        click.echo(f"egressd: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

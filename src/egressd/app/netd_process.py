@@ -1,0 +1,100 @@
+"""The netd process: the guard first, then the plan, then whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from egressd.app import accounts, config, logs
+from egressd.model.errors import EgressdError
+from egressd.model.messages import Event
+from egressd.netd.engine.pool import Pool
+from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.nft_events import ForeignChanges
+from egressd.netd.planfile import PlanFile
+from egressd.netd.reconciler import Reconciler
+from egressd.netd.server import Server
+
+log = structlog.get_logger()
+
+_LOOK_AGAIN_S = 10.0
+"""Seconds between looks at a machine that says nothing: a net beneath the events."""
+
+
+def main(path: Path | None) -> None:
+    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor)."""
+    logs.configure("netd")
+    if os.geteuid() != 0:
+        sys.exit("netd must be started by root: it owns the kernel's tables")
+    # Its memory holds the secrets of nodes and lines: no core file.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        asyncio.run(_serve(config.load(path)))
+    except EgressdError as error:
+        log.error("netd cannot go on", error=str(error))
+        sys.exit(1)
+
+
+async def _serve(settings: config.Config) -> None:
+    api = accounts.account(settings.api.user)
+    engine = accounts.account(settings.engine.user)
+    settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def publish(event: Event) -> None:
+        log.info(event.text, topic=event.topic, subject=event.subject)
+        server.publish(event)
+
+    pool = Pool(
+        settings.run.dir / "engine",
+        uid=engine.pw_uid,
+        gid=engine.pw_gid,
+        size=settings.engine.workers,
+        on_lost=lambda lost: reconciler.lost(lost),
+    )
+    reconciler = Reconciler(
+        nft=Nft(),
+        pool=pool,
+        plan_file=PlanFile(settings.netd_data / "plan.db"),
+        ports=settings.ports,
+        engine_uid=engine.pw_uid,
+        publish=publish,
+    )
+    server = Server(settings.netd_socket, api.pw_uid, reconciler)
+    await reconciler.guard()
+    await pool.open()
+    await reconciler.start()
+    await server.open()
+    log.info("netd is ready", revision=reconciler.plan.revision, lan=reconciler.topology.lans)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.close)
+        watcher = await stack.enter_async_context(Watcher(reconciler.refresh))
+        await stack.enter_async_context(ForeignChanges(reconciler.reload))
+        ending = await _signal(_LOOK_AGAIN_S, reconciler)
+        del watcher
+    if ending == signal.SIGUSR1:
+        await reconciler.release()
+    else:
+        await reconciler.stop()
+
+
+async def _signal(every_s: float, reconciler: Reconciler) -> signal.Signals:
+    """Wait for the signal to end, looking after the machine meanwhile."""
+    loop = asyncio.get_running_loop()
+    ending: asyncio.Future[signal.Signals] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        loop.add_signal_handler(
+            number, lambda n: None if ending.done() else ending.set_result(n), number
+        )
+    while not ending.done():
+        await asyncio.wait([ending], timeout=every_s)
+        if not ending.done():
+            await reconciler.verify()
+    return ending.result()

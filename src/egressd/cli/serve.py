@@ -1,0 +1,24 @@
+"""``egressd serve``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from egressd.cli import config_option
+
+
+@click.command()
+@config_option
+def serve(path: Path | None) -> None:
+    """Run the service in the foreground: netd and the api. SIGTERM ends both.
+
+    SIGHUP restarts both without touching traffic, for instance after an upgrade.
+    """
+    from egressd.app import config, logs, supervise
+
+    logs.configure("serve")
+    config.load(path)  # so that a bad file is told here, once, and not by each child
+    asyncio.run(supervise.supervise(path))
