@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from egressd.app import accounts, config, logs
 from egressd.model.errors import EgressdError
 from egressd.model.messages import Event
-from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.pool import Pool, Running
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
@@ -52,12 +53,15 @@ async def _serve(settings: config.Config) -> None:
         log.info(event.text, topic=event.topic, subject=event.subject)
         server.publish(event)
 
+    def on_lost(lost: Sequence[Running]) -> None:
+        reconciler.lost(lost)
+
     pool = Pool(
         settings.run.dir / "engine",
         uid=engine.pw_uid,
         gid=engine.pw_gid,
         size=settings.engine.workers,
-        on_lost=lambda lost: reconciler.lost(lost),
+        on_lost=on_lost,
     )
     reconciler = Reconciler(
         nft=Nft(),

@@ -1,0 +1,62 @@
+"""An unprivileged process gets at its directories below one that only root may enter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from egressd.app.reach import first_closed, make_reachable
+
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+
+
+def as_nobody(directory: Path, *, reachable: bool) -> str:
+    """What a child that became nobody sees: the content of its file, or the error's name."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if reachable:
+                make_reachable([directory], NOBODY, NOBODY)
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            (directory / "written").write_text("by nobody")
+            answer = (directory / "file").read_text()
+        except OSError as error:
+            answer = type(error).__name__
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with open(read) as pipe:
+        return pipe.read()
+
+
+@needs_root
+def test_a_directory_below_a_closed_one(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    data = closed / "deep" / "data"
+    data.mkdir(parents=True)
+    (data / "file").write_text("content")
+    os.chown(data, NOBODY, NOBODY)
+    closed.chmod(0o700)
+    assert as_nobody(data, reachable=False) == "PermissionError"
+    assert as_nobody(data, reachable=True) == "content"
+    assert (data / "written").read_text() == "by nobody"
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_first_closed_ancestor_is_found(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b" / "c"
+    inner.mkdir(parents=True)
+    (tmp_path / "a").chmod(0o755)
+    (tmp_path / "a" / "b").chmod(0o700)
+    assert first_closed(inner, os.getuid(), os.getgid()) is None
+    barrier = first_closed(inner, NOBODY, NOBODY)
+    assert barrier is not None
+    assert barrier in (tmp_path / "a" / "b", *tmp_path.parents, tmp_path)
