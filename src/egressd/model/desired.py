@@ -7,13 +7,13 @@ planned, tried on the kernel and thrown away without undoing anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from immutables import Map
 
-from egressd.model.names import TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 
 K = TypeVar("K")
@@ -24,7 +24,8 @@ class Edit(msgspec.Struct, frozen=True):
     """One row of the state that a change puts (``after`` set) or removes (``after`` None).
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
-    ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0).
+    ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0); and
+    ``last_ids``, which only `load` is given, since every other edit raises it by itself.
     """
 
     table: str
@@ -49,6 +50,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     numbers: Map[str, int] = Map()
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
+    last_ids: Map[str, int] = Map()
+    """Table, or prefix of `numbers` -> the highest id ever given there. It only grows."""
 
     node_by_name: Map[str, int] = Map()
     rule_by_ip: Map[str, int] = Map()
@@ -59,8 +62,9 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     target_uses: Map[str, int] = Map()
     """``target_node`` -> how many enabled rules name it."""
 
-    def with_edits(self, edits: list[Edit], revision: int) -> DesiredState:
+    def with_edits(self, edits: Iterable[Edit], revision: int) -> DesiredState:
         """This state after `edits`, as `revision`. Costs O(edits · log n)."""
+        edits = list(edits)
         draft: dict[str, Any] = {f: getattr(self, f) for f in self.__struct_fields__}
         for edit in edits:
             match edit.table:
@@ -76,10 +80,34 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                     draft["numbers"] = _put(draft["numbers"], edit.key, edit.after)
                 case "whitelist" | "settings":
                     draft[edit.table] = edit.after
+                case "last_ids":
+                    pass  # counted below
                 case _:
                     raise ValueError(f"no such table: {edit.table}")
+        for name, highest in highest_ids(edits).items():
+            if highest > self.last_ids.get(name, 0):
+                draft["last_ids"] = draft["last_ids"].set(name, highest)
         draft["revision"] = revision
         return DesiredState(**draft)
+
+    def edits_to(self, other: DesiredState) -> list[Edit]:
+        """The edits that give this state the nodes, rules, … of `other`. O(n).
+
+        Numbers stay as they are here: `other` may be another device's.
+        """
+        edits: list[Edit] = []
+        for name in ROW_TABLES:
+            mine, wanted = getattr(self, name), getattr(other, name)
+            edits += [Edit(name, key, None) for key in mine if key not in wanted]
+            edits += [Edit(name, key, row) for key, row in wanted.items() if mine.get(key) != row]
+        for name in ("whitelist", "settings"):
+            if getattr(self, name) != getattr(other, name):
+                edits.append(Edit(name, 0, getattr(other, name)))
+        return edits
+
+    def next_id(self, table: str) -> int:
+        """The first id of `table` (or number of that prefix) that was never given."""
+        return self.last_ids.get(table, 0) + 1
 
     def node_named(self, name: str) -> Node | None:
         """The node of that name, or None."""
@@ -108,6 +136,27 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     def dangling_rules(self, target: str) -> int:
         """How many enabled rules are blocked because `target` does not exist."""
         return 0 if self.target_exists(parse_target(target)) else self.target_uses.get(target, 0)
+
+
+ROW_TABLES = ("nodes", "rules", "lines", "services")
+"""The tables of `DesiredState` that map ids to rows."""
+
+
+def highest_ids(edits: Iterable[Edit]) -> dict[str, int]:
+    """The highest id that `edits` name in each table, and in each prefix of ``numbers``."""
+    highest: dict[str, int] = {}
+    for edit in edits:
+        if edit.table in ROW_TABLES:
+            name, number = edit.table, int(edit.key)
+        elif edit.table == "numbers" and edit.after is not None:
+            is_group = str(edit.key).startswith(GROUP_PREFIX)
+            name, number = GROUP_PREFIX if is_group else INTERFACE_PREFIX, edit.after
+        elif edit.table == "last_ids":
+            name, number = str(edit.key), edit.after
+        else:
+            continue
+        highest[name] = max(number, highest.get(name, 0))
+    return highest
 
 
 def _put(table: Map[K, V], key: K, value: V | None) -> Map[K, V]:

@@ -1,0 +1,121 @@
+"""How a connection to SQLite is opened, and how a database is told from a bad one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, StaticPool
+
+from egressd.model.errors import Failed
+
+APPLICATION_ID: Final = 0x45475244
+"""In the file's header (``PRAGMA application_id``): "EGRD"."""
+
+_MAGIC: Final = b"SQLite format 3\0"
+_HEADER_BYTES: Final = 100
+_APPLICATION_ID: Final = slice(68, 72)
+"""Where the header holds it (sqlite.org/fileformat2.html, section 1.3)."""
+
+_PRAGMAS: Final = (
+    # A reader never waits for the writer, and a commit is one fsync.
+    "PRAGMA journal_mode = WAL",
+    # fsync at every commit: WAL with NORMAL may lose the last ones at power loss
+    # (sqlite.org/pragma.html#pragma_synchronous).
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+)
+_BUSY_SECONDS: Final = 5
+
+
+def engine_on(path: Path) -> Engine:
+    """An engine whose every transaction is the one writer's (``BEGIN IMMEDIATE``).
+
+    The file must exist: SQLite would make an empty one, which would read as "no rules".
+    """
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+        ),
+        poolclass=NullPool,
+    )
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def engine_in_memory() -> Engine:
+    """An engine with one connection, to a database that is never on disk."""
+    engine = create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"isolation_level": None}
+    )
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def reported(action: str) -> Iterator[None]:
+    """Turn whatever goes wrong with a file or a database inside into `Failed`."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise Failed(action, str(error.orig)) from error
+    except (SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
+        raise Failed(action, str(error)) from error
+
+
+def check_file(path: Path) -> None:
+    """Raise Failed unless `path` begins like a database of egressd's.
+
+    Done before SQLite opens it, which would already change another program's file.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES:
+        raise Failed(f"read the database {path}", "it is truncated")
+    if not header.startswith(_MAGIC):
+        raise Failed(f"read the database {path}", "it is not a SQLite database")
+    if header[_APPLICATION_ID] != APPLICATION_ID.to_bytes(4, "big"):
+        raise Failed(f"read the database {path}", "it is not a database of egressd's")
+
+
+def check_database(connection: Connection, path: Path, known: Collection[str]) -> str:
+    """The database's schema revision. Raises Failed when it cannot be trusted.
+
+    It cannot when it is damaged, or of a revision that is not in `known`.
+    """
+    action = f"read the database {path}"
+    verdict = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
+    if verdict != ["ok"]:
+        raise Failed(action, f"it is damaged: {'; '.join(verdict)}")
+    if not inspect(connection).has_table("alembic_version"):
+        raise Failed(action, "it is damaged: it does not say which schema it has")
+    query = "SELECT version_num FROM alembic_version"
+    versions = connection.exec_driver_sql(query).scalars().all()
+    if len(versions) != 1:
+        raise Failed(action, "it is damaged: it does not say which schema it has")
+    version = str(versions[0])
+    if version not in known:
+        raise Failed(action, f"it was written by a newer egressd (schema {version}): upgrade it")
+    return version

@@ -1,0 +1,67 @@
+"""Small files that are replaced whole: at any moment the old content or the new, never a part."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from egressd.model.errors import Failed
+
+
+def prepare_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
+    """Make the data directory unless it exists, for nobody but its owner (mode 0700).
+
+    `owner` is the user and group id it is given; only root can give it to another user.
+    Raises Failed, also when something else bears the name.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if owner is not None:
+                os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Failed(f"prepare the directory {path}", error.strerror or str(error)) from error
+
+
+def create_private(path: Path) -> int:
+    """A descriptor of a new, empty file of mode 0600, owned by its folder's owner.
+
+    An older file of that name is removed. A link that somebody put there is not followed,
+    since root may be writing into a folder of the api's user.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.fchown(descriptor, folder.st_uid, folder.st_gid)
+    return descriptor
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Put `content` at `path`: write, fsync, rename, fsync the folder. Raises OSError."""
+    fresh = path.with_name(path.name + ".new")
+    with open(create_private(fresh), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    move_durably(fresh, path)
+
+
+def move_durably(source: Path, target: Path) -> None:
+    """Rename within a folder so that the new name survives a power loss. Raises OSError."""
+    source.replace(target)
+    sync_directory(target.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

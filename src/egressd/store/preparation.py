@@ -1,0 +1,70 @@
+"""What the store needs of the program's own files, read in one step.
+
+The api gives up its privileges after start-up, and may then be unable to read the folder
+that it was started from. So `prepare` comes first: it loads Alembic's revisions, and runs
+them and every statement once on a database in memory, because SQLAlchemy, its dialect and
+Alembic load some of their modules when they are first needed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from egressd.model.desired import Edit
+from egressd.model.nouns import Line, Whitelist
+from egressd.store.connection import engine_in_memory
+from egressd.store.rows import found_database, read_state, write_edits
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+class Migrations:
+    """Every revision of the schema, in memory."""
+
+    def __init__(self, scripts: Path = _SCRIPTS) -> None:
+        self._script = ScriptDirectory(scripts)
+        self.known = frozenset(r.revision for r in self._script.walk_revisions())
+        self.newest = self._script.get_current_head()
+
+    def upgrade(self, connection: Connection) -> None:
+        """Bring the database to the newest schema, inside the caller's transaction."""
+        context = MigrationContext.configure(
+            connection,
+            opts={"fn": lambda current, _: self._script._upgrade_revs("head", current)},
+        )
+        with Operations.context(context):
+            context.run_migrations()
+
+
+@cache
+def prepare() -> Migrations:
+    """Load all that the store reads from the program's files. Touches no database on disk."""
+    migrations = Migrations()
+    engine = engine_in_memory()
+    with engine.connect() as connection, connection.begin():
+        migrations.upgrade(connection)
+        found_database(connection)
+        line = Line(
+            id=1,
+            type="pptp",
+            name="pptp_1",
+            server="192.0.2.1",
+            port=1723,
+            username="",
+            password="",
+        )
+        edits = [
+            Edit("lines", 1, line),
+            Edit("whitelist", 0, Whitelist()),
+            Edit("numbers", "Group_a", 1),
+        ]
+        write_edits(connection, edits, read_state(connection).revision + 1)
+        read_state(connection)
+    engine.dispose()
+    return migrations

@@ -1,0 +1,138 @@
+"""The tables, as the newest migration leaves them (a test compares the two).
+
+A table's columns are named as the fields of the noun it holds, so that `rows` needs no
+mapping. Target names are plain text and no foreign keys: a rule may name what is not there,
+and then blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, Boolean, CheckConstraint, Column, Integer, MetaData, Table, Text
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+def _text(name: str, *, unique: bool = False) -> Column[Any]:
+    return Column(name, Text, nullable=False, unique=unique)
+
+
+def _integer(name: str) -> Column[Any]:
+    return Column(name, Integer, nullable=False)
+
+
+def _switch() -> Column[Any]:
+    # The check is one that SQLite's integrity check looks at too.
+    return Column("is_enabled", Boolean(name="switch", create_constraint=True), nullable=False)
+
+
+def _id() -> Column[Any]:
+    return Column("id", Integer, primary_key=True, autoincrement=False)
+
+
+nodes = Table(
+    "nodes",
+    metadata,
+    _id(),
+    _text("name", unique=True),
+    _text("protocol"),
+    _text("config_json"),
+    _text("group"),
+    _text("created_at"),
+)
+
+rules = Table(
+    "rules",
+    metadata,
+    _id(),
+    _text("ip", unique=True),
+    _text("mac"),
+    _text("comment"),
+    _switch(),
+    _text("target_node"),
+    _integer("upload_limit_kbps"),
+    _integer("download_limit_kbps"),
+    _text("created_at"),
+    _text("updated_at"),
+)
+
+lines = Table(
+    "lines",
+    metadata,
+    _id(),
+    _text("type"),
+    _text("name", unique=True),
+    _text("server"),
+    _integer("port"),
+    _text("username"),
+    _text("password"),
+    _text("secret"),
+    _text("interface"),
+    _text("comment"),
+    _text("dns_profile"),
+    Column("dns_servers", JSON, nullable=False),
+    _switch(),
+)
+
+proxy_services = Table(
+    "proxy_services",
+    metadata,
+    _id(),
+    _text("name", unique=True),
+    _text("outbound_interface"),
+    _integer("port"),
+    _text("username"),
+    _text("password"),
+    _switch(),
+    _text("created_at"),
+)
+
+whitelist = Table(
+    "whitelist",
+    metadata,
+    _id(),
+    _text("domains"),
+    _text("ips"),
+    _text("node"),
+    CheckConstraint("id = 0", name="one_row"),
+)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+"""The device's settings that were ever saved; every other one has its default."""
+
+numbers = Table(
+    "numbers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _integer("number"),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _integer("value"),
+)
+"""`DesiredState.last_ids`."""
+
+meta = Table(
+    "meta",
+    metadata,
+    _id(),
+    _integer("revision"),
+    _text("generation"),
+    CheckConstraint("id = 0", name="one_row"),
+)
+"""One row: the state's revision, and the UUID that a database gets when it is made."""

@@ -1,0 +1,203 @@
+"""The migrations lead to the schema, keep what is stored, and need no file once prepared."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection
+
+from egressd.model.desired import Edit
+from egressd.model.nouns import Rule
+from egressd.store import database as database_module
+from egressd.store import migrations, schema
+from egressd.store.connection import engine_in_memory, engine_on
+from egressd.store.preparation import Migrations, prepare
+
+if TYPE_CHECKING:
+    from tests.store.conftest import OpenDatabase
+
+pytestmark = pytest.mark.anyio
+
+SCRIPTS = Path(migrations.__file__).parent
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+revision = "9998"
+down_revision = "{down}"
+def upgrade():
+    with op.batch_alter_table("rules", recreate="always") as batch:
+        batch.add_column(sa.Column("shade", sa.Text, nullable=False, server_default="blue"))
+"""
+"""A revision yet to come, which makes the table of rules anew."""
+
+
+def test_the_migrations_lead_to_the_schema() -> None:
+    engine = engine_in_memory()
+    with engine.connect() as connection, connection.begin():
+        prepare().upgrade(connection)
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+        migrated = _tables(connection)
+        migrated.pop("alembic_version")
+    engine.dispose()
+    # Constraints' names and checks are what Alembic does not compare.
+    engine = engine_in_memory()
+    with engine.connect() as connection, connection.begin():
+        schema.metadata.create_all(connection)
+        assert _tables(connection) == migrated
+    engine.dispose()
+
+
+def _tables(connection: Connection) -> dict[str, list[str]]:
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+    return {name: _parts(text) for name, text in connection.exec_driver_sql(query)}
+
+
+def _parts(statement: str) -> list[str]:
+    return sorted(re.split(r",?\s*\n\s*", statement.strip()))
+
+
+def test_every_constraint_has_a_name() -> None:
+    for table in schema.metadata.tables.values():
+        assert all(constraint.name for constraint in table.constraints)
+
+
+def test_revisions_are_one_line_of_numbers() -> None:
+    known = prepare().known
+    assert sorted(known) == [f"{n:04}" for n in range(1, len(known) + 1)]
+    files = {p.name[1:5] for p in (SCRIPTS / "versions").glob("v*.py")}
+    assert files == known
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Migrations:
+    """The migrations and one more."""
+    scripts = tmp_path / "scripts"
+    shutil.copytree(SCRIPTS, scripts)
+    text = NEXT.format(down=prepare().newest)
+    (scripts / "versions" / "v9998_next.py").write_text(text)
+    return Migrations(scripts)
+
+
+async def test_an_older_database_is_brought_up_to_date(
+    tmp_path: Path, opened: OpenDatabase, newer: Migrations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits = [Edit("rules", 3, Rule(id=3, ip="10.0.0.3/32", target_node="DIRECT"))]
+    async with opened(tmp_path / "data") as database:
+        await database.begin(edits, 1)
+        await database.commit()
+        before = await database.load()
+        await database.backup(tmp_path / "backup")
+        generation = database.generation
+    monkeypatch.setattr(database_module, "prepare", lambda: newer)
+    async with opened(tmp_path / "data") as database:
+        assert await database.load() == before
+        assert await database.read_backup(tmp_path / "backup") == before
+        assert database.generation == generation
+    engine = engine_on(tmp_path / "data" / "state.db")
+    with engine.connect() as connection:
+        shades = connection.exec_driver_sql("SELECT shade FROM rules").scalars().all()
+        assert shades == ["blue"]
+    engine.dispose()
+
+
+async def test_a_failed_migration_leaves_the_database_as_it_was(
+    tmp_path: Path, opened: OpenDatabase, newer: Migrations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "data") as database:
+        before = await database.load()
+    scripts = tmp_path / "scripts" / "versions"
+    (scripts / "v9999_last.py").write_text(
+        'revision = "9999"\ndown_revision = "9998"\ndef upgrade():\n    raise ValueError("no")\n'
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(database_module, "prepare", lambda: Migrations(tmp_path / "scripts"))
+        with pytest.raises(Exception, match="no"):
+            async with opened(tmp_path / "data"):
+                pass
+    async with opened(tmp_path / "data") as database:
+        assert await database.load() == before
+
+
+CLOSED = """
+import asyncio, os, sys
+from pathlib import Path
+from egressd.store.api_token import ApiToken
+from egressd.store.database import Database
+from egressd.store.preparation import prepare
+from egressd.store.trial_calls import TrialCalls
+from egressd.model.desired import Edit
+from egressd.model.nouns import Rule, Settings
+
+data = Path(sys.argv[1])
+if sys.argv[2] == "prepared":
+    prepare()
+closed = tuple(os.path.realpath(p) for p in sys.path if p and ("site-packages" in p or "src" in p))
+assert closed, sys.path
+
+def refuse(event, args):
+    if event == "open" and isinstance(args[0], (str, bytes, os.PathLike)):
+        path = os.path.realpath(os.fsdecode(args[0]))
+        if path.startswith(closed):
+            os.write(2, f"opened {path}\\n".encode())
+            os._exit(3)
+
+sys.addaudithook(refuse)
+
+async def main():
+    database = Database(data)
+    await database.open()
+    await database.begin([Edit("rules", 1, Rule(id=1, ip="10.0.0.1/32", target_node="DIRECT")),
+                          Edit("settings", 0, Settings())], 1)
+    await database.commit()
+    await database.begin([Edit("rules", 1, None)], 2)
+    await database.rollback()
+    assert len((await database.load()).rules) == 1
+    await database.backup(data / "backup")
+    await database.restore(data / "backup")
+    await database.close()
+    calls = TrialCalls(data)
+    calls.open()
+    await calls.spend("a", 5)
+    calls.close()
+    ApiToken(data).ensure()
+
+asyncio.run(main())
+os.write(1, b"done")
+"""
+
+
+def use_with_files_closed(data: Path, how: str) -> tuple[int, str, str]:
+    run = subprocess.run(
+        [sys.executable, "-c", CLOSED, str(data), how],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def test_nothing_of_the_program_is_read_once_prepared(tmp_path: Path) -> None:
+    """The process has given up its privileges by then: see `egressd.store.preparation`."""
+    status, _, error = use_with_files_closed(tmp_path / "a", "unprepared")
+    assert (status, error[:6]) == (3, "opened")
+    assert use_with_files_closed(tmp_path / "b", "prepared") == (0, "done", "")
+
+
+def test_preparing_touches_no_database(tmp_path: Path) -> None:
+    text = "from egressd.store.preparation import prepare; prepare()"
+    run = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, timeout=60, check=True
+    )
+    assert run.stderr == b""
+    assert list(tmp_path.iterdir()) == []
