@@ -1,0 +1,98 @@
+"""Which room may import which, each ban with its reason. See ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "egressd"
+
+ROOMS: dict[str, set[str]] = {
+    "model": set(),
+    "formats": {"model"},
+    "planner": {"model", "formats"},
+    "store": {"model"},
+    "license": {"model", "store"},
+    "service": {"model", "formats", "planner"},
+    "api": {"model", "service", "license"},
+    "console": {"model", "service", "api"},
+    "netd": {"model", "planner"},
+    "lab": {"model", "cli"},
+}
+"""Room -> the other rooms it may import. `app` and `cli` wire everything and may import all."""
+
+PURE = ("model", "formats", "planner")
+IMPURE_MODULES = {
+    "asyncio": "a plan must not depend on scheduling",
+    "logging": "a pure function answers; whoever calls it logs",
+    "os": "files, environment and processes are outside",
+    "pathlib": "files are outside",
+    "random": "the same input must give the same plan",
+    "secrets": "the same input must give the same plan",
+    "shutil": "files are outside",
+    "socket": "the network is outside",
+    "sqlite3": "storage is outside",
+    "structlog": "a pure function answers; whoever calls it logs",
+    "subprocess": "processes are outside",
+    "tempfile": "files are outside",
+    "threading": "a plan must not depend on scheduling",
+    "time": "the clock is outside",
+}
+
+CONFINED = {
+    "singbox": ("netd/engine", "it is under the GPL, and starts a runtime with its own threads"),
+    "pyroute2": ("netd/kernel", "only netd touches the kernel"),
+    "sqlalchemy": ("store", "the store alone knows how things are stored"),
+    "alembic": ("store", "the store alone knows how things are stored"),
+    "fastapi": ("api", "the use cases know nothing of HTTP"),
+    "uvicorn": ("api", "the use cases know nothing of HTTP"),
+}
+"""Third-party package -> the only place that may import it, and why."""
+
+ALSO_ALLOWED = {"lab": {"singbox", "pyroute2"}}
+"""The lab runs peers of its own and builds networks."""
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it."""
+    found: set[str] = set()
+    for part in ast.walk(ast.parse(path.read_text())):
+        if isinstance(part, ast.Import):
+            found |= {alias.name for alias in part.names}
+        elif isinstance(part, ast.ImportFrom) and part.module:
+            assert part.level == 0, "imports are absolute"
+            found.add(part.module)
+            if part.module == "egressd":
+                found |= {f"egressd.{alias.name}" for alias in part.names}
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    room = room_of(path)
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "egressd" and rest and room in ROOMS:
+            allowed = ROOMS[room] | {room, "__version__"}
+            assert rest[0] in allowed, f"{room} may not import {name}"
+        if room in PURE and top in IMPURE_MODULES:
+            pytest.fail(f"{room} is pure and may not import {top}: {IMPURE_MODULES[top]}")
+        if top in CONFINED and top not in ALSO_ALLOWED.get(room, set()):
+            place, reason = CONFINED[top]
+            inside = path.relative_to(SOURCE).as_posix().startswith(place)
+            assert inside, f"only {place} may import {top}: {reason}"
+
+
+def test_every_room_says_what_it_is() -> None:
+    for package in sorted(SOURCE.rglob("__init__.py")):
+        if package.stat().st_size or package.parent.name in ROOMS:
+            text = ast.get_docstring(ast.parse(package.read_text())) or ""
+            assert text or package.parent == SOURCE, f"{package.parent.name} has no docstring"
