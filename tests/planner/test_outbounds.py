@@ -394,7 +394,12 @@ def test_accepted_transports_start(
 
 
 @settings(max_examples=60, deadline=None)
-@given(path=awkward, host=awkward, password=awkward, mux=st.booleans())
+@given(
+    path=awkward,
+    host=st.sampled_from(["", "a.example", "2001:db8::1"]),
+    password=awkward,
+    mux=st.booleans(),
+)
 def test_accepted_plugins_start(path: str, host: str, password: str, mux: bool) -> None:
     given_options = {"path": path, "host": host, "tls": True, "mux": mux}
     config = {"cipher": "aes-128-gcm", "password": password, "plugin": "v2ray-plugin"}

@@ -74,14 +74,9 @@ def discover(facts: Facts, ports: Ports) -> Topology:
     for route in facts.routes:
         if route.interface in lans and route.destination != _DEFAULT:
             networks[route.interface, route.destination] = None
+    routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
-    exits.update(
-        dict.fromkeys(
-            r.interface
-            for r in facts.routes
-            if r.interface not in lans and not is_line(r.interface)
-        )
-    )
+    exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
     addresses = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     return Topology(
         lans=lans,
@@ -132,6 +127,10 @@ def _looks_like_lan(interface: Interface) -> bool:
         and not _CONTAINERS.match(interface.name)
         and _has_client_address(interface)
     )
+
+
+def _is_loopback(interface: Interface | None) -> bool:
+    return interface is not None and interface.is_loopback
 
 
 def _has_client_address(interface: Interface) -> bool:

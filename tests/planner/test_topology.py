@@ -1,0 +1,119 @@
+"""Roles of interfaces, found or configured."""
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from egressd.model.device import Ports
+from egressd.model.facts import Facts, Interface, Route
+from egressd.model.plan import Egress
+from egressd.planner.topology import discover, uplink, with_unplanned
+
+ANYWHERE = IPv4Network("0.0.0.0/0")
+
+
+def interface(name: str, *addresses: str, index: int = 2, **more: object) -> Interface:
+    return Interface(
+        name=name,
+        index=index,
+        is_up=bool(more.pop("is_up", True)),
+        addresses=tuple(map(IPv4Interface, addresses)),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def facts(*interfaces: Interface, routes: tuple[Route, ...] = ()) -> Facts:
+    connected = tuple(
+        Route(destination=a.network, interface=i.name) for i in interfaces for a in i.addresses
+    )
+    return Facts(interfaces={i.name: i for i in interfaces}, routes=connected + routes)
+
+
+def default(name: str, gateway: str, metric: int = 0) -> Route:
+    return Route(destination=ANYWHERE, interface=name, gateway=IPv4Address(gateway), metric=metric)
+
+
+LOOPBACK = interface("lo", "127.0.0.1/8", index=1, is_loopback=True)
+LAN = interface("lan0", "10.77.0.1/24")
+WAN1 = interface("wan1", "198.51.100.2/30")
+WAN2 = interface("wan2", "192.168.1.2/24")
+TWO_WANS = facts(
+    LOOPBACK,
+    LAN,
+    WAN1,
+    WAN2,
+    routes=(default("wan2", "192.168.1.1", 200), default("wan1", "198.51.100.1", 100)),
+)
+
+
+def test_wans_have_default_routes_and_lans_private_addresses() -> None:
+    found = discover(TWO_WANS, Ports())
+    assert found.lans == ("lan0",)
+    assert found.wans == ("wan1", "wan2")
+    assert found.lan_networks == (("lan0", IPv4Network("10.77.0.0/24")),)
+    assert found.direct_exits == ("wan1", "wan2")
+
+
+def test_configured_roles_stand_before_the_interfaces_do() -> None:
+    found = discover(facts(LOOPBACK), Ports(lan=("lan0",), wan=("wan1",)))
+    assert found.lans == ("lan0",)
+    assert found.wans == ("wan1",)
+    assert found.lan_networks == ()
+
+
+def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() -> None:
+    only = interface("eth0", "192.168.1.2/24")
+    found = discover(facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), Ports())
+    assert found.lans == found.wans == ("eth0",)
+    assert found.direct_exits == ("eth0",)
+
+
+def test_bridges_of_containers_and_lines_are_no_lan() -> None:
+    docker = interface("docker0", "172.17.0.1/16")
+    line = interface("l2tp_1", "10.9.0.2/32", is_point_to_point=True)
+    port = interface("port1", "10.5.0.1/24", master=4)
+    found = discover(facts(LOOPBACK, LAN, WAN1, docker, line, port), Ports(wan=("wan1",)))
+    assert found.lans == ("lan0",)
+
+
+def test_networks_routed_behind_a_lan_belong_to_it() -> None:
+    behind = Route(
+        destination=IPv4Network("10.88.0.0/16"),
+        interface="lan0",
+        gateway=IPv4Address("10.77.0.254"),
+    )
+    found = discover(facts(LAN, WAN1, routes=(behind,)), Ports(lan=("lan0",), wan=("wan1",)))
+    assert ("lan0", IPv4Network("10.88.0.0/16")) in found.lan_networks
+
+
+def test_an_uplink_goes_by_its_default_routes_gateway() -> None:
+    assert uplink("wan2", TWO_WANS, Ports()).gateway == IPv4Address("192.168.1.1")
+
+
+def test_an_uplink_without_a_gateway_blocks_unless_one_is_configured() -> None:
+    alone = facts(LAN, WAN1)
+    assert not uplink("wan1", alone, Ports()).has_route
+    given = Ports(gateways={"wan1": IPv4Address("198.51.100.1")})
+    assert uplink("wan1", alone, given).gateway == IPv4Address("198.51.100.1")
+
+
+def test_an_interface_that_is_down_or_gone_is_no_way_out() -> None:
+    down = facts(
+        interface("wan1", "198.51.100.2/30", is_up=False),
+        routes=(default("wan1", "198.51.100.1"),),
+    )
+    assert not uplink("wan1", down, Ports()).has_route
+    assert not uplink("wan9", TWO_WANS, Ports()).has_route
+
+
+def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
+    dialling = interface("l2tp_1", "10.9.0.2/32", is_point_to_point=True)
+    online = interface(
+        "l2tp_1", "10.9.0.2/32", is_point_to_point=True, peers=(IPv4Address("10.9.0.1"),)
+    )
+    assert not uplink("l2tp_1", facts(dialling), Ports()).has_route
+    assert uplink("l2tp_1", facts(online), Ports()).has_route
+
+
+def test_wans_that_no_rule_names_get_numbers_of_their_own() -> None:
+    every = with_unplanned({"wan1": Egress(number=1)}, discover(TWO_WANS, Ports()))
+    assert every["wan1"].number == 1
+    assert every["wan2"].number == 0xF001
