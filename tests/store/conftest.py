@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from egressd.model.desired import DesiredState, Edit
 from egressd.store.database import Database
 
 OpenDatabase = Callable[[Path], AbstractAsyncContextManager[Database]]
 Need = Callable[[str, bool], None]
+EditsOf = Callable[[int], list[Edit]]
+
+SERVER = Path(__file__).with_name("crash_server.py")
 
 
 @pytest.fixture
@@ -51,10 +58,90 @@ def need() -> Need:
     return check
 
 
+class CrashServer:
+    """``crash_server.py``, and a tracer for its children."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self.hear() == "serving"
+
+    def say(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n")
+
+    def hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def hear_ready(self) -> int:
+        """The process id of a child that waits to be traced and told to go on."""
+        word, pid = self.hear().split()
+        assert word == "ready"
+        return int(pid)
+
+    @contextmanager
+    def traced(self, pid: int, calls: str, inject: str) -> Iterator[None]:
+        """Have strace do `inject` to `calls` of a process, until the end of the block or of it."""
+        strace = shutil.which("strace")
+        assert strace is not None
+        what = ["-e", f"trace={calls}", "-e", f"inject={calls}:{inject}"]
+        with subprocess.Popen(
+            [strace, "-f", "-o", os.devnull, *what, "-p", str(pid)],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as tracer:
+            assert tracer.stderr is not None
+            assert "attached" in tracer.stderr.readline()
+            yield
+            tracer.terminate()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[CrashServer]:
+    server = CrashServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def strace(need: Need) -> str:
-    """The path of strace, which kills and fails system calls at a chosen moment."""
-    path = shutil.which("strace")
-    need("the package strace", path is not None)
-    assert path is not None
-    return path
+def server(need: Need, request: pytest.FixtureRequest) -> CrashServer:
+    """A server of processes to be killed, where strace can do so."""
+    need("the package strace", shutil.which("strace") is not None)
+    running: CrashServer = request.getfixturevalue("running_server")
+    return running
+
+
+@pytest.fixture
+def edits() -> EditsOf:
+    """The edits that ``crash_server.py`` makes in a revision."""
+    space: dict[str, object] = {"__name__": "crash_server"}
+    exec(compile(SERVER.read_text(), str(SERVER), "exec"), space)
+    return cast(EditsOf, space["edits"])
+
+
+@pytest.fixture
+async def states(tmp_path: Path, opened: OpenDatabase, edits: EditsOf) -> list[DesiredState]:
+    """The first revisions, the second of which is stored in ``data``."""
+    states = [DesiredState()]
+    for revision in (1, 2, 3):
+        states.append(states[-1].with_edits(edits(revision), revision))
+    async with opened(tmp_path / "data") as database:
+        for revision in (1, 2):
+            await database.begin(edits(revision), revision)
+            await database.commit()
+            if revision == 1:
+                await database.backup(tmp_path / "backup")
+    return states

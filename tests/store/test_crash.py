@@ -1,0 +1,157 @@
+"""Killed at any system call of a write, the store holds the state before or after it: promise P4.
+
+What was acknowledged is there. The kernel survives here, as at ``kill -9``; the order of
+writes and fsyncs that power loss asks for is SQLite's own (WAL, ``synchronous=FULL``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egressd.model.desired import DesiredState
+from egressd.model.errors import Failed
+from egressd.store import migrations
+from egressd.store.api_token import ApiToken
+from egressd.store.preparation import prepare
+
+if TYPE_CHECKING:
+    from tests.store.conftest import CrashServer, OpenDatabase
+
+pytestmark = pytest.mark.anyio
+
+CALLS = "%file,pread64,pwrite64,write,fsync,fdatasync,ftruncate,fcntl,close,mmap,munmap,lseek"
+"""All that touches a file; neither waiting nor reading, by which a child hears its go."""
+MANY = 400
+"""More calls than any of the jobs makes."""
+
+
+class Killer:
+    """Runs a job again and again, killed one system call later each time."""
+
+    def __init__(self, server: CrashServer, work: Path) -> None:
+        self._server = server
+        self._work = work
+
+    def rounds(self, job: str, template: Path | None) -> Iterator[tuple[Path, bool]]:
+        """The directory as each kill left it, and whether the job had been acknowledged.
+
+        Ends with the first round in which the job ended by itself.
+        """
+        for call in range(1, MANY):
+            directory = self._work / f"round-{call}"
+            if template is not None:
+                shutil.copytree(template, directory)
+            acknowledged, status = self._killed_at(call, job, directory)
+            yield directory, acknowledged
+            shutil.rmtree(directory, ignore_errors=True)
+            if status == 0:
+                assert acknowledged
+                return
+            assert os.WTERMSIG(status) == signal.SIGKILL
+        pytest.fail(f"{job} makes over {MANY} system calls")
+
+    def _killed_at(self, call: int, job: str, directory: Path) -> tuple[bool, int]:
+        """Whether the job was acknowledged, and the wait status of its process."""
+        self._server.say(f"{job} {directory}")
+        pid = self._server.hear_ready()
+        with self._server.traced(pid, CALLS, f"signal=SIGKILL:when={call}"):
+            self._server.say("go")
+            said = self._server.hear()
+            ended = self._server.hear() if said == "acknowledged" else said
+        return said == "acknowledged", int(ended.removeprefix("ended "))
+
+
+@pytest.fixture
+def killer(server: CrashServer, tmp_path: Path) -> Killer:
+    (tmp_path / "work").mkdir()
+    return Killer(server, tmp_path / "work")
+
+
+async def test_a_killed_write_is_whole_or_absent(
+    tmp_path: Path, opened: OpenDatabase, killer: Killer, states: list[DesiredState]
+) -> None:
+    outcomes = []
+    for directory, acknowledged in killer.rounds("write", tmp_path / "data"):
+        async with opened(directory) as database:
+            found = await database.load()
+            assert found in states[2:]
+            assert found == states[3] or not acknowledged
+            outcomes.append(found.revision)
+            # It can be written to again.
+            await database.begin([], found.revision + 1)
+            await database.commit()
+    assert len(outcomes) > 15
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {2, 3}
+
+
+async def test_a_killed_first_start_leaves_none_or_a_whole_database(
+    opened: OpenDatabase, killer: Killer
+) -> None:
+    rounds = 0
+    for directory, acknowledged in killer.rounds("start", None):
+        assert not acknowledged or (directory / "state.db").exists()
+        async with opened(directory) as database:
+            assert await database.load() == DesiredState()
+        rounds += 1
+    assert rounds > 30
+
+
+async def test_a_killed_upgrade_is_whole_or_absent(
+    tmp_path: Path, opened: OpenDatabase, killer: Killer, states: list[DesiredState]
+) -> None:
+    scripts = tmp_path / "work" / "scripts"
+    shutil.copytree(Path(migrations.__file__).parent, scripts)
+    (scripts / "versions" / "v9998_next.py").write_text(
+        f'from alembic import op\nimport sqlalchemy as sa\nrevision = "9998"\n'
+        f'down_revision = "{prepare().newest}"\n'
+        "def upgrade():\n"
+        '    with op.batch_alter_table("rules", recreate="always") as batch:\n'
+        '        batch.add_column(sa.Column("x", sa.Text, server_default="", nullable=False))\n'
+    )
+    refused = 0
+    for directory, acknowledged in killer.rounds("upgrade", tmp_path / "data"):
+        try:
+            async with opened(directory) as database:
+                assert await database.load() == states[2]
+                assert not acknowledged
+        except Failed as too_old:
+            refused += "newer egressd" in str(too_old)
+    assert refused >= 1
+
+
+async def test_a_killed_restore_is_whole_or_absent(
+    tmp_path: Path, opened: OpenDatabase, killer: Killer, states: list[DesiredState]
+) -> None:
+    shutil.copy(tmp_path / "backup", tmp_path / "work" / "backup")
+    seen = set()
+    for directory, acknowledged in killer.rounds("restore", tmp_path / "data"):
+        async with opened(directory) as database:
+            found = await database.load()
+            assert found == states[2] or (found.revision == 3 and found.rules == states[1].rules)
+            assert not acknowledged or found.revision == 3
+            seen.add(found.revision)
+    assert seen == {2, 3}
+
+
+async def test_a_killed_reset_leaves_the_old_token_or_the_new(
+    tmp_path: Path, killer: Killer
+) -> None:
+    (tmp_path / "data").mkdir()
+    token = ApiToken(tmp_path / "data")
+    token.ensure()
+    first, changed = token.token(), []
+    for directory, acknowledged in killer.rounds("reset", tmp_path / "data"):
+        found = ApiToken(directory).token()
+        assert len(found) == len(first)
+        changed.append(found != first)
+        assert changed[-1] or not acknowledged
+    assert changed == sorted(changed)
+    assert set(changed) == {False, True}

@@ -1,0 +1,123 @@
+"""A disk that is full or fails: the write fails, the old state stays, and later it works again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed
+from egressd.model.nouns import Rule
+from egressd.store.api_token import ApiToken
+from egressd.store.database import Database
+
+if TYPE_CHECKING:
+    from tests.store.conftest import CrashServer, EditsOf, Need, OpenDatabase
+
+pytestmark = pytest.mark.anyio
+
+SYNCS = "fsync,fdatasync"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, need: Need) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    need("root, who may mount a small file system", os.geteuid() == 0)
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def fill(path: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        path.write_bytes(bytes(4 << 20))
+
+
+async def write(database: Database, edits: list[Edit], revision: int) -> None:
+    await database.begin(edits, revision)
+    await database.commit()
+
+
+async def test_a_full_disk_fails_writes_until_there_is_room(
+    disk: Path, opened: OpenDatabase
+) -> None:
+    state = DesiredState().with_edits(many(1), 1)
+    async with opened(disk / "data") as database:
+        await write(database, many(1), 1)
+        token = ApiToken(disk / "data")
+        token.ensure()
+        first = token.token()
+        fill(disk / "filler")
+
+        for _ in range(3):
+            with pytest.raises(Failed, match="database or disk is full"):
+                await write(database, many(2000), 2)
+            assert await database.load() == state
+        with pytest.raises(Failed, match="No space left"):
+            token.reset()
+        with pytest.raises(Failed, match=r"full|No space left"):
+            await database.backup(disk / "backup")
+        assert token.token() == first
+
+        (disk / "filler").unlink()
+        await write(database, many(2000), 2)
+        token.reset()
+    async with opened(disk / "data") as database:
+        assert await database.load() == state.with_edits(many(2000), 2)
+
+
+async def test_a_full_disk_makes_no_database(disk: Path, opened: OpenDatabase) -> None:
+    fill(disk / "filler")
+    with pytest.raises(Failed, match=r"full|No space left"):
+        async with opened(disk / "data"):
+            pass
+    (disk / "filler").unlink()
+    async with opened(disk / "data") as database:
+        assert await database.load() == DesiredState()
+
+
+async def test_a_failing_sync_fails_the_write_until_it_works(
+    tmp_path: Path,
+    server: CrashServer,
+    opened: OpenDatabase,
+    states: list[DesiredState],
+) -> None:
+    server.say(f"endure {tmp_path / 'data'}")
+    with server.traced(server.hear_ready(), SYNCS, "error=EIO"):
+        server.say("go")
+        assert "disk I/O error" in server.hear()
+        server.hear_ready()
+    server.say("go")
+    assert server.hear() == "recovered"
+    assert server.hear() == "ended 0"
+    async with opened(tmp_path / "data") as database:
+        assert await database.load() == states[3]
+
+
+async def test_a_crash_does_not_bring_back_a_write_that_failed(
+    tmp_path: Path,
+    server: CrashServer,
+    opened: OpenDatabase,
+    states: list[DesiredState],
+    edits: EditsOf,
+) -> None:
+    """The failed transaction lies whole in the log: only its fsync failed."""
+    server.say(f"endure {tmp_path / 'data'}")
+    pid = server.hear_ready()
+    with server.traced(pid, SYNCS, "error=EIO:when=1"):
+        server.say("go")
+        assert "disk I/O error" in server.hear()
+        assert server.hear_ready() == pid
+        os.kill(pid, signal.SIGKILL)
+        assert server.hear() == f"ended {signal.SIGKILL:d}"
+    async with opened(tmp_path / "data") as database:
+        assert await database.load() == states[2]
+        await write(database, edits(3), 3)
