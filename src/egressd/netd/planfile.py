@@ -37,7 +37,7 @@ class PlanFile:
         """The stored plan, or None when there is none that can be trusted."""
         try:
             return self._read(self._open())
-        except (sqlite3.Error, msgspec.DecodeError, ValueError):
+        except (sqlite3.Error, msgspec.DecodeError, ValueError, OSError):
             self._discard()
             return None
 
@@ -51,7 +51,7 @@ class PlanFile:
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
             self._write(db, change)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._abandon()
             raise Failed("write the plan file", str(error)) from error
         try:
@@ -92,6 +92,8 @@ class PlanFile:
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
     def _read(self, db: sqlite3.Connection) -> Plan | None:
+        if db.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+            raise ValueError("the plan file is damaged")
         document: dict[str, Any] = {name: {} for name in TABLES}
         for table, key, value in db.execute("SELECT tbl, key, value FROM entry"):
             decoded = msgspec.msgpack.decode(value)

@@ -1,0 +1,107 @@
+"""The plan on disk: every accepted change, and nothing that was not."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.plan import (
+    Change,
+    Egress,
+    Floor,
+    Instance,
+    Limit,
+    Patch,
+    Plan,
+    WhitelistPlan,
+    difference,
+)
+from egressd.netd.planfile import PlanFile
+
+FULL = Plan(
+    revision=7,
+    floor=Floor(unmanaged=0x3000_0000, resolver="192.0.2.53"),
+    whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",), tcp_ports=(80,)),
+    hosts={"10.0.0.1": 0x1000_0001, "10.0.0.2": 0x4000_0000},
+    nets={"10.1.0.0-10.1.255.255": 0x2000_0001},
+    instances={"node:1": Instance(key="node:1", mark=0x1000_0001, config='{"log":{}}')},
+    egresses={"wan1": Egress(number=1, resolver="192.0.2.53")},
+    limits={"10.0.0.1": Limit(number=1, upload_kbps=512, download_kbps=0)},
+)
+
+
+def store(file: PlanFile, plan: Plan, wanted: Plan) -> None:
+    with file.writing(difference(plan, wanted)):
+        pass
+
+
+def test_a_plan_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "netd" / "plan.db"
+    file = PlanFile(path)
+    assert file.load() is None
+    store(file, Plan(), FULL)
+    file.close()
+    assert PlanFile(path).load() == FULL
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:
+    file = PlanFile(tmp_path / "plan.db")
+    store(file, Plan(), FULL)
+    change = Change(
+        base=7, revision=8, hosts=Patch(put={"10.0.0.3": 0x3000_0000}, drop=("10.0.0.2",))
+    )
+    with file.writing(change):
+        pass
+    file.close()
+    loaded = PlanFile(tmp_path / "plan.db").load()
+    assert loaded is not None
+    assert loaded.revision == 8
+    assert loaded.hosts == {"10.0.0.1": 0x1000_0001, "10.0.0.3": 0x3000_0000}
+    assert loaded.instances == FULL.instances
+
+
+def test_a_change_that_fails_halfway_is_not_there(tmp_path: Path) -> None:
+    file = PlanFile(tmp_path / "plan.db")
+    store(file, Plan(), FULL)
+    change = Change(base=7, revision=8, hosts=Patch(drop=("10.0.0.1",)))
+    with pytest.raises(ZeroDivisionError), file.writing(change):
+        raise ZeroDivisionError
+    assert file.load() == FULL
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty-table", "other version"])
+def test_a_plan_that_cannot_be_trusted_is_none(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "plan.db"
+    file = PlanFile(path)
+    store(file, Plan(), FULL)
+    file.close()
+    match damage:
+        case "garbage":
+            path.write_bytes(b"not a database" * 100)
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:5000])
+        case "empty-table":
+            with sqlite3.connect(path) as db:
+                db.execute("DELETE FROM entry WHERE key = 'revision'")
+            db.close()
+        case "other version":
+            with sqlite3.connect(path) as db:
+                db.execute("UPDATE entry SET value = x'63' WHERE key = 'version'")
+            db.close()
+    again = PlanFile(path)
+    assert again.load() is None
+    store(again, Plan(), FULL)
+    again.close()
+    assert PlanFile(path).load() == FULL
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the folder should be")
+    file = PlanFile(blocked / "plan.db")
+    with pytest.raises(Failed), file.writing(Change(base=0, revision=1)):
+        pass
