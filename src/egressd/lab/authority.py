@@ -1,0 +1,89 @@
+"""The lab's own certificate authority, made anew for each lab."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_VALID = datetime.timedelta(days=30)
+_NOT_BEFORE = datetime.timedelta(days=1)
+
+
+class Authority:
+    """Signs certificates for the lab's servers. Its own is in ``ca.pem`` of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("egressd lab")
+        self.file = folder / "ca.pem"
+        certificate = (
+            _builder(self._name, self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def certificate(self, name: str, others: Sequence[str] = ()) -> tuple[Path, Path]:
+        """A certificate for `name` and the `others`, names or addresses: its file and its key's."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        alternatives = x509.SubjectAlternativeName([_alternative(n) for n in (name, *others)])
+        certificate = (
+            _builder(_name(name), self._name, key.public_key())
+            .add_extension(alternatives, critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        certificate_file = self._folder / f"{name}.pem"
+        key_file = self._folder / f"{name}.key"
+        certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return certificate_file, key_file
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _NOT_BEFORE)
+        .not_valid_after(now + _VALID)
+    )

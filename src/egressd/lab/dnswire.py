@@ -1,0 +1,139 @@
+"""The little of DNS that the lab speaks: one question, addresses as the answer (RFC 1035).
+
+Pure. Used by the lab's resolvers and by its clients' probes, so that neither needs more
+than the standard library.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+A: Final = 1
+AAAA: Final = 28
+TYPES: Final = {"A": A, "AAAA": AAAA, "TXT": 16, "PTR": 12, "HTTPS": 65, "SVCB": 64, "MX": 15}
+_TYPE_NAMES: Final = {number: name for name, number in TYPES.items()}
+
+NOERROR: Final = 0
+NXDOMAIN: Final = 3
+RCODES: Final = ("NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED")
+
+_HEAD: Final = struct.Struct("!HHHHHH")
+_RECORD: Final = struct.Struct("!HHIH")
+_QUERY_FLAGS: Final = 0x0100  # recursion desired
+_REPLY_FLAGS: Final = 0x8180  # response, recursion desired and available
+_POINTER: Final = 0xC0
+_POINTERS_MAX: Final = 32
+TTL: Final = 1
+"""Seconds. Short, so that a test of resolvers is not answered from somebody's cache."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a query asks. ``end`` is where its question section ends."""
+
+    number: int
+    name: str
+    type: int
+    end: int
+
+    @property
+    def type_name(self) -> str:
+        """``A``, ``AAAA``, … or ``TYPE<n>`` (RFC 3597)."""
+        return _TYPE_NAMES.get(self.type, f"TYPE{self.type}")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a reply says."""
+
+    number: int
+    rcode: str
+    addresses: tuple[str, ...]
+    truncated: bool
+
+
+def encode_query(number: int, name: str, kind: str) -> bytes:
+    """A query for `name`. Raises ValueError for a label that is empty or too long."""
+    question = _encode_name(name) + struct.pack("!HH", TYPES[kind], 1)
+    return _HEAD.pack(number, _QUERY_FLAGS, 1, 0, 0, 0) + question
+
+
+def decode_query(message: bytes) -> Question:
+    """The first question of a query. Raises ValueError when there is none to read."""
+    try:
+        number, flags, questions, _, _, _ = _HEAD.unpack_from(message)
+        if flags & 0x8000 or questions < 1:
+            raise ValueError("not a query")
+        name, end = _decode_name(message, _HEAD.size)
+        (kind,) = struct.unpack_from("!H", message, end)
+    except (struct.error, IndexError) as error:
+        raise ValueError("the query is cut short") from error
+    return Question(number, name, kind, end + 4)
+
+
+def encode_reply(query: bytes, question: Question, addresses: Sequence[str], rcode: int) -> bytes:
+    """The reply to `query`: those of `addresses` that are of the asked type."""
+    family = {A: socket.AF_INET, AAAA: socket.AF_INET6}.get(question.type)
+    records = b""
+    count = 0
+    for address in addresses:
+        if family == (socket.AF_INET6 if ":" in address else socket.AF_INET):
+            raw = socket.inet_pton(family, address)
+            records += struct.pack("!H", _POINTER << 8 | _HEAD.size)
+            records += _RECORD.pack(question.type, 1, TTL, len(raw)) + raw
+            count += 1
+    head = _HEAD.pack(question.number, _REPLY_FLAGS | rcode, 1, count, 0, 0)
+    return head + query[_HEAD.size : question.end] + records
+
+
+def decode_reply(message: bytes) -> Answer:
+    """Read a reply's addresses. Raises ValueError when it is malformed."""
+    try:
+        number, flags, questions, answers, _, _ = _HEAD.unpack_from(message)
+        at = _HEAD.size
+        for _ in range(questions):
+            at = _decode_name(message, at)[1] + 4
+        found = []
+        for _ in range(answers):
+            at = _decode_name(message, at)[1]
+            kind, _, _, size = _RECORD.unpack_from(message, at)
+            at += _RECORD.size
+            if kind in (A, AAAA):
+                family = socket.AF_INET if kind == A else socket.AF_INET6
+                found.append(socket.inet_ntop(family, message[at : at + size]))
+            at += size
+    except (struct.error, IndexError) as error:
+        raise ValueError("the reply is cut short") from error
+    rcode = flags & 0x0F
+    shown = RCODES[rcode] if rcode < len(RCODES) else f"RCODE{rcode}"
+    return Answer(number, shown, tuple(found), bool(flags & 0x0200))
+
+
+def _encode_name(name: str) -> bytes:
+    encoded = b""
+    for label in name.rstrip(".").split("."):
+        raw = label.encode("idna") if not label.isascii() else label.encode()
+        if not 1 <= len(raw) <= 63:
+            raise ValueError(f"{name!r} has a label that is empty or over 63 bytes")
+        encoded += bytes([len(raw)]) + raw
+    return encoded + b"\0"
+
+
+def _decode_name(message: bytes, at: int) -> tuple[str, int]:
+    """The name at `at`, in lower case, and where what follows it begins."""
+    labels: list[str] = []
+    end = 0
+    for _ in range(_POINTERS_MAX + 128):
+        size = message[at]
+        if size & _POINTER == _POINTER:
+            end = end or at + 2
+            at = (size & ~_POINTER) << 8 | message[at + 1]
+        elif size == 0:
+            return ".".join(labels).lower(), end or at + 1
+        else:
+            labels.append(message[at + 1 : at + 1 + size].decode("ascii", "replace"))
+            at += 1 + size
+    raise ValueError("the name never ends")

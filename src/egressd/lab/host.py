@@ -1,0 +1,77 @@
+"""A namespace of the lab as its callers see it: commands, sockets, captures."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import subprocess
+from pathlib import Path
+
+from egressd.lab.capture import Capture
+from egressd.lab.netns import exec_argv, namespace
+from egressd.lab.prober import Prober
+from egressd.lab.wire import Channel
+from egressd.model.errors import Failed
+
+
+class Host:
+    """One namespace. The process that probes in it starts with the first probe."""
+
+    def __init__(self, lab: str, role: str, folder: Path) -> None:
+        self.role = role
+        self.namespace = namespace(lab, role)
+        self._folder = folder
+        self._captures = itertools.count(1)
+        self._prober = Prober(self.namespace, folder, role)
+        self._watching: list[Prober] = []
+
+    def start(self) -> None:
+        """Begin to start the probing process, without waiting until it answers."""
+        self._prober.start()
+
+    @property
+    def channel(self) -> Channel:
+        """The way to the probing process."""
+        return self._prober.ready()
+
+    def run(
+        self, *argv: str, stdin: str | None = None, check: bool = True, timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command here and wait. Raises Failed with its error output if `check`."""
+        done = subprocess.run(
+            exec_argv(self.namespace, argv),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            reason = done.stderr.strip() or f"it ended with {done.returncode}"
+            raise Failed(f"run `{' '.join(argv)}` in {self.role}", reason)
+        return done
+
+    def sysctl(self, name: str, value: object) -> None:
+        """Set a kernel parameter of this namespace, named with slashes: ``net/ipv4/…``."""
+        self.channel.call("sysctl", type(None), name=name, value=str(value))
+
+    def socket(self, address: str = "", port: int = 0, timeout: float = 5.0) -> socket.socket:
+        """A TCP socket of this namespace, connected when `address` is given.
+
+        It is the caller's to close: a namespace lives on while a socket of it is open.
+        """
+        return self.channel.call_for_socket("socket", address=address, port=port, timeout=timeout)
+
+    def capture(self, interface: str = "", *, keep: bool = False) -> Capture:
+        """Start a capture on an interface, or on all of this namespace's.
+
+        `keep` also keeps every packet with a token, with its time and number.
+        """
+        prober = Prober(self.namespace, self._folder, f"{self.role}.cap{next(self._captures)}")
+        self._watching.append(prober)
+        return Capture(prober, interface, keep)
+
+    def close(self) -> None:
+        """End the probing process and the captures."""
+        for prober in (self._prober, *self._watching):
+            prober.close()

@@ -1,0 +1,375 @@
+"""The lab: `Lab` builds it, gives its parts, and leaves nothing behind.
+
+with Lab() as lab:
+    with lab.plain_router():
+        assert lab.client(1).http("http://203.0.113.10/").seen == lab.wan(1).address
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from egressd.lab import netns, nodes
+from egressd.lab import spec as plan
+from egressd.lab.authority import Authority
+from egressd.lab.client import Client
+from egressd.lab.device import Api, Device, Settings
+from egressd.lab.engine import node_document
+from egressd.lab.host import Host
+from egressd.lab.internet.config import Config
+from egressd.lab.nodes import Node
+from egressd.lab.observed import Seen
+from egressd.lab.process import Program, require
+from egressd.lab.spec import LabSpec
+from egressd.lab.topology import Topology
+from egressd.lab.wan import Wan
+from egressd.lab.wire import Channel
+from egressd.model.errors import Failed, Invalid
+
+LAN_RANGES: Final = "10.77.0.0/16, 10.78.0.0/24"
+_CONTROL_TABLE: Final = "lab_control"
+_CONTROL_RULES: Final = f"""
+table ip {_CONTROL_TABLE} {{
+  chain post {{
+    type nat hook postrouting priority srcnat
+    ip saddr {{ {LAN_RANGES} }} ip daddr != {{ {LAN_RANGES} }} masquerade
+  }}
+}}
+"""
+
+
+class Internet(Host):
+    """The namespace of the servers, and their memory."""
+
+    def __init__(self, lab: str, folder: Path) -> None:
+        super().__init__(lab, "internet", folder)
+        self.servers = Channel(folder / "servers.sock")
+
+    def mark(self) -> int:
+        """A position in the servers' memory: everything later comes behind it."""
+        return self.servers.call("mark", int)
+
+    def seen(self, *, since: int = 0, service: str = "", text: str = "") -> list[Seen]:
+        """What the servers were asked from `since` on, by `service`, with `text` in it."""
+        return self.servers.call("seen", list[Seen], mark=since, service=service, text=text)
+
+    def put_name(self, name: str, *addresses: str) -> None:
+        """Let the resolvers answer `name` so; without addresses it does not exist."""
+        self.servers.call("put_name", type(None), name=name, addresses=addresses)
+
+    def close(self) -> None:
+        """End the probing process."""
+        self.servers.close()
+        super().close()
+
+
+class Lab:
+    """A lab. A context manager: built on entry, removed with everything in it on exit."""
+
+    def __init__(self, spec: LabSpec | None = None) -> None:
+        self.spec = spec or LabSpec()
+        self.spec.check()
+        self.name = self.spec.name or secrets.token_hex(3)
+        self.folder = netns.RUN_DIR / self.name
+        self.topology = Topology(self.name, self.spec)
+        self.router = Host(self.name, "router", self.folder)
+        self.internet = Internet(self.name, self.folder)
+        hosts = {p.role: Host(self.name, p.role, self.folder) for p in self.topology.places}
+        self._clients = {p.name: Client(hosts[p.role], p) for p in self.topology.places}
+        self._hosts = [self.router, self.internet, *hosts.values()]
+        self._wans = [Wan(self.topology, wan) for wan in self.topology.wans]
+        self.nodes: dict[str, Node] = {}
+        self._programs: list[Program] = []
+        self._device: Device | None = None
+        self._authority: Authority | None = None
+
+    # --- Its parts. ---
+
+    @property
+    def clients(self) -> list[Client]:
+        """client1, client2, …"""
+        return [c for c in self._clients.values() if c.name.startswith("client")]
+
+    def client(self, number: int) -> Client:
+        """The LAN client of that number, from 1."""
+        return self._clients[f"client{number}"]
+
+    def guest(self, number: int) -> Client:
+        """A client of the second LAN, 1 or 2."""
+        return self._clients[f"guest{number}"]
+
+    @property
+    def spoofer(self) -> Client:
+        """A client that is meant to lie about its address."""
+        return self._clients["spoofer"]
+
+    @property
+    def wans(self) -> list[Wan]:
+        """All WANs."""
+        return list(self._wans)
+
+    def wan(self, number: int) -> Wan:
+        """The WAN of that number, from 1."""
+        return self._wans[number - 1]
+
+    @property
+    def authority(self) -> Authority:
+        """The certificate authority that the HTTPS servers' certificates are from."""
+        if self._authority is None:
+            raise Failed("find the lab's authority", "the lab has not been built")
+        return self._authority
+
+    @property
+    def device(self) -> Device:
+        """egressd in the router."""
+        if self._device is None:
+            raise Failed("find the lab's egressd", "start_egressd has not been called")
+        return self._device
+
+    @property
+    def api(self) -> Api:
+        """egressd's API."""
+        return self.device.api
+
+    # --- Building. ---
+
+    def __enter__(self) -> Self:
+        try:
+            self.build()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def build(self) -> None:
+        """Build it. Raises Failed naming what is missing or would not work."""
+        if os.geteuid() != 0:
+            raise Failed("build the lab", "network namespaces need root")
+        if self.name in netns.labs():
+            raise Failed("build the lab", f"there is one called {self.name} already")
+        if unknown := [kind for kind in self.spec.nodes if kind not in nodes.RECIPES]:
+            known = ", ".join(nodes.RECIPES)
+            raise Invalid(f"nodes must be among {known}, not {', '.join(unknown)}")
+        programs = {nodes.recipe(k, "192.0.2.1", self.folder).argv[0] for k in self.spec.nodes}
+        require("ip", "nft", *sorted(programs))
+        netns.RUN_DIR.mkdir(mode=0o755, exist_ok=True)
+        self.folder.mkdir(mode=0o755)
+        self.save(detached=False)
+        self._authority = Authority(self.folder)
+        self.topology.build()
+        for host in self._hosts:
+            if host.role not in ("spoofer", "guest1", "guest2"):
+                host.start()
+        self._start_servers()
+        for kind in self.spec.nodes:
+            self.add_node(kind)
+        self.internet.servers.wait_ready()
+
+    def remove(self) -> None:
+        """Stop and remove everything. Safe to repeat."""
+        problem: Failed | None = None
+        if self._device is not None:
+            try:
+                self._device.stop()
+            except Failed as error:
+                problem = error
+        for host in self._hosts:
+            host.close()
+        for program in self._programs:
+            program.kill()
+        netns.remove_lab(self.name)
+        if problem is not None:
+            raise problem
+
+    def save(self, *, detached: bool) -> None:
+        """Note who owns the lab, so that an abandoned one can be told from one in use."""
+        state = {
+            "owner": os.getpid(),
+            "owner_started": process_start(os.getpid()),
+            "detached": detached,
+            "spec": msgspec.to_builtins(self.spec),
+            "config": str(self._device.config) if self._device else "",
+        }
+        (self.folder / "lab.json").write_text(json.dumps(state))
+
+    def detach(self) -> None:
+        """Let the lab outlive this process; `netns.remove_lab` ends it."""
+        self.save(detached=True)
+        for host in self._hosts:
+            host.close()
+
+    # --- What runs in it. ---
+
+    @contextmanager
+    def plain_router(self) -> Iterator[None]:
+        """Let the router forward and masquerade like any box without egressd.
+
+        The positive control: what this lets through, a probe must see.
+        """
+        self.router.run("nft", "-f", "-", stdin=_CONTROL_RULES)
+        self._forward(True)
+        try:
+            yield
+        finally:
+            self._forward(False)
+            self.router.run("nft", "delete", "table", "ip", _CONTROL_TABLE)
+
+    def _forward(self, on: bool) -> None:
+        for name in ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"):
+            self.router.sysctl(name, int(on))
+
+    def start_egressd(self, settings: Settings | None = None) -> Device:
+        """Start egressd in the router and wait until it is healthy.
+
+        `settings` go over the configuration file's tables.
+        """
+        if self._device is None:
+            lan = ["lan0", "lan1"] if self.spec.second_lan else ["lan0"]
+            wan = [w.interface for w in self._wans]
+            self._device = Device(
+                self.router,
+                self.folder / "egressd",
+                lan=lan,
+                wan=wan,
+                trusted=self.authority.file,
+                settings=settings or {},
+            )
+        self._device.start()
+        return self._device
+
+    def add_node(self, kind: str, name: str = "") -> Node:
+        """Start a node of a kind of `egressd.lab.nodes` in a namespace of its own."""
+        name = name or kind
+        address = nodes.node_address(len(self.nodes))
+        folder = self._node_folder(name)
+        made = nodes.recipe(kind, address, folder)
+        require(made.argv[0])
+        for file, text in made.files.items():
+            (folder / file).write_text(text)
+        self.topology.add_node(name, [address])
+        for file, text in made.etc.items():
+            self.topology.write_etc(f"node-{name}", file, text)
+        program = self._program(f"node-{name}", made.argv, folder / "log")
+        node = Node(name, address, made.protocol, made.clash, program)
+        self.nodes[name] = node
+        self.start_node(node)
+        return node
+
+    def start_node(self, node: Node) -> None:
+        """Start a node (again) and wait until it takes connections."""
+        node.program.start()
+        self._wait_listening(node.program, node.address, node.port)
+
+    def add_engine_node(
+        self, name: str, inbounds: Sequence[dict[str, Any]], network: int = 0
+    ) -> list[str]:
+        """One sing-box with an inbound per address: the addresses, in the inbounds' order.
+
+        Inbounds are as sing-box documents them, without ``tag`` and ``listen``; each
+        leaves by its own address. Several such nodes take `network` 0, 1, … so that
+        their addresses (198.18.N.1 and on) differ.
+        """
+        base = plan.ENGINE_NETWORK[network << 8]
+        addresses = [str(base + 1 + n) for n in range(len(inbounds))]
+        folder = self._node_folder(name)
+        self.topology.add_node(name, addresses)
+        document = node_document(inbounds, addresses)
+        program = self.start_engine(f"node-{name}", document)
+        for inbound, address in zip(inbounds, addresses, strict=True):
+            if inbound["type"] not in ("hysteria2", "tuic"):  # those listen on UDP
+                self._wait_listening(program, address, inbound["listen_port"])
+        (folder / "addresses").write_text("\n".join(addresses))
+        return addresses
+
+    def start_engine(self, role: str, document: dict[str, Any]) -> Program:
+        """A sing-box of the given configuration in the namespace of `role`."""
+        number = len(self._programs)
+        config = self.folder / f"engine{number}.json"
+        config.write_text(json.dumps(document))
+        argv = [sys.executable, "-m", "egressd.lab.engine", str(config)]
+        program = self._program(role, argv, self.folder / f"engine{number}.log")
+        program.start()
+        return program
+
+    def _start_servers(self) -> None:
+        certificate, key = self.authority.certificate(
+            "servers",
+            [
+                *(n for n in (*plan.ZONE, *self.spec.zone)),
+                *plan.WEB_SERVERS,
+                *plan.SERVERS6,
+            ],
+        )
+        config = Config(
+            control=str(self.folder / "servers.sock"),
+            servers=(*plan.WEB_SERVERS, *plan.SERVERS6),
+            resolvers=tuple(plan.RESOLVERS.values()),
+            zone={**plan.ZONE, **self.spec.zone},
+            certificate=str(certificate),
+            key=str(key),
+        )
+        file = self.folder / "servers.json"
+        file.write_bytes(msgspec.json.encode(config))
+        argv = [sys.executable, "-m", "egressd.lab.internet", str(file)]
+        self._program("internet", argv, self.folder / "servers.log").start()
+
+    def _program(self, role: str, argv: Sequence[str], log: Path) -> Program:
+        program = Program(netns.namespace(self.name, role), argv, log)
+        self._programs.append(program)
+        return program
+
+    def _node_folder(self, name: str) -> Path:
+        folder = self.folder / f"node-{name}"
+        folder.mkdir()
+        return folder
+
+    def _wait_listening(self, program: Program, address: str, port: int) -> None:
+        deadline = time.monotonic() + 10
+        while True:
+            with suppress(Failed):
+                self.internet.socket(address, port, 1.0).close()
+                return
+            if not program.running or time.monotonic() > deadline:
+                raise Failed(f"start {program.argv[0]} at {address}:{port}", program.tail())
+            time.sleep(0.01)
+
+
+def process_start(pid: int) -> str:
+    """When a process started, in clock ticks since boot (proc(5), field 22); empty if gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def abandoned() -> list[str]:
+    """Labs whose owner ended without removing them, by name."""
+    return [name for name in netns.labs() if _is_abandoned(netns.RUN_DIR / name / "lab.json")]
+
+
+def _is_abandoned(file: Path) -> bool:
+    try:
+        state = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return True
+    return not state["detached"] and process_start(state["owner"]) != state["owner_started"]

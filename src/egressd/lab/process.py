@@ -1,0 +1,117 @@
+"""Programs inside namespaces, each started from an argv list and ended by its own id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from egressd.lab import netns
+from egressd.model.errors import Failed
+
+PACKAGES: Final[Mapping[str, str]] = {
+    "ip": "iproute2",
+    "nft": "nftables",
+    "microsocks": "microsocks",
+    "danted": "dante-server",
+    "tinyproxy": "tinyproxy-bin",
+    "ss-server": "shadowsocks-libev",
+}
+"""The Debian package of each program that a lab runs."""
+
+STOP_SECONDS: Final = 10.0
+_LOG_SHOWN: Final = 2_000
+
+
+def require(*programs: str) -> None:
+    """Raise Failed naming every missing program's Debian package."""
+    missing = [p for p in programs if shutil.which(p, path=_search_path()) is None]
+    if missing:
+        packages = " ".join(sorted({PACKAGES.get(p, p) for p in missing}))
+        raise Failed("build the lab", f"{', '.join(missing)} not found: apt-get install {packages}")
+
+
+def _search_path() -> str:
+    """PATH with the folders that Debian keeps daemons in."""
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+class Program:
+    """A program running in a namespace, in a process group of its own; output to a file."""
+
+    def __init__(
+        self,
+        namespace: str,
+        argv: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.argv = tuple(argv)
+        self.log = log
+        self._environment = {**os.environ, "PATH": _search_path(), **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id. Raises Failed when it has not been started."""
+        if self._process is None:
+            raise Failed(f"find {self.argv[0]}", "it has not been started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, or leave it alone when it runs."""
+        if self.running:
+            return
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                netns.exec_argv(self.namespace, self.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal it and every process of its group; nothing happens if it has ended."""
+        if self.running:
+            os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> float:
+        """SIGTERM and wait: how many seconds it took. Raises Failed if it had to be killed."""
+        if self._process is None:
+            return 0.0
+        begun = time.monotonic()
+        if self.running:
+            self._process.terminate()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise Failed(
+                f"stop {self.argv[0]}", f"it ran on {seconds:g} s after SIGTERM"
+            ) from error
+        return time.monotonic() - begun
+
+    def tail(self) -> str:
+        """The end of what it wrote."""
+        if not self.log.exists():
+            return ""
+        return self.log.read_bytes()[-_LOG_SHOWN:].decode("utf-8", "replace").strip()

@@ -1,0 +1,198 @@
+"""Which lab to build, and the addressing plan that follows from it. Pure.
+
+All addresses are from ranges set aside for documentation and benchmarks (RFC 5737,
+RFC 2544, RFC 3849), private use (RFC 1918), or belong to well-known resolvers that
+clients name by habit; inside the lab's namespaces none of them leads anywhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+
+import msgspec
+
+from egressd.model.errors import Invalid
+
+CLIENTS_MAX: Final = 10_000
+WANS_MAX: Final = 64
+OWN_NAMESPACE: Final = 3
+"""So many clients have a namespace each; further ones share the namespace ``crowd``."""
+_SMALL_LAN_MAX: Final = 200
+
+LAN_ADDRESS: Final = IPv4Address("10.77.0.1")
+GUEST_NETWORK: Final = IPv4Network("10.78.0.0/24")
+ONE_ARM_GATEWAY: Final = IPv4Address("10.77.0.254")
+SPOOFER_ADDRESS: Final = IPv4Address("10.77.0.250")
+LAN6: Final = "2001:db8:77::"
+SERVERS6: Final = ("2001:db8:f::10",)
+
+WEB_SERVERS: Final = ("203.0.113.10", "203.0.113.11", "203.0.113.12")
+RESOLVERS: Final[Mapping[str, str]] = {
+    "device": "203.0.113.53",
+    "domestic": "203.0.113.54",
+    "overseas": "203.0.113.55",
+    "return": "203.0.113.56",
+    "node": "203.0.113.57",
+    "google": "8.8.8.8",
+    "cloudflare": "1.1.1.1",
+    "quad9": "9.9.9.9",
+    "alidns": "223.5.5.5",
+}
+"""Resolvers by what they stand for. All answer from the same zone, and each remembers who
+asked it what."""
+
+NODE_GATEWAY: Final = "192.0.2.1"
+NODE_NETWORK: Final = IPv4Network("192.0.2.0/24")
+ENGINE_NETWORK: Final = IPv4Network("198.18.0.0/15")
+WAN_NETWORK: Final = IPv4Network("198.51.100.0/24")
+
+ZONE: Final[Mapping[str, tuple[str, ...]]] = {
+    "*.test": ("203.0.113.10",),
+    "www.example.com": ("203.0.113.10",),
+    "other.example.com": ("203.0.113.11",),
+    "www.gstatic.com": ("203.0.113.12",),
+    "dual.test": ("203.0.113.10", "2001:db8:f::10"),
+}
+"""What the resolvers know. ``*.`` matches any depth beneath it. The name ``whoami.test``
+is answered with the address that asks."""
+
+HTTP_PORTS: Final = (80, 8000, 8080)
+HTTPS_PORTS: Final = (443, 8443)
+TCP_ECHO_PORTS: Final = (7, 22, 853)
+UDP_ECHO_PORTS: Final = (7, 443, 853, 3478)
+DISCARD_PORT: Final = 9
+"""UDP: taken and never answered, so that a flood meets no ICMP error and no echo."""
+
+_LAB_NAME: Final = re.compile(r"[a-z0-9]{1,12}\Z")
+
+
+class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lab consists of. The default is what most tests want."""
+
+    name: str = ""
+    """1 to 12 of ``a-z0-9``; empty for a random one."""
+    clients: int = OWN_NAMESPACE
+    wans: int = 2
+    second_lan: bool = False
+    """Also a ``lan1`` (10.78.0.1/24) with clients ``guest1`` and ``guest2``."""
+    one_arm: bool = False
+    """The router's single interface ``lan0`` shares a segment with clients and gateway."""
+    nodes: tuple[str, ...] = ("socks5", "socks5-udp", "http", "ss")
+    """Node kinds to start, each once, under the kind's name."""
+    zone: dict[str, tuple[str, ...]] = {}
+    """Names to answer beyond `ZONE`."""
+
+    def check(self) -> None:
+        """Raise Invalid with everything that is wrong about this spec."""
+        problems = []
+        if self.name and not _LAB_NAME.match(self.name):
+            problems.append("name must have 1 to 12 of the characters a-z and 0-9")
+        if not 1 <= self.clients <= CLIENTS_MAX:
+            problems.append(f"clients must be 1 to {CLIENTS_MAX}")
+        if not 1 <= self.wans <= WANS_MAX:
+            problems.append(f"wans must be 1 to {WANS_MAX}")
+        if self.one_arm and self.wans != 1:
+            problems.append("wans must be 1 in one-arm use")
+        if problems:
+            raise Invalid(*problems)
+
+    @property
+    def lan_prefix(self) -> int:
+        """Prefix length of the first LAN: 24, or 16 when so many clients need it."""
+        return 24 if self.clients <= _SMALL_LAN_MAX else 16
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A LAN client: where its probes run and the address they come from."""
+
+    name: str
+    role: str
+    """The namespace's role: its own name, or ``crowd``."""
+    address: str
+    address6: str = ""
+    lan: str = "lan0"
+
+
+class WanPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A WAN: ``interface`` in the router, ``far`` on the internet's side."""
+
+    number: int
+    interface: str
+    far: str
+    address: str
+    gateway: str
+    prefix: int
+    address6: str
+    gateway6: str
+
+    @property
+    def metric(self) -> int:
+        """Of its default route in the router's main table: 100, 200, …"""
+        return 100 * self.number
+
+
+def wan_plans(spec: LabSpec) -> list[WanPlan]:
+    """The WANs of a lab, by number from 1: consecutive /30s of 198.51.100.0/24."""
+    if spec.one_arm:
+        return [
+            WanPlan(
+                number=1,
+                interface="lan0",
+                far="isp1",
+                address=str(LAN_ADDRESS),
+                gateway=str(ONE_ARM_GATEWAY),
+                prefix=spec.lan_prefix,
+                address6=f"{LAN6}1",
+                gateway6=f"{LAN6}fe",
+            )
+        ]
+    return [
+        WanPlan(
+            number=n,
+            interface=f"wan{n}",
+            far=f"isp{n}",
+            address=str(WAN_NETWORK[4 * (n - 1) + 2]),
+            gateway=str(WAN_NETWORK[4 * (n - 1) + 1]),
+            prefix=30,
+            address6=f"2001:db8:a:{n:x}::2",
+            gateway6=f"2001:db8:a:{n:x}::1",
+        )
+        for n in range(1, spec.wans + 1)
+    ]
+
+
+def client_places(spec: LabSpec) -> list[Place]:
+    """The LAN's clients: ``client1`` at 10.77.0.11 and so on, the guests, the spoofer."""
+    places = [_client(n, spec) for n in range(1, spec.clients + 1)]
+    places.append(
+        Place(
+            name="spoofer",
+            role="spoofer",
+            address=str(SPOOFER_ADDRESS),
+            address6=f"{LAN6}fa",
+        )
+    )
+    if spec.second_lan:
+        places += [
+            Place(name=f"guest{n}", role=f"guest{n}", address=f"10.78.0.{10 + n}", lan="lan1")
+            for n in (1, 2)
+        ]
+    return places
+
+
+def _client(n: int, spec: LabSpec) -> Place:
+    if n <= OWN_NAMESPACE:
+        address6 = f"{LAN6}{10 + n:x}"
+        return Place(
+            name=f"client{n}", role=f"client{n}", address=f"10.77.0.{10 + n}", address6=address6
+        )
+    if spec.lan_prefix == 24:
+        address = f"10.77.0.{10 + n}"
+    else:
+        # From 10.77.1.1 on, 250 a third octet: away from .0, .254 and .255.
+        high, low = divmod(n - OWN_NAMESPACE - 1, 250)
+        address = f"10.77.{1 + high}.{1 + low}"
+    return Place(name=f"client{n}", role="crowd", address=address)

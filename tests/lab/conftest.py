@@ -1,0 +1,35 @@
+"""Fixtures of the tests that need network namespaces.
+
+Without root they are skipped on a developer's machine and fail in CI (``CI=true``), where
+a test that silently does not run is a hole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from egressd.lab import netns
+from egressd.lab.lab import Lab, abandoned
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Namespaces can be made here, and no dead run's are in the way."""
+    if os.geteuid() != 0:
+        reason = "network namespaces need root"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    for name in abandoned():
+        netns.remove_lab(name)
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    """The default lab with egressd running in its router, without any rule."""
+    with Lab() as lab:
+        lab.start_egressd()
+        yield lab
