@@ -44,6 +44,22 @@ def test_fields_are_normalised() -> None:
     assert config.unknown == ()
 
 
+def test_one_spelling_for_what_clash_writes_in_two() -> None:
+    common = '"server": "a.example", "port": 1, "password": "p"'
+    options = '"path": "/u", "v2ray-http-upgrade": true'
+    old = read_config(
+        "trojan", f'{{{common}, "sni": "b.example", "network": "ws", "ws-opts": {{{options}}}}}'
+    )
+    new = read_config(
+        "trojan",
+        f'{{{common}, "servername": "b.example", "network": "httpupgrade",'
+        ' "ws-opts": {"path": "/u"}}',
+    )
+    assert old == new
+    (problem,) = problems("trojan", f'{{{common}, "sni": "a.example", "servername": "b.example"}}')
+    assert problem == "config_json.servername must be the same as sni when both are given"
+
+
 def test_every_fault_is_told_at_once() -> None:
     config = {"server": "a b", "port": "443", "udp": 1, "dns-profile": "x", "dns-servers": ["y"]}
     assert problems("socks5", config) == (

@@ -17,6 +17,7 @@ import msgspec
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.fields import Reading, read
 from egressd.formats.json_text import read_object, write_object
+from egressd.formats.layers import canonical
 from egressd.model.errors import Invalid
 from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
 
@@ -29,7 +30,7 @@ SETTINGS_KEYS: Final = ("interface-name", "dialer-proxy", "dns-profile", "dns-se
 
 _REFUSED: Final = {
     **dict.fromkeys(
-        ("ca", "certificate", "private-key", "client-certificate", "client-key"),
+        ("ca", "cert", "certificate", "private-key", "client-certificate", "client-key"),
         "it can name a file of this device",
     ),
     **dict.fromkeys(
@@ -76,7 +77,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     protocol: str
     fields: dict[str, Any]
-    """Clash's name of each field that was given -> its normalised value."""
+    """Clash's name of each field given -> its normalised value (see `layers.canonical`)."""
     settings: NodeSettings = NodeSettings()
     unknown: tuple[str, ...] = ()
     """Keys that egressd keeps but makes no use of."""
@@ -127,6 +128,8 @@ def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
             reading.problems.append(f"{path} must not be given: it can name a file of this device")
     for rule in entry.rules:
         reading.problems += rule(reading.values)
+    reading.problems = list(dict.fromkeys(reading.problems))
+    reading.values = canonical(reading.values)
     return reading
 
 

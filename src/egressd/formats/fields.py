@@ -43,11 +43,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Table:
-    """The keys of an object. ``rules`` look at several of them together.
-
-    A rule is given the values read and yields a sentence, beginning with a key's name, for
-    each fault.
-    """
+    """The keys of an object: what each takes, and which must be there."""
 
     keys: Mapping[str, Kind | Table]
     required: frozenset[str] = frozenset()

@@ -102,6 +102,32 @@ def no_ech_in_reality(values: Values) -> Iterator[str]:
         yield "ech-opts.enable must be false when reality-opts is given"
 
 
+def canonical(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` with one spelling for what Clash users write in two.
+
+    The server's name is under ``servername``; HTTP upgrade is ``network: httpupgrade``; the
+    way UDP is packed is under ``packet-encoding``; a list of ports takes the place of the port;
+    plain TCP and no fingerprint need no word.
+    """
+    made = dict(values)
+    if "sni" in made:
+        made["servername"] = made.pop("sni")
+    options = made.get("ws-opts", {})
+    if made.get("network") == "ws" and options.get("v2ray-http-upgrade", False):
+        made["network"] = "httpupgrade"
+    if "v2ray-http-upgrade" in options:
+        made["ws-opts"] = {k: v for k, v in options.items() if k != "v2ray-http-upgrade"}
+    packets = {"packetaddr": made.pop("packet-addr", False), "xudp": made.pop("xudp", False)}
+    if "packet-encoding" not in made and any(packets.values()):
+        made["packet-encoding"] = "packetaddr" if packets["packetaddr"] else "xudp"
+    if "ports" in made:
+        made.pop("port", None)
+    for key, usual in (("network", "tcp"), ("client-fingerprint", "none")):
+        if made.get(key) == usual:
+            del made[key]
+    return made
+
+
 # --- Transports over TCP. -------------------------------------------------------------------
 
 TRANSPORTS: Final[dict[str, Kind | Table]] = {

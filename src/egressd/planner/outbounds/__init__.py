@@ -55,7 +55,7 @@ def build(node: Node) -> Outbound:
     fields = config.fields
     udp = node.protocol != "http" and fields.get("udp", _UDP_DEFAULT.get(node.protocol, True))
     options = _BUILDERS[node.protocol](fields)
-    # A hysteria2 node may have port ranges only.
+    # A hysteria2 node may have port ranges instead.
     port = {"server_port": fields["port"]} if "port" in fields else {}
     network = {} if udp or node.protocol in _NO_NETWORK_OPTION else {"network": "tcp"}
     return Outbound(options={**options, "server": fields["server"], **port, **network}, udp=udp)

@@ -15,7 +15,7 @@ def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
     With neither, the engine takes the server's own name.
     """
     options: dict[str, Any] = {"enabled": True}
-    name = fields.get("servername") or fields.get("sni") or server_name
+    name = fields.get("servername") or server_name
     if name:
         options["server_name"] = name
     if fields.get("disable-sni", False):
@@ -24,7 +24,7 @@ def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
         options["insecure"] = True
     if "alpn" in fields:
         options["alpn"] = fields["alpn"]
-    fingerprint = fields.get("client-fingerprint", "none")
+    fingerprint = fields.get("client-fingerprint", "")
     reality = fields.get("reality-opts")
     if reality is not None:
         options["reality"] = {
@@ -32,9 +32,8 @@ def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
             "public_key": reality["public-key"],
             "short_id": reality.get("short-id", ""),
         }
-        if fingerprint == "none":
-            fingerprint = "chrome"  # the engine speaks REALITY with uTLS only
-    if fingerprint != "none":
+        fingerprint = fingerprint or "chrome"  # the engine speaks REALITY with uTLS only
+    if fingerprint:
         options["utls"] = {"enabled": True, "fingerprint": fingerprint}
     ech = fields.get("ech-opts", {})
     if ech.get("enable", False):

@@ -14,8 +14,10 @@ from egressd.formats.hosts import parse_host
 def transport(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The ``transport`` of an outbound, or an empty object for plain TCP."""
     match fields.get("network", "tcp"):
-        case "ws" | "httpupgrade":
-            return _websocket(fields)
+        case "ws":
+            return _websocket(fields.get("ws-opts", {}))
+        case "httpupgrade":
+            return _upgrade(fields.get("ws-opts", {}))
         case "grpc":
             service = fields.get("grpc-opts", {}).get("grpc-service-name", "")
             return {"type": "grpc", "service_name": service}
@@ -32,14 +34,6 @@ def transport(fields: Mapping[str, Any]) -> dict[str, Any]:
             return {}
 
 
-def is_upgrade(fields: Mapping[str, Any]) -> bool:
-    """Whether the transport is HTTP upgrade, which Clash writes as a kind of WebSocket."""
-    network = fields.get("network")
-    return network == "httpupgrade" or (
-        network == "ws" and fields.get("ws-opts", {}).get("v2ray-http-upgrade", False)
-    )
-
-
 def host_header(fields: Mapping[str, Any]) -> str:
     """The host that a WebSocket transport names in its Host header, or an empty string."""
     if fields.get("network") not in ("ws", "httpupgrade"):
@@ -51,20 +45,24 @@ def host_header(fields: Mapping[str, Any]) -> str:
         return ""
 
 
-def _websocket(fields: Mapping[str, Any]) -> dict[str, Any]:
-    options = fields.get("ws-opts", {})
-    path = options.get("path", "/")
-    headers: dict[str, str] = dict(options.get("headers", {}))
-    if is_upgrade(fields):
-        host = _pop_host(headers)
-        upgrade = {"type": "httpupgrade", "path": path, "headers": headers}
-        return {**upgrade, "host": host} if host else upgrade
-    made: dict[str, Any] = {"type": "ws", "path": path, "headers": headers}
+def _websocket(options: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "type": "ws",
+        "path": options.get("path", "/"),
+        "headers": options.get("headers", {}),
+    }
     if options.get("max-early-data"):
         made["max_early_data"] = options["max-early-data"]
     if "early-data-header-name" in options:
         made["early_data_header_name"] = options["early-data-header-name"]
     return made
+
+
+def _upgrade(options: Mapping[str, Any]) -> dict[str, Any]:
+    headers = dict(options.get("headers", {}))
+    host = _pop_host(headers)
+    made = {"type": "httpupgrade", "path": options.get("path", "/"), "headers": headers}
+    return {**made, "host": host} if host else made
 
 
 def _http(options: Mapping[str, Any]) -> dict[str, Any]:

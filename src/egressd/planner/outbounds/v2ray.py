@@ -16,7 +16,7 @@ def vmess(fields: Mapping[str, Any]) -> dict[str, Any]:
         "uuid": fields["uuid"],
         "alter_id": fields.get("alterId", 0),
         "security": fields.get("cipher", "auto"),
-        "packet_encoding": _packet_encoding(fields, default=""),
+        "packet_encoding": _packet_encoding(fields, default="none"),
         **_layers(fields, server_name=host_header(fields)),
     }
     if fields.get("global-padding", False):
@@ -54,10 +54,6 @@ def _layers(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, An
 
 
 def _packet_encoding(fields: Mapping[str, Any], default: str) -> str:
-    """How UDP is packed: Clash's one word, or the older pair of switches."""
-    if "packet-encoding" in fields:
-        word: str = fields["packet-encoding"]
-        return "" if word == "none" else word
-    if fields.get("packet-addr", False):
-        return "packetaddr"
-    return "xudp" if fields.get("xudp", False) else default
+    """How UDP is packed; the engine's word for not at all is an empty one."""
+    word: str = fields.get("packet-encoding", default)
+    return "" if word == "none" else word

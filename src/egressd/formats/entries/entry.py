@@ -1,0 +1,27 @@
+"""What an entry of a protocol is, and the fields that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from egressd.formats.fields import BOOLEAN, HOST, PORT, Kind, Table
+from egressd.formats.layers import Values
+
+Rule = Callable[[Values], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A protocol's table, and the rules that look at several fields together.
+
+    A rule yields a sentence, beginning with a field's name, for each fault it finds.
+    """
+
+    table: Table
+    rules: tuple[Rule, ...] = ()
+
+
+SERVER: Final[dict[str, Kind | Table]] = {"server": HOST, "port": PORT, "udp": BOOLEAN}
+TO_SERVER: Final = frozenset({"server", "port"})

@@ -1,0 +1,54 @@
+"""SOCKS5 and HTTP proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
+from egressd.formats.fields import BOOLEAN, HEADERS, Table, short_text, text_where
+from egressd.formats.layers import (
+    TLS,
+    Values,
+    no_ech_in_reality,
+    one_server_name,
+    reality_needs_tls,
+)
+
+
+def _user_before_password(values: Values) -> Iterator[str]:
+    if "password" in values and "username" not in values:
+        yield "username must be given when password is"
+
+
+def _no_tls_to_socks(values: Values) -> Iterator[str]:
+    if values.get("tls", False):
+        yield "tls must be false: the engine does not speak SOCKS over TLS"
+
+
+SOCKS5: Final = Entry(
+    Table(
+        # RFC 1929 gives both one length byte.
+        {**SERVER, "username": short_text(255), "password": short_text(255), "tls": BOOLEAN},
+        TO_SERVER,
+    ),
+    (_user_before_password, _no_tls_to_socks),
+)
+
+HTTP: Final = Entry(
+    Table(
+        {
+            **SERVER,
+            **TLS,
+            "username": text_where(
+                "text of at most 255 bytes without a colon",  # RFC 7617, section 2
+                lambda text: len(text.encode()) <= 255 and ":" not in text,
+            ),
+            "password": short_text(255),
+            "tls": BOOLEAN,
+            "headers": HEADERS,
+        },
+        TO_SERVER,
+    ),
+    (_user_before_password, one_server_name, reality_needs_tls, no_ech_in_reality),
+)

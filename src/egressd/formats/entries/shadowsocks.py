@@ -1,0 +1,103 @@
+"""Shadowsocks, with the plugins that the engine has built in."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Final
+
+from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
+from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Table, choice, whole
+from egressd.formats.layers import Values
+
+SS_2022_KEY_BYTES: Final = {
+    "2022-blake3-aes-128-gcm": 16,
+    "2022-blake3-aes-256-gcm": 32,
+    "2022-blake3-chacha20-poly1305": 32,
+}
+"""Key sizes of the 2022 edition (SIP022)."""
+_SS_AEAD: Final = (
+    "aes-128-gcm",
+    "aes-192-gcm",
+    "aes-256-gcm",
+    "chacha20-ietf-poly1305",
+    "xchacha20-ietf-poly1305",
+)
+_SS_OLD: Final = (
+    "aes-128-ctr",
+    "aes-192-ctr",
+    "aes-256-ctr",
+    "aes-128-cfb",
+    "aes-192-cfb",
+    "aes-256-cfb",
+    "rc4-md5",
+    "chacha20-ietf",
+    "xchacha20",
+)
+SS_CIPHERS: Final = choice(
+    *SS_2022_KEY_BYTES,
+    *_SS_AEAD,
+    *_SS_OLD,
+    "none",
+    aliases={
+        "chacha20-poly1305": "chacha20-ietf-poly1305",
+        "xchacha20-poly1305": "xchacha20-ietf-poly1305",
+        "plain": "none",
+    },
+)
+
+
+def _ss_2022_key(values: Values) -> Iterator[str]:
+    size = SS_2022_KEY_BYTES.get(values.get("cipher", ""))
+    if size is None or "password" not in values:
+        return
+    keys = values["password"].split(":")
+    try:
+        sizes = {len(b64decode(key, validate=True)) for key in keys}
+    except ValueError:
+        sizes = set()
+    if sizes != {size}:
+        yield f"password must be a key of {size} bytes in base64 with this cipher"
+    elif len(keys) > 1 and "chacha20" in values["cipher"]:
+        yield "password must be one key: this cipher has no identity keys"
+
+
+def _plugin_with_options(values: Values) -> Iterator[str]:
+    plugin = values.get("plugin")
+    options = values.get("plugin-opts", {})
+    if plugin is None:
+        if options:
+            yield "plugin must be given when plugin-opts is"
+        return
+    mode = options.get("mode", "websocket" if plugin == "v2ray-plugin" else None)
+    modes = {"obfs": ("http", "tls"), "v2ray-plugin": ("websocket",)}[plugin]
+    if mode not in modes:
+        yield f"plugin-opts.mode must be {' or '.join(modes)} with {plugin}"
+    if options.get("skip-cert-verify", False):
+        yield "plugin-opts.skip-cert-verify must be false: the engine's plugin always verifies"
+
+
+SS: Final = Entry(
+    Table(
+        {
+            **SERVER,
+            "cipher": SS_CIPHERS,
+            "password": TEXT,
+            "udp-over-tcp": BOOLEAN,
+            "udp-over-tcp-version": whole(1, 2),
+            "plugin": choice("obfs", "v2ray-plugin", aliases={"obfs-local": "obfs"}),
+            "plugin-opts": Table(
+                {
+                    "mode": choice("http", "tls", "websocket"),
+                    "host": HOST,
+                    "path": HTTP_PATH,
+                    "tls": BOOLEAN,
+                    "mux": BOOLEAN,
+                    "skip-cert-verify": BOOLEAN,
+                }
+            ),
+        },
+        TO_SERVER | {"cipher", "password"},
+    ),
+    (_ss_2022_key, _plugin_with_options),
+)

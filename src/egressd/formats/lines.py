@@ -1,0 +1,91 @@
+"""Import rows of VPN lines, with or without a port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from egressd.formats.hosts import parse_host, parse_port
+from egressd.formats.rows import Accepted, BadRow, Unreadable, each_row, fields
+from egressd.model.drafts import LineDraft
+
+_FORMS = {
+    "l2tp": ("server", "port", "username", "password", "secret", "name", "comment"),
+    "pptp": ("server", "port", "username", "password", "name", "comment"),
+}
+_LEAST = 3
+"""A server, a user name and a password."""
+
+
+def parse_lines(
+    type: str,  # noqa: A002 (the API's word)
+    text: str,
+    names: Iterator[str] | None = None,
+) -> Iterator[Accepted[LineDraft] | BadRow]:
+    """The lines of `text`, all of `type` (``l2tp`` or ``pptp``).
+
+    Each accepted row takes its name from `names` when given. The name, the comment and,
+    for L2TP, the secret may be missing at the end of a row. What the fields may hold is
+    not looked at, but for the server and the port.
+    """
+
+    def read(row: str) -> LineDraft:
+        draft = _draft(type, _by_name(type, fields(row)), needs_name=names is None)
+        return draft if names is None else msgspec.structs.replace(draft, name=next(names))
+
+    return each_row(text, read)
+
+
+def _by_name(line_type: str, found: list[str]) -> dict[str, str]:
+    form = _FORMS[line_type]
+    if not _LEAST <= len(found) <= len(form):
+        short = tuple(field for field in form if field != "port")
+        raise Unreadable(f"a line is {','.join(form)} or {','.join(short)}")
+    if not _has_port(line_type, found):
+        form = tuple(field for field in form if field != "port")
+    return dict(zip(form, found, strict=False))
+
+
+def _has_port(line_type: str, found: list[str]) -> bool:
+    """Whether the second field is the port. The name tells, wherever it stands.
+
+    Without a name in its place (it is automatic), a number there is the port.
+    """
+    form = _FORMS[line_type]
+    if len(found) == len(form):
+        return True
+    place = form.index("name")
+    prefix = f"{line_type}_"
+    if found[place - 1 : place] and found[place - 1].startswith(prefix):
+        return False
+    if found[place : place + 1] and found[place].startswith(prefix):
+        return True
+    return found[1].isdecimal()
+
+
+def _draft(line_type: str, found: dict[str, str], *, needs_name: bool) -> LineDraft:
+    problems = []
+    try:
+        server = parse_host(found["server"])
+    except ValueError:
+        problems.append("server must be a host name or an IP address")
+    port_text = found.get("port", "")
+    try:
+        port = parse_port(port_text) if port_text else 0
+    except ValueError:
+        problems.append("port must be a whole number from 1 to 65535")
+    if needs_name and not found.get("name"):
+        problems.append("name must not be empty")
+    if problems:
+        raise Unreadable("; ".join(problems))
+    return LineDraft(
+        type=line_type,
+        name=found.get("name", ""),
+        server=server,
+        port=port,
+        username=found.get("username", ""),
+        password=found.get("password", ""),
+        secret=found.get("secret", ""),
+        comment=found.get("comment", ""),
+    )

@@ -1,0 +1,209 @@
+"""Rows, their fields, and the small row formats: rules, lines, proxy services."""
+
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.formats.lines import parse_lines
+from egressd.formats.numbering import automatic_names
+from egressd.formats.proxy_services import parse_proxy_services
+from egressd.formats.rows import ROW_MAX, Accepted, BadRow, Unreadable, fields, rows
+from egressd.formats.rules import parse_rules
+from egressd.model.drafts import LineDraft, ProxyServiceDraft, RuleDraft
+
+
+def test_blank_lines_and_comments_are_passed_over_and_lines_still_counted() -> None:
+    text = "\ufeff# head\r\n\r\n a \n\n\n#x\nb\r\n  # y\nc"
+    assert [(row.line, row.text) for row in rows(text)] == [(3, "a"), (7, "b"), (9, "c")]
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "#x", " b "]), max_size=20), st.sampled_from(["\n", "\r\n"])
+)
+def test_line_numbers(lines: list[str], ending: str) -> None:
+    found = {row.line: row.text for row in rows(ending.join(lines))}
+    expected = {n: line.strip() for n, line in enumerate(lines, 1) if line not in ("", "#x")}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("a, b ,c", ["a", "b", "c"]),
+        ('a,"b,c", "d ""e"""', ["a", "b,c", 'd "e"']),
+        ("a,,", ["a", "", ""]),
+        ("a\tb c\td", ["a", "b c", "d"]),
+        ("a;b;c|d", ["a", "b", "c|d"]),
+        ("a，b", ["a", "b"]),  # noqa: RUF001
+        ("a", ["a"]),
+        ("a,'b", ["a", "'b"]),
+    ],
+)
+def test_fields(row: str, expected: list[str]) -> None:
+    assert fields(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('a,"b', "a double quote that opens a field must close it"),
+        ('a,"b"c', "a double quote that opens a field must close it"),
+        ("a,b\x00", "the row must not contain control characters"),
+        ("a,\ud800", "the row must not contain control characters"),
+        ("a," + "x" * ROW_MAX, f"the row must not be over {ROW_MAX} characters"),
+    ],
+)
+def test_fields_refused(row: str, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        fields(row)
+
+
+def told(results: Any) -> list[object]:
+    """Each row's draft, or its reason as it is shown."""
+    return [r.draft if isinstance(r, Accepted) else str(r) for r in results]
+
+
+def test_rules() -> None:
+    text = "10.0.0.5,DIRECT\n10.1.0.0/16,Group_a,Lab, second floor\n,x\n10.0.0.6\n"
+    assert told(parse_rules(text)) == [
+        RuleDraft(ip="10.0.0.5", target_node="DIRECT"),
+        RuleDraft(ip="10.1.0.0/16", target_node="Group_a", comment="Lab, second floor"),
+        "line 3: a rule is IP,target,comment",
+        "line 4: a rule is IP,target,comment",
+    ]
+
+
+def test_proxy_services() -> None:
+    text = 'office,wan1,1080,u,p\nwan1,1081,u,"p,q"\nwan1,1082,u\nwan1,1083\n,wan1,1084,,\n'
+    assert told(parse_proxy_services(text)) == [
+        ProxyServiceDraft(
+            name="office", outbound_interface="wan1", port=1080, username="u", password="p"
+        ),
+        ProxyServiceDraft(
+            name="wan1:1081", outbound_interface="wan1", port=1081, username="u", password="p,q"
+        ),
+        ProxyServiceDraft(name="wan1:1082", outbound_interface="wan1", port=1082, username="u"),
+        ProxyServiceDraft(name="wan1:1083", outbound_interface="wan1", port=1083),
+        ProxyServiceDraft(name="wan1:1084", outbound_interface="wan1", port=1084),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("wan1", "line 1: a proxy service is name,outbound_interface"),
+        ("a,b,1,c,d,e", "line 1: a proxy service is name,outbound_interface"),
+        ("wan1,0", "line 1: port must be a whole number from 1 to 65535"),
+        ("wan1,http", "line 1: port must be a whole number from 1 to 65535"),
+        (",1080", "line 1: outbound_interface must not be empty"),
+    ],
+)
+def test_bad_proxy_services(row: str, reason: str) -> None:
+    ((only),) = told(parse_proxy_services(row))
+    assert str(only).startswith(reason)
+
+
+def line(**given: Any) -> LineDraft:
+    common = {"server": "vpn.example", "username": "u", "password": "p"}
+    return LineDraft(**{**common, **given})
+
+
+@pytest.mark.parametrize(
+    ("line_type", "row", "draft"),
+    [
+        (
+            "l2tp",
+            "vpn.example,1702,u,p,s,l2tp_1,c",
+            line(type="l2tp", port=1702, secret="s", name="l2tp_1", comment="c"),
+        ),
+        (
+            "l2tp",
+            "vpn.example,u,p,s,l2tp_1,c",
+            line(type="l2tp", secret="s", name="l2tp_1", comment="c"),
+        ),
+        (
+            "l2tp",
+            "vpn.example,1702,u,p,s,l2tp_1",
+            line(type="l2tp", port=1702, secret="s", name="l2tp_1"),
+        ),
+        (
+            "l2tp",
+            "vpn.example,10086,p,s,l2tp_1,l2tp_2",
+            line(type="l2tp", username="10086", secret="s", name="l2tp_1", comment="l2tp_2"),
+        ),
+        ("l2tp", "vpn.example,u,p,,l2tp_1", line(type="l2tp", name="l2tp_1")),
+        ("l2tp", "vpn.example,,u,p,s,l2tp_1,", line(type="l2tp", secret="s", name="l2tp_1")),
+        (
+            "l2tp",
+            "[2001:DB8::1],u,p,s,l2tp_1,",
+            line(type="l2tp", server="2001:db8::1", secret="s", name="l2tp_1"),
+        ),
+        (
+            "pptp",
+            "vpn.example,1724,u,p,pptp_1,c",
+            line(type="pptp", port=1724, name="pptp_1", comment="c"),
+        ),
+        ("pptp", "vpn.example,u,p,pptp_1,c", line(type="pptp", name="pptp_1", comment="c")),
+        ("pptp", "vpn.example,1724,u,p,pptp_1", line(type="pptp", port=1724, name="pptp_1")),
+        ("pptp", "vpn.example,u,p,pptp_1", line(type="pptp", name="pptp_1")),
+    ],
+)
+def test_lines(line_type: str, row: str, draft: LineDraft) -> None:
+    assert told(parse_lines(line_type, row)) == [draft]
+
+
+def test_lines_named_automatically() -> None:
+    names = automatic_names("l2tp", 3, {"l2tp_4"})
+    text = "a.example,u,p,s\nb.example,1702,u,p,s\n-x,u,p,s\nc.example,u,p,s,l2tp_9,note\n"
+    first, second, third, fourth = told(parse_lines("l2tp", text, names))
+    assert first == line(type="l2tp", server="a.example", secret="s", name="l2tp_3")
+    assert second == line(type="l2tp", server="b.example", port=1702, secret="s", name="l2tp_5")
+    assert third == "line 3: server must be a host name or an IP address"
+    assert fourth == line(
+        type="l2tp", server="c.example", secret="s", name="l2tp_6", comment="note"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("a.example,u", "a line is server,port,username,password,name,comment or server,username"),
+        ("a.example,1,u,p,pptp_1,c,d", "a line is server,port"),
+        ("a b,x,u,p,pptp_1,c", "server must be a host name or an IP address; port must be"),
+        ("a.example,u,p", "name must not be empty"),
+    ],
+)
+def test_bad_lines(row: str, reason: str) -> None:
+    (only,) = told(parse_lines("pptp", row))
+    assert str(only).startswith(f"line 1: {reason}")
+
+
+def test_numbering_passes_over_names_in_use() -> None:
+    names = automatic_names("socks5", 1, {"socks5_1", "socks5_3"})
+    assert list(islice(names, 3)) == ["socks5_2", "socks5_4", "socks5_5"]
+
+
+def test_one_bad_row_stops_no_other() -> None:
+    text = 'wan1,1\n"\nwan1,2\nwan1,x\nwan1,3'
+    results = list(parse_proxy_services(text))
+    assert [isinstance(r, BadRow) for r in results] == [False, True, False, True, False]
+
+
+@given(st.text() | st.text(alphabet='a1.,|;"\t\r\n#[]: l2tp_', max_size=60))
+def test_any_text_gives_drafts_or_reasons(text: str) -> None:
+    results = [
+        *parse_rules(text),
+        *parse_proxy_services(text),
+        *parse_lines("l2tp", text),
+        *parse_lines("pptp", text, automatic_names("pptp", 1, ())),
+    ]
+    assert len(results) == 4 * sum(1 for _ in rows(text))
+
+
+def test_results_come_as_the_text_is_read() -> None:
+    results = parse_rules("10.0.0.1,DIRECT\n" * 50_000)
+    assert isinstance(next(results), Accepted)
+    assert sum(1 for _ in results) == 49_999
