@@ -469,10 +469,16 @@ def test_nothing_stays_behind_in_good_order(namespaces: None) -> None:
 
 
 def test_nothing_stays_behind_after_an_error(namespaces: None) -> None:
-    with pytest.raises(ZeroDivisionError), Lab(LabSpec(nodes=("socks5",))) as lab:
-        trace = Trace(lab.name)
-        raise ZeroDivisionError
-    assert trace.left() == []
+    traces = []
+
+    def fail_inside() -> None:
+        with Lab(LabSpec(nodes=("socks5",))) as lab:
+            traces.append(Trace(lab.name))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert traces[0].left() == []
 
 
 def test_nothing_stays_behind_when_building_fails(

@@ -170,7 +170,7 @@ class Lab:
             known = ", ".join(nodes.RECIPES)
             raise Invalid(f"nodes must be among {known}, not {', '.join(unknown)}")
         programs = {nodes.recipe(k, "192.0.2.1", self.folder).argv[0] for k in self.spec.nodes}
-        require("ip", "nft", *sorted(programs))
+        require("ip", "nft", "sysctl", *sorted(programs))
         netns.RUN_DIR.mkdir(mode=0o755, exist_ok=True)
         self.folder.mkdir(mode=0o755)
         self.save(detached=False)

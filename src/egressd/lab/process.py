@@ -16,6 +16,7 @@ from egressd.model.errors import Failed
 
 PACKAGES: Final[Mapping[str, str]] = {
     "ip": "iproute2",
+    "sysctl": "procps",
     "nft": "nftables",
     "microsocks": "microsocks",
     "danted": "dante-server",
@@ -89,10 +90,13 @@ class Program:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """SIGKILL, and wait until none of its group runs any more."""
+        if self._process is None:
+            return
         self.signal(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait()
+        self._process.wait()
+        while _group_runs(self._process.pid):
+            time.sleep(0.002)
 
     def stop(self, seconds: float = STOP_SECONDS) -> float:
         """SIGTERM and wait: how many seconds it took. Raises Failed if it had to be killed."""
@@ -115,3 +119,15 @@ class Program:
         if not self.log.exists():
             return ""
         return self.log.read_bytes()[-_LOG_SHOWN:].decode("utf-8", "replace").strip()
+
+
+def _group_runs(group: int) -> bool:
+    """Whether a process of the group has not ended yet; zombies have (proc(5), stat)."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, member_of = file.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(member_of) == group and state not in "ZX":
+            return True
+    return False
