@@ -16,7 +16,8 @@ import structlog
 from egressd.app import accounts, config, logs
 from egressd.model.errors import EgressdError
 from egressd.model.messages import Event
-from egressd.netd.engine.pool import Pool, Running
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges

@@ -10,7 +10,6 @@ rule is one entry of one table on the way from the planner to the kernel.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -39,11 +38,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0
     udp: bool = True
     """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
-
-    @property
-    def digest(self) -> str:
-        """Tells configurations apart without keeping them: the same digest, the same document."""
-        return hashlib.blake2b(self.config.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         return f"Instance(key={self.key!r}, mark={self.mark:#x}, udp={self.udp})"

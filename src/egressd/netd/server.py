@@ -1,0 +1,145 @@
+"""netd's socket: who may speak, and what each request leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from egressd.model.errors import Failed, Invalid
+from egressd.model.messages import (
+    ApplyChange,
+    Delays,
+    Done,
+    Event,
+    GetStatus,
+    MeasureDelay,
+    Refused,
+    Reply,
+    Request,
+    SetPlan,
+    Status,
+    Trial,
+    Try,
+)
+from egressd.netd import framing
+from egressd.netd.reconciler import Conflict, Reconciler
+
+Answer = Done | Refused | Trial | Delays | Status
+
+log = structlog.get_logger()
+
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
+
+
+class Server:
+    """Answers the api on a Unix socket that only its user and root can open.
+
+    The file's mode keeps others out; the peer's credentials are checked all the same, since a
+    run directory may have been made by hand.
+    """
+
+    def __init__(self, path: Path, uid: int, reconciler: Reconciler) -> None:
+        self._path = path
+        self._uid = uid
+        self._reconciler = reconciler
+        self._watchers: set[asyncio.StreamWriter] = set()
+        self._decoder = msgspec.msgpack.Decoder(Request)
+        self.peer_pids: set[int] = set()
+        """Processes that are connected at the moment."""
+
+    async def open(self) -> None:
+        """Listen. A socket file left by an earlier netd is replaced."""
+        self._path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)
+        try:
+            listener.bind(str(self._path))
+        finally:
+            os.umask(mask)
+        os.chown(self._path, self._uid, -1)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+
+    async def close(self) -> None:
+        """Stop listening and drop everyone."""
+        self._server.close()
+        for writer in list(self._watchers):
+            writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def publish(self, event: Event) -> None:
+        """Send `event` to every connection that watches."""
+        frame = framing.pack(event)
+        for writer in self._watchers:
+            writer.write(frame)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pid, uid = _peer(writer)
+        if uid not in (0, self._uid):
+            log.warning("refused a connection", uid=uid, pid=pid)
+            writer.close()
+            return
+        self.peer_pids.add(pid)
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                request = await framing.read(reader, self._decoder)
+                task = asyncio.create_task(self._answer(request, writer))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except (ValueError, msgspec.DecodeError) as error:
+            log.warning("dropped a connection that sent nonsense", pid=pid, error=str(error))
+        finally:
+            self.peer_pids.discard(pid)
+            self._watchers.discard(writer)
+            writer.close()
+
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        try:
+            body = await self._do(request, writer)
+        except Invalid as error:
+            body = Refused(kind="invalid", action="check the plan", cause=str(error))
+        except Conflict as error:
+            body = Refused(kind="conflict", action="apply a change", cause=str(error))
+        except Failed as error:
+            body = Refused(kind="failed", action=error.action, cause=error.cause)
+        except Exception as error:
+            log.exception("a request failed in an unforeseen way")
+            body = Refused(kind="failed", action="answer the request", cause=repr(error))
+        with suppress(ConnectionError):
+            writer.write(framing.pack(Reply(number=request.number, body=body)))
+            await writer.drain()
+
+    async def _do(self, request: Request, writer: asyncio.StreamWriter) -> Answer:
+        reconciler = self._reconciler
+        match request.body:
+            case SetPlan(plan=plan):
+                await reconciler.set_plan(plan)
+                return Done()
+            case ApplyChange(change=change):
+                await reconciler.apply(change)
+                return Done()
+            case GetStatus():
+                return await reconciler.status(self.peer_pids)
+            case Try(configs=configs):
+                return Trial(tuple(await reconciler.pool.try_configs(configs)))
+            case MeasureDelay(probes=probes, url=url, timeout_ms=timeout_ms):
+                return Delays(await reconciler.pool.delays(probes, url, timeout_ms))
+            case _:
+                self._watchers.add(writer)
+                return Done()
+
+
+def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    connection: socket.socket = writer.get_extra_info("socket")
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid

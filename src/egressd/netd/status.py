@@ -1,0 +1,50 @@
+"""netd's view of the device, gathered when somebody asks."""
+
+from __future__ import annotations
+
+from egressd.model.facts import Facts
+from egressd.model.messages import InstanceStatus, InterfaceStatus
+from egressd.model.plan import Plan
+from egressd.netd.engine.slot import Running
+from egressd.planner.registry import HELPER_INTERFACES
+from egressd.planner.topology import Topology, is_line
+
+
+def interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:
+    """All but loopback and egressd's own helpers, by name."""
+    return tuple(
+        InterfaceStatus(
+            name=interface.name,
+            ip=str(interface.addresses[0].ip) if interface.addresses else "",
+            is_up=interface.is_up,
+            role=_role(interface.name, topology),
+        )
+        for interface in sorted(facts.interfaces.values(), key=lambda i: i.name)
+        if not interface.is_loopback and interface.name not in HELPER_INTERFACES
+    )
+
+
+def _role(name: str, topology: Topology) -> str:
+    is_lan, is_wan = name in topology.lans, name in topology.wans
+    if is_lan and is_wan:
+        return "both"
+    if is_lan:
+        return "lan"
+    if is_wan:
+        return "wan"
+    return "line" if is_line(name) else ""
+
+
+def instances(
+    plan: Plan, serving: dict[str, Running], problems: dict[str, str]
+) -> dict[str, InstanceStatus]:
+    """Every instance of the plan, running or not."""
+    result = {}
+    for key in plan.instances:
+        running = serving.get(key)
+        if running is None:
+            problem = problems.get(key, "it is being started")
+            result[key] = InstanceStatus(problem=problem)
+        else:
+            result[key] = InstanceStatus(worker=running.worker, port=running.port)
+    return result
