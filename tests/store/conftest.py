@@ -86,27 +86,29 @@ class CrashServer:
         return int(pid)
 
     @contextmanager
-    def traced(self, pid: int, calls: str, inject: str) -> Iterator[None]:
-        """Have strace do `inject` to `calls` of a process, until the end of the block or of it."""
+    def traced(
+        self, pid: int, calls: str, inject: str = "", record: Path = Path(os.devnull)
+    ) -> Iterator[None]:
+        """Trace `calls` of a process until the end of the block or of the process."""
         strace = shutil.which("strace")
         assert strace is not None
-        what = ["-e", f"trace={calls}", "-e", f"inject={calls}:{inject}"]
-        with subprocess.Popen(
-            [strace, "-f", "-o", os.devnull, *what, "-p", str(pid)],
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as tracer:
+        arguments = ["-f", "-o", str(record), "-e", f"trace={calls}", "-p", str(pid)]
+        if inject:
+            arguments += ["-e", inject]
+        with subprocess.Popen([strace, *arguments], stderr=subprocess.PIPE, text=True) as tracer:
             assert tracer.stderr is not None
             assert "attached" in tracer.stderr.readline()
-            yield
-            tracer.terminate()
+            try:
+                yield
+            finally:
+                tracer.terminate()
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(10)
         assert self._process.stdout is not None
+        self._process.stdin.close()
         self._process.stdout.close()
+        self._process.wait(10)
 
 
 @pytest.fixture(scope="module")

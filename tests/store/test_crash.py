@@ -7,8 +7,9 @@ writes and fsyncs that power loss asks for is SQLite's own (WAL, ``synchronous=F
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,46 +27,62 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-CALLS = "%file,pread64,pwrite64,write,fsync,fdatasync,ftruncate,fcntl,close,mmap,munmap,lseek"
-"""All that touches a file; neither waiting nor reading, by which a child hears its go."""
-MANY = 400
-"""More calls than any of the jobs makes."""
+CHANGES = (
+    "pwrite64,write,fsync,fdatasync,ftruncate,fallocate,openat,unlink,rename,mkdir,fchmod,fchown"
+)
+"""The calls that change files or order their changes: between two of them, any kill is alike."""
 
 
 class Killer:
-    """Runs a job again and again, killed one system call later each time."""
+    """Runs a job again and again, killed before another of its system calls each time."""
 
     def __init__(self, server: CrashServer, work: Path) -> None:
         self._server = server
         self._work = work
 
     def rounds(self, job: str, template: Path | None) -> Iterator[tuple[Path, bool]]:
-        """The directory as each kill left it, and whether the job had been acknowledged.
-
-        Ends with the first round in which the job ended by itself.
-        """
-        for call in range(1, MANY):
-            directory = self._work / f"round-{call}"
-            if template is not None:
-                shutil.copytree(template, directory)
-            acknowledged, status = self._killed_at(call, job, directory)
+        """The directory as each kill left it, and whether the job had been acknowledged."""
+        record = self._work / "calls"
+        self._run(job, self._fresh(template), inject="", record=record)
+        for call, number in calls_of(record.read_text()):
+            directory = self._fresh(template)
+            inject = f"inject={call}:signal=SIGKILL:when={number}"
+            acknowledged, status = self._run(job, directory, inject)
+            assert os.WIFSIGNALED(status), (call, number)
             yield directory, acknowledged
-            shutil.rmtree(directory, ignore_errors=True)
-            if status == 0:
-                assert acknowledged
-                return
-            assert os.WTERMSIG(status) == signal.SIGKILL
-        pytest.fail(f"{job} makes over {MANY} system calls")
 
-    def _killed_at(self, call: int, job: str, directory: Path) -> tuple[bool, int]:
+    def _fresh(self, template: Path | None) -> Path:
+        directory = self._work / "data"
+        shutil.rmtree(directory, ignore_errors=True)
+        if template is not None:
+            shutil.copytree(template, directory)
+        return directory
+
+    def _run(
+        self, job: str, directory: Path, inject: str, record: Path = Path(os.devnull)
+    ) -> tuple[bool, int]:
         """Whether the job was acknowledged, and the wait status of its process."""
         self._server.say(f"{job} {directory}")
         pid = self._server.hear_ready()
-        with self._server.traced(pid, CALLS, f"signal=SIGKILL:when={call}"):
+        with self._server.traced(pid, CHANGES, inject, record):
             self._server.say("go")
             said = self._server.hear()
             ended = self._server.hear() if said == "acknowledged" else said
         return said == "acknowledged", int(ended.removeprefix("ended "))
+
+
+def calls_of(record: str) -> list[tuple[str, int]]:
+    """The calls in strace's record, each with its number among its thread's of that name.
+
+    That is how strace counts for ``when``.
+    """
+    made = re.findall(r"^(\d+) +(\w+)\(", record, re.MULTILINE)
+    counted: Counter[tuple[str, str]] = Counter()
+    points: dict[tuple[str, int], None] = {}
+    for thread, call in made:
+        counted[thread, call] += 1
+        points[call, counted[thread, call]] = None
+    return list(points)
 
 
 @pytest.fixture

@@ -41,6 +41,18 @@ def fill(path: Path) -> None:
         path.write_bytes(bytes(4 << 20))
 
 
+def many(start: int) -> list[Edit]:
+    """1,000 rules with long comments: more than the free space in a log would take."""
+    return [
+        Edit(
+            "rules",
+            i,
+            Rule(id=i, ip=f"10.0.{i >> 8}.{i & 255}/32", comment="c" * 300, target_node="x"),
+        )
+        for i in range(start, start + 1000)
+    ]
+
+
 async def write(database: Database, edits: list[Edit], revision: int) -> None:
     await database.begin(edits, revision)
     await database.commit()
@@ -91,7 +103,7 @@ async def test_a_failing_sync_fails_the_write_until_it_works(
     states: list[DesiredState],
 ) -> None:
     server.say(f"endure {tmp_path / 'data'}")
-    with server.traced(server.hear_ready(), SYNCS, "error=EIO"):
+    with server.traced(server.hear_ready(), SYNCS, f"inject={SYNCS}:error=EIO"):
         server.say("go")
         assert "disk I/O error" in server.hear()
         server.hear_ready()
@@ -109,10 +121,13 @@ async def test_a_crash_does_not_bring_back_a_write_that_failed(
     states: list[DesiredState],
     edits: EditsOf,
 ) -> None:
-    """The failed transaction lies whole in the log: only its fsync failed."""
+    """The failed transaction lies whole in the log: only its fsync failed.
+
+    It is the third one: those before it are for a new log's header and its name.
+    """
     server.say(f"endure {tmp_path / 'data'}")
     pid = server.hear_ready()
-    with server.traced(pid, SYNCS, "error=EIO:when=1"):
+    with server.traced(pid, SYNCS, f"inject={SYNCS}:error=EIO:when=3"):
         server.say("go")
         assert "disk I/O error" in server.hear()
         assert server.hear_ready() == pid
