@@ -36,13 +36,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     if _depth(text) > DEPTH_MAX:
         raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_without_duplicates,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_whole,
-        )
+        value = _DECODER.decode(text)
     except _Refused as refused:
         raise Invalid(f"{name} {refused}") from None
     except json.JSONDecodeError as error:
@@ -59,7 +53,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
 
 def write_object(value: dict[str, Any]) -> str:
     """`value` as JSON on one line, keys in their order."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def _depth(text: str) -> int:
@@ -112,3 +106,12 @@ def _unclean(value: Any, place: str) -> list[str]:
                 found += _unclean(item, f"{place}.{key[:60]}")
         return found
     return []
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_without_duplicates,
+    parse_constant=_refuse_constant,
+    parse_float=_finite,
+    parse_int=_whole,
+)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)

@@ -25,15 +25,13 @@ NODE_NAME_MAX = 64
 INTERFACE_NAME_MAX = 15
 """Bytes in an interface's name: the kernel's IFNAMSIZ (16) less the final NUL."""
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}\Z")
 
 
 def has_control_characters(text: str) -> bool:
     """Whether `text` holds a C0, DEL or C1 control, a line separator or a lone surrogate."""
-    return any(
-        ord(c) < 0x20 or 0x7F <= ord(c) <= 0x9F or c in "\u2028\u2029" or "\ud800" <= c <= "\udfff"
-        for c in text
-    )
+    return _CONTROL.search(text) is not None
 
 
 def is_interface_name(name: str) -> bool:

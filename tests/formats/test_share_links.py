@@ -1,0 +1,495 @@
+"""Share links: real-world forms are read, and what is written is read back."""
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.formats.config_json import read_config
+from egressd.formats.entries import PROTOCOLS
+from egressd.formats.json_text import write_object
+from egressd.formats.rows import Unreadable
+from egressd.formats.share_links import is_link, parse_link, render_link
+from egressd.model.errors import Invalid
+from egressd.model.names import has_control_characters
+
+UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
+REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
+
+
+def b64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def v2rayn(**given: Any) -> str:
+    common = {"v": "2", "ps": "n", "add": "a.example", "port": "443", "id": UUID, "aid": "0"}
+    return "vmess://" + b64(json.dumps({**common, **given}))
+
+
+SERVER = {"server": "a.example", "port": 443}
+VMESS = {**SERVER, "uuid": UUID, "alterId": 0, "cipher": "auto"}
+
+READ: list[tuple[str, str, str, dict[str, Any]]] = [
+    # SIP002's own examples, the legacy form, and the forms of the 2022 edition.
+    (
+        "ss://YWVzLTEyOC1nY206dGVzdA==@192.168.100.1:8888#Example1",
+        "Example1",
+        "ss",
+        {"server": "192.168.100.1", "port": 8888, "cipher": "aes-128-gcm", "password": "test"},
+    ),
+    (
+        "ss://cmM0LW1kNTpwYXNzd2Q@192.168.100.1:8888/?plugin=obfs-local%3Bobfs%3Dhttp#Example2",
+        "Example2",
+        "ss",
+        {
+            "server": "192.168.100.1",
+            "port": 8888,
+            "cipher": "rc4-md5",
+            "password": "passwd",
+            "plugin": "obfs",
+            "plugin-opts": {"mode": "http"},
+        },
+    ),
+    (
+        "ss://2022-blake3-aes-256-gcm:YctPZ6U7xPPcU%2Bgp3u%2B0tx%2FtRizJN9K8y%2BuKlW2qjlI%3D@a.example:443#n",
+        "n",
+        "ss",
+        {
+            **SERVER,
+            "cipher": "2022-blake3-aes-256-gcm",
+            "password": "YctPZ6U7xPPcU+gp3u+0tx/tRizJN9K8y+uKlW2qjlI=",
+        },
+    ),
+    (
+        "ss://" + b64("aes-256-gcm:p@ss:w@a.example:443") + "#old",
+        "old",
+        "ss",
+        {**SERVER, "cipher": "aes-256-gcm", "password": "p@ss:w"},
+    ),
+    (
+        f"ss://{b64('none:p')}@[2001:db8::1]:443/?plugin="
+        "v2ray-plugin%3Btls%3Bhost%3Da.example%3Bpath%3D%2Fa%5C%3Bb%3Bmux%3D0&uot=1",
+        "",
+        "ss",
+        {
+            "server": "2001:db8::1",
+            "port": 443,
+            "cipher": "none",
+            "password": "p",
+            "plugin": "v2ray-plugin",
+            "plugin-opts": {
+                "mode": "websocket",
+                "tls": True,
+                "mux": False,
+                "host": "a.example",
+                "path": "/a;b",
+            },
+            "udp-over-tcp": True,
+            "udp-over-tcp-version": 1,
+        },
+    ),
+    (v2rayn(ps="节点"), "节点", "vmess", VMESS),
+    (
+        v2rayn(port=443, aid=64, scy="chacha20-poly1305", net="ws", host="h.example", path="/p"),
+        "n",
+        "vmess",
+        {
+            **VMESS,
+            "alterId": 64,
+            "cipher": "chacha20-poly1305",
+            "network": "ws",
+            "ws-opts": {"path": "/p", "headers": {"Host": "h.example"}},
+        },
+    ),
+    (
+        v2rayn(net="grpc", path="svc", tls="tls", sni="s.example", alpn="h2,http/1.1", fp="ios"),
+        "n",
+        "vmess",
+        {
+            **VMESS,
+            "tls": True,
+            "servername": "s.example",
+            "alpn": ["h2", "http/1.1"],
+            "client-fingerprint": "ios",
+            "network": "grpc",
+            "grpc-opts": {"grpc-service-name": "svc"},
+        },
+    ),
+    (
+        v2rayn(net="tcp", type="http", host="h.example", path="/a,/b"),
+        "n",
+        "vmess",
+        {
+            **VMESS,
+            "network": "http",
+            "http-opts": {"path": ["/a", "/b"], "headers": {"Host": ["h.example"]}},
+        },
+    ),
+    (
+        f"vmess://{UUID}@a.example:443?encryption=auto&security=tls&type=h2&host=h.example&path=%2Fp#n",
+        "n",
+        "vmess",
+        {
+            **SERVER,
+            "uuid": UUID,
+            "cipher": "auto",
+            "tls": True,
+            "network": "h2",
+            "h2-opts": {"path": "/p", "host": ["h.example"]},
+        },
+    ),
+    (
+        f"vless://{UUID}@a.example:443?encryption=none&flow=xtls-rprx-vision&security=reality"
+        f"&sni=s.example&fp=chrome&pbk={REALITY['public-key']}&sid=0123abcd&type=tcp"
+        "&headerType=none&spx=%2F#a%20b",
+        "a b",
+        "vless",
+        {
+            **SERVER,
+            "uuid": UUID,
+            "flow": "xtls-rprx-vision",
+            "encryption": "none",
+            "tls": True,
+            "servername": "s.example",
+            "client-fingerprint": "chrome",
+            "reality-opts": REALITY,
+        },
+    ),
+    (
+        f"VLESS://{UUID}@[2001:db8::1]:8443/?type=ws&path=%2Fw%3Fa%3Db%26ed%3D2560%26c%3Dd#",
+        "",
+        "vless",
+        {
+            "server": "2001:db8::1",
+            "port": 8443,
+            "uuid": UUID,
+            "network": "ws",
+            "ws-opts": {
+                "path": "/w?a=b&c=d",
+                "max-early-data": 2560,
+                "early-data-header-name": "Sec-WebSocket-Protocol",
+            },
+        },
+    ),
+    (
+        "trojan://p%40ss@a.example?peer=s.example&allowInsecure=1&type=grpc&serviceName=g#t",
+        "t",
+        "trojan",
+        {
+            **SERVER,
+            "password": "p@ss",
+            "sni": "s.example",
+            "skip-cert-verify": True,
+            "network": "grpc",
+            "grpc-opts": {"grpc-service-name": "g"},
+        },
+    ),
+    (
+        "hy2://user:pass@a.example/?insecure=1&obfs=salamander&obfs-password=o&sni=s.example#h",
+        "h",
+        "hysteria2",
+        {
+            **SERVER,
+            "password": "user:pass",
+            "obfs": "salamander",
+            "obfs-password": "o",
+            "sni": "s.example",
+            "skip-cert-verify": True,
+        },
+    ),
+    (
+        "hysteria2://p@a.example:123,5000-6000/?up=10&down=100%20Mbps",
+        "",
+        "hysteria2",
+        {
+            "server": "a.example",
+            "ports": "123,5000-6000",
+            "password": "p",
+            "up": "10",
+            "down": "100 Mbps",
+        },
+    ),
+    (
+        f"tuic://{UUID}:p@a.example:443?congestion_control=bbr&udp_relay_mode=native&alpn=h3"
+        "&sni=s.example&allow_insecure=1&disable_sni=0#t",
+        "t",
+        "tuic",
+        {
+            **SERVER,
+            "uuid": UUID,
+            "password": "p",
+            "sni": "s.example",
+            "alpn": ["h3"],
+            "skip-cert-verify": True,
+            "congestion-controller": "bbr",
+            "udp-relay-mode": "native",
+        },
+    ),
+    (
+        "anytls://p@a.example/?sni=s.example&insecure=1#x",
+        "x",
+        "anytls",
+        {**SERVER, "password": "p", "sni": "s.example", "skip-cert-verify": True},
+    ),
+    (
+        "socks5://u:p%3A@a.example:443#s",
+        "s",
+        "socks5",
+        {**SERVER, "username": "u", "password": "p:"},
+    ),
+    (
+        "socks://" + urlsafe_b64encode(b"u:p").decode() + "@a.example:443#s",
+        "s",
+        "socks5",
+        {**SERVER, "username": "u", "password": "p"},
+    ),
+    ("socks5h://a.example?udp=1", "", "socks5", {"server": "a.example", "port": 1080, "udp": True}),
+    (
+        "http://u:p@a.example",
+        "",
+        "http",
+        {"server": "a.example", "port": 80} | {"username": "u", "password": "p"},
+    ),
+    ("https://a.example/?sni=s.example", "", "http", {**SERVER, "tls": True, "sni": "s.example"}),
+]
+
+
+@pytest.mark.parametrize(("link", "name", "protocol", "config"), READ, ids=lambda v: str(v)[:24])
+def test_links_are_read(link: str, name: str, protocol: str, config: dict[str, Any]) -> None:
+    parsed = parse_link(link)
+    assert (parsed.name, parsed.protocol, parsed.config) == (name, protocol, config)
+    read_config(protocol, write_object(parsed.config))
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("ssr://abc", "the link must begin with socks5://"),
+        ("ss://abc#x", "an ss link must be"),
+        ("ss://" + b64("no address") + "#x", "an ss link must be"),
+        ("vmess://" + b64("{}{}"), "the link's JSON must be a JSON object"),
+        ("vmess://" + b64('{"add": "a", "add": "b"}'), "the link's JSON must not hold the key"),
+        ("trojan://p@a.example:443?security=none", "security must be tls or reality"),
+        (f"vless://{UUID}@a.example:443?security=maybe", "security must be none, tls or reality"),
+        ("hy2://p@a.example?pinSHA256=ab", "the link must not pin a certificate"),
+        (f"vless://{UUID}@a.example:443?security=tls&pcs=ab", "the link must not pin"),
+        ("https://a.example/subscription?token=x", "the link must have no path"),
+        ("http://[::1:80", "server must be a host name"),
+        ("http://[::1]x", "server must be a host name"),
+        ("http://a.example#%ff", "the link's % escapes must be UTF-8"),
+        ("http://a.example?a=%ff", "the link's % escapes must be UTF-8"),
+        ("http://a.example?" + "a=b&" * 65, "the link must not have over 64 parameters"),
+        ("http://a.example\n", "the link must not contain control characters"),
+        ("http://" + "a" * 65_536, "the link must not be over 65536 characters"),
+    ],
+)
+def test_bad_links(link: str, reason: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        parse_link(link)
+    assert str(caught.value).startswith(reason)
+
+
+def test_what_is_a_link() -> None:
+    assert is_link("ss://x")
+    assert is_link("SOCKS5://x")
+    assert not is_link("name: a, type: http, server: https://x")
+    assert not is_link("192.0.2.1,1080,u,http://")
+
+
+def test_escapes_cannot_smuggle_a_control_character() -> None:
+    parsed = parse_link("trojan://a%0Ab@a.example:443")
+    with pytest.raises(Invalid, match=r"config_json\.password must not contain control"):
+        read_config("trojan", write_object(parsed.config))
+
+
+def test_what_a_link_has_no_words_for_is_told() -> None:
+    config = {
+        **SERVER,
+        "password": "p",
+        "network": "ws",
+        "ws-opts": {"path": "/", "headers": {"Host": "h.example", "X-A": "b"}},
+        "ech-opts": {"enable": True},
+        "skip-cert-verify": False,
+        "tfo": True,
+        "dialer-proxy": "hop",
+    }
+    link = render_link("n", "trojan", json.dumps(config))
+    assert link.lost == ("ws-opts.headers.X-A", "ech-opts.enable", "tfo", "dialer-proxy")
+    assert "p@" not in repr(link)
+
+
+# --- Round trips. ---------------------------------------------------------------------------
+
+plain = st.text(min_size=1, max_size=12).filter(
+    lambda text: not has_control_characters(text) and "," not in text
+)
+texts = plain | st.text(alphabet="%+&=#?/@:;\\ |\"'é", min_size=1, max_size=8)
+hosts = st.sampled_from(["a.example", "192.0.2.1", "2001:db8::1", "xn--bcher-kva.example"])
+ports = st.integers(1, 65535)
+uuids = st.uuids().map(str)
+switch = st.just(True)
+names = texts.map(str.strip)
+
+
+def objects(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+SERVERS = {"server": hosts, "port": ports}
+UDP = {"udp": st.booleans()}
+QUIC_TLS = {
+    "servername": hosts,
+    "alpn": st.lists(st.sampled_from(["h2", "h3", "http/1.1"]), min_size=1, max_size=2),
+    "skip-cert-verify": switch,
+}
+TLS = {**QUIC_TLS, "client-fingerprint": st.sampled_from(["chrome", "firefox", "random"])}
+REALITIES = objects(
+    {"public-key": st.just(REALITY["public-key"])}, {"short-id": st.sampled_from(["ab", "0f" * 8])}
+)
+PATHS = texts.filter(lambda t: "%" not in t and "ed=" not in t).map(lambda t: "/" + t.lstrip("/"))
+HOST_HEADER = objects({"Host": plain}, {})
+WS = objects({}, {"path": PATHS, "headers": HOST_HEADER})
+EARLY = objects(
+    {
+        "path": PATHS,
+        "max-early-data": st.integers(1, 65535),
+        "early-data-header-name": st.sampled_from(["Sec-WebSocket-Protocol", "X-Early"]),
+    },
+    {"headers": HOST_HEADER},
+)
+HOST_LISTS = st.lists(plain, min_size=1, max_size=2)
+NETWORKS = {
+    "tcp": st.just({}),
+    "ws": st.builds(lambda o: {"network": "ws", "ws-opts": o}, WS | EARLY),
+    "httpupgrade": st.builds(lambda o: {"network": "httpupgrade", "ws-opts": o}, WS),
+    "grpc": st.builds(
+        lambda name: {"network": "grpc", "grpc-opts": {"grpc-service-name": name}}, plain
+    ),
+    "h2": st.builds(
+        lambda o: {"network": "h2", "tls": True, "h2-opts": o},
+        objects({"host": HOST_LISTS}, {"path": PATHS}),
+    ),
+    "http": st.builds(
+        lambda o: {"network": "http", "http-opts": o},
+        objects(
+            {"path": st.lists(PATHS.filter(lambda p: "," not in p), min_size=1, max_size=2)},
+            {"headers": objects({"Host": HOST_LISTS}, {}), "method": st.just("PUT")},
+        ),
+    ),
+}
+
+
+def layers(*networks: str, tls: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """TLS or none, over each network that goes with it."""
+    without = [NETWORKS[n] for n in networks if n != "h2"]
+    within = [NETWORKS[n] for n in networks if n != "http"]
+    secure = st.one_of(
+        objects({"tls": switch}, tls), objects({"tls": switch, "reality-opts": REALITIES}, tls)
+    )
+    return st.one_of(without) | st.builds(lambda a, b: {**a, **b}, st.one_of(within), secure)
+
+
+def merged(*parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.tuples(*parts).map(lambda dicts: {k: v for d in dicts for k, v in d.items()})
+
+
+ALL_NETWORKS = ("tcp", "ws", "httpupgrade", "grpc", "h2", "http")
+PACKETS = {"packet-encoding": st.sampled_from(["xudp", "packetaddr", "none"])}
+CREDENTIALS: st.SearchStrategy[dict[str, Any]] = st.just({}) | objects(
+    {"username": texts}, {"password": texts}
+)
+KEYS = {"2022-blake3-aes-128-gcm": 16, "2022-blake3-aes-256-gcm": 32}
+PLUGINS: st.SearchStrategy[dict[str, Any]] = (
+    st.just({})
+    | st.builds(
+        lambda o: {"plugin": "obfs", "plugin-opts": o},
+        objects({"mode": st.sampled_from(["http", "tls"])}, {"host": hosts}),
+    )
+    | st.builds(
+        lambda o: {"plugin": "v2ray-plugin", "plugin-opts": {"mode": "websocket", **o}},
+        objects({}, {"host": hosts, "path": PATHS, "tls": switch, "mux": st.booleans()}),
+    )
+)
+SS_SECRETS = objects(
+    {"cipher": st.sampled_from(["aes-128-gcm", "none", "rc4-md5"]), "password": texts}, {}
+) | st.sampled_from(sorted(KEYS)).flatmap(
+    lambda cipher: st.binary(min_size=KEYS[cipher], max_size=KEYS[cipher]).map(
+        lambda key: {"cipher": cipher, "password": b64encode(key).decode()}
+    )
+)
+
+CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "socks5": merged(objects(SERVERS, UDP), CREDENTIALS),
+    "http": merged(
+        objects(SERVERS, {}),
+        st.fixed_dictionaries({}) | CREDENTIALS.filter(lambda c: ":" not in c.get("username", "")),
+        st.just({}) | objects({"tls": switch}, TLS),
+    ),
+    "ss": merged(
+        objects(SERVERS, UDP),
+        SS_SECRETS,
+        PLUGINS,
+        st.just({})
+        | objects({"udp-over-tcp": switch, "udp-over-tcp-version": st.integers(1, 2)}, {}),
+    ),
+    "vmess": merged(
+        objects(
+            {**SERVERS, "uuid": uuids, "alterId": st.integers(0, 65535)},
+            {"cipher": st.sampled_from(["auto", "none", "zero", "aes-128-gcm"]), **UDP, **PACKETS},
+        ),
+        layers(*ALL_NETWORKS, tls=TLS),
+    ),
+    "vless": merged(
+        objects({**SERVERS, "uuid": uuids}, {"encryption": st.just("none"), **UDP, **PACKETS}),
+        layers(*ALL_NETWORKS, tls=TLS)
+        | objects({"tls": switch, "flow": st.just("xtls-rprx-vision")}, TLS),
+    ),
+    "trojan": merged(
+        objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
+        st.one_of([NETWORKS[n] for n in ("tcp", "ws", "httpupgrade", "grpc")]),
+    ),
+    "hysteria2": merged(
+        objects(SERVERS, {}) | objects({"server": hosts, "ports": st.just("443,8000-9000")}, {}),
+        objects({}, {"password": texts, **UDP, **QUIC_TLS, "up": st.integers(1, 9999)}),
+        st.just({}) | objects({"obfs": st.just("salamander"), "obfs-password": texts}, {}),
+    ),
+    "tuic": objects(
+        {**SERVERS, "uuid": uuids, "password": texts},
+        {
+            **UDP,
+            **QUIC_TLS,
+            "congestion-controller": st.sampled_from(["cubic", "new_reno", "bbr"]),
+            "udp-relay-mode": st.sampled_from(["native", "quic"]),
+            "udp-over-stream": switch,
+            "reduce-rtt": switch,
+            "disable-sni": switch,
+        },
+    ),
+    "anytls": objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
+}
+
+
+def test_every_protocol_has_round_trips() -> None:
+    assert set(CONFIGS) == set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@given(data=st.data(), name=names)
+def test_what_is_written_is_read_back(protocol: str, data: st.DataObject, name: str) -> None:
+    config = data.draw(CONFIGS[protocol])
+    link = render_link(name, protocol, json.dumps(config))
+    assert link.lost == ()
+    back = parse_link(link.text)
+    assert (back.name, back.protocol) == (name, protocol)
+    before = read_config(protocol, json.dumps(config)).fields
+    after = read_config(protocol, write_object(back.config)).fields
+    assert {key: after[key] for key in before if before[key]} == {
+        k: v for k, v in before.items() if v
+    }
+    # Writing what was read gives the same link: nothing is added on the way.
+    assert render_link(name, protocol, write_object(back.config)) == link
+    assert link.text.isascii()
+    assert not any(c in link.text for c in " \"'<>\\")
