@@ -16,12 +16,12 @@ from egressd import __version__
 from egressd.model.errors import EgressdError
 
 _LAZY = {
-    "serve": "egressd.cli.serve",
-    "token": "egressd.cli.token",
-    "license": "egressd.license.commands",
-    "lab": "egressd.lab.commands",
+    "serve": "egressd.cli.serve:serve",
+    "token": "egressd.cli.token:token",
+    "license": "egressd.license.commands:license_group",
+    "lab": "egressd.lab.commands:lab",
 }
-"""Command -> the module that has it under its own name."""
+"""Command -> where it is, ``module:name``."""
 
 
 class LazyGroup(click.Group):
@@ -35,7 +35,8 @@ class LazyGroup(click.Group):
         """The command of that name, or None."""
         if cmd_name not in _LAZY:
             return None
-        command = getattr(import_module(_LAZY[cmd_name]), cmd_name)
+        module, _, name = _LAZY[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -1,0 +1,79 @@
+"""The certificate of the HTTPS listener: the operator's, or one made at first start."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from egressd.model.errors import Failed
+from egressd.store.files import replace_durably
+
+CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
+"""File names in the api's data directory. An operator puts their own there."""
+
+_VALID_DAYS = 3650
+_BACKDATED_DAYS = 1
+"""A device may start with a clock that is behind."""
+
+
+def context(directory: Path, addresses: Iterable[IPv4Address]) -> ssl.SSLContext:
+    """A server's context with the pair of files in `directory`, which is made if missing.
+
+    `addresses` are put into a certificate that is made here. Raises Failed.
+    """
+    certificate, key = directory / CERTIFICATE, directory / KEY
+    try:
+        if not certificate.exists() and not key.exists():
+            _make(certificate, key, addresses)
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made.load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:
+        raise Failed(f"load the certificate {certificate}", str(error)) from error
+    return made
+
+
+def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "egressd")])
+    now = datetime.datetime.now(datetime.UTC)
+    known: list[x509.GeneralName] = [
+        x509.DNSName("localhost"),
+        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+        *(x509.IPAddress(address) for address in addresses),
+    ]
+    host = socket.gethostname()
+    if host.isascii() and host != "localhost":
+        known.append(x509.DNSName(host))
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=_BACKDATED_DAYS))
+        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(known), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    # The key first: a certificate without its key would have to be removed by hand.
+    replace_durably(
+        key,
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    replace_durably(certificate, built.public_bytes(serialization.Encoding.PEM))
