@@ -1,0 +1,114 @@
+"""The whitelist's text: domains and addresses, separated by commas or newlines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final, TypeVar
+
+import msgspec
+
+from egressd.formats.hosts import parse_domain, parse_port
+from egressd.model.errors import Invalid
+
+T = TypeVar("T", bound=Hashable)
+
+SCHEME_PORTS: Final = {"http": 80, "https": 443, "quic": 443}
+"""The schemes that an entry may begin with, and the port when it names none."""
+
+_SHOWN: Final = 80
+"""Characters of a bad entry that a sentence repeats."""
+
+
+class DomainEntry(msgspec.Struct, frozen=True):
+    """A domain with its subdomains, in ASCII.
+
+    An ordinary entry (``scheme`` empty, ``port`` 0) holds on the usual ports of every scheme,
+    the others only for one scheme on one port.
+    """
+
+    domain: str
+    scheme: str = ""
+    port: int = 0
+
+
+class WhitelistEntries(msgspec.Struct, frozen=True):
+    """What the whitelist names: each entry once, in the order of its first appearance."""
+
+    domains: tuple[DomainEntry, ...] = ()
+    networks: tuple[IPv4Network, ...] = ()
+
+
+def parse_whitelist(domains: str, ips: str) -> WhitelistEntries:
+    """Read both texts. Raises Invalid that names every bad entry of either."""
+    problems: list[str] = []
+    entries = WhitelistEntries(
+        domains=_read(domains, "domains", _domain, problems),
+        networks=_read(ips, "ips", _network, problems),
+    )
+    if problems:
+        raise Invalid(*problems)
+    return entries
+
+
+def _read(text: str, field: str, read: Callable[[str], T], problems: list[str]) -> tuple[T, ...]:
+    found: dict[T, None] = {}
+    for entry in _entries(text):
+        try:
+            found[read(entry)] = None
+        except ValueError as error:
+            shown = entry if len(entry) <= _SHOWN else f"{entry[:_SHOWN]}…"
+            problems.append(f"{field}: {shown!r} {error}")
+    return tuple(found)
+
+
+def _entries(text: str) -> Iterator[str]:
+    return (entry for part in re.split("[,\n]", text) if (entry := part.strip()))
+
+
+def _domain(entry: str) -> DomainEntry:
+    """``example.com``, ``*.example.com``, ``+.example.com``, ``https://example.com:8443``."""
+    scheme, separator, rest = entry.rpartition("://")
+    if not separator:
+        return DomainEntry(_suffix(entry))
+    scheme = scheme.lower()
+    if scheme not in SCHEME_PORTS:
+        raise ValueError(
+            f"must begin with {', '.join(f'{s}://' for s in SCHEME_PORTS)} or no scheme"
+        )
+    name, colon, port_text = rest.partition(":")
+    try:
+        port = parse_port(port_text) if colon else SCHEME_PORTS[scheme]
+    except ValueError:
+        raise ValueError("must end with a port from 1 to 65535") from None
+    return DomainEntry(_suffix(name), scheme, port)
+
+
+def _suffix(text: str) -> str:
+    name = text[2:] if text.startswith(("*.", "+.")) else text
+    try:
+        IPv4Address(name)
+    except ValueError:
+        pass
+    else:
+        raise ValueError("must be a domain name; addresses belong in ips")
+    try:
+        return parse_domain(name)
+    except ValueError:
+        raise ValueError("must be a domain name, alone or as <scheme>://<domain>:<port>") from None
+
+
+def _network(entry: str) -> IPv4Network:
+    """An IPv4 address or CIDR."""
+    if ":" in entry:
+        raise ValueError("must be IPv4: clients' IPv6 is not routed")
+    try:
+        return IPv4Network(entry)
+    except ValueError:
+        pass
+    try:
+        wider = IPv4Network(entry, strict=False)
+    except ValueError:
+        raise ValueError("must be an IPv4 address or CIDR") from None
+    raise ValueError(f"must not have host bits: {wider}")
