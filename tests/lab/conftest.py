@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from egressd.lab import netns
-from egressd.lab.lab import Lab, abandoned
+from egressd.lab.lab import Lab
+from egressd.lab.ownership import abandoned
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,9 @@ import pytest
 from egressd.lab import netns, packets
 from egressd.lab import spec as plan
 from egressd.lab.client import Client, flood_from
-from egressd.lab.lab import Lab, abandoned
+from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER, Node
+from egressd.lab.ownership import abandoned
 from egressd.lab.spec import LabSpec, Place
 from egressd.model.errors import Failed, Invalid
 

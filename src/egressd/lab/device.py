@@ -145,6 +145,11 @@ class Device:
         self._api: Api | None = None
 
     @property
+    def url(self) -> str:
+        """Where the API and the console are, for the lab's own hosts."""
+        return f"http://{LAN_ADDRESS}:{API_PORT}"
+
+    @property
     def api(self) -> Api:
         """The API. Raises Failed when egressd has never been started."""
         if self._api is None:

@@ -18,23 +18,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-
-from egressd.lab import netns, nodes
+from egressd.lab import netns, nodes, ownership
 from egressd.lab import spec as plan
 from egressd.lab.authority import Authority
 from egressd.lab.client import Client
 from egressd.lab.device import Api, Device, Settings
 from egressd.lab.engine import node_document
 from egressd.lab.host import Host
-from egressd.lab.internet.config import Config
 from egressd.lab.nodes import Node
-from egressd.lab.observed import Seen
 from egressd.lab.process import Program, require
+from egressd.lab.servers import Internet
 from egressd.lab.spec import LabSpec
 from egressd.lab.topology import Topology
 from egressd.lab.wan import Wan
-from egressd.lab.wire import Channel
 from egressd.model.errors import Failed, Invalid
 
 LAN_RANGES: Final = "10.77.0.0/16, 10.78.0.0/24"
@@ -47,31 +43,6 @@ table ip {_CONTROL_TABLE} {{
   }}
 }}
 """
-
-
-class Internet(Host):
-    """The namespace of the servers, and their memory."""
-
-    def __init__(self, lab: str, folder: Path) -> None:
-        super().__init__(lab, "internet", folder)
-        self.servers = Channel(folder / "servers.sock")
-
-    def mark(self) -> int:
-        """A position in the servers' memory: everything later comes behind it."""
-        return self.servers.call("mark", int)
-
-    def seen(self, *, since: int = 0, service: str = "", text: str = "") -> list[Seen]:
-        """What the servers were asked from `since` on, by `service`, with `text` in it."""
-        return self.servers.call("seen", list[Seen], mark=since, service=service, text=text)
-
-    def put_name(self, name: str, *addresses: str) -> None:
-        """Let the resolvers answer `name` so; without addresses it does not exist."""
-        self.servers.call("put_name", type(None), name=name, addresses=addresses)
-
-    def close(self) -> None:
-        """End the probing process."""
-        self.servers.close()
-        super().close()
 
 
 class Lab:
@@ -171,15 +142,15 @@ class Lab:
             raise Invalid(f"nodes must be among {known}, not {', '.join(unknown)}")
         programs = {nodes.recipe(k, "192.0.2.1", self.folder).argv[0] for k in self.spec.nodes}
         require("ip", "nft", "sysctl", *sorted(programs))
-        netns.RUN_DIR.mkdir(mode=0o755, exist_ok=True)
-        self.folder.mkdir(mode=0o755)
-        self.save(detached=False)
+        self.folder.mkdir(parents=True)
+        ownership.note(self.name, detached=False)
         self._authority = Authority(self.folder)
         self.topology.build()
         for host in self._hosts:
             if host.role not in ("spoofer", "guest1", "guest2"):
                 host.start()
-        self._start_servers()
+        servers = self.internet.configure(self.authority, self.spec.zone)
+        self._program("internet", servers, self.folder / "servers.log").start()
         for kind in self.spec.nodes:
             self.add_node(kind)
         self.internet.servers.wait_ready()
@@ -200,20 +171,9 @@ class Lab:
         if problem is not None:
             raise problem
 
-    def save(self, *, detached: bool) -> None:
-        """Note who owns the lab, so that an abandoned one can be told from one in use."""
-        state = {
-            "owner": os.getpid(),
-            "owner_started": process_start(os.getpid()),
-            "detached": detached,
-            "spec": msgspec.to_builtins(self.spec),
-            "config": str(self._device.config) if self._device else "",
-        }
-        (self.folder / "lab.json").write_text(json.dumps(state))
-
     def detach(self) -> None:
         """Let the lab outlive this process; `netns.remove_lab` ends it."""
-        self.save(detached=True)
+        ownership.note(self.name, detached=True)
         for host in self._hosts:
             host.close()
 
@@ -310,28 +270,6 @@ class Lab:
         program.start()
         return program
 
-    def _start_servers(self) -> None:
-        certificate, key = self.authority.certificate(
-            "servers",
-            [
-                *(n for n in (*plan.ZONE, *self.spec.zone)),
-                *plan.WEB_SERVERS,
-                *plan.SERVERS6,
-            ],
-        )
-        config = Config(
-            control=str(self.folder / "servers.sock"),
-            servers=(*plan.WEB_SERVERS, *plan.SERVERS6),
-            resolvers=tuple(plan.RESOLVERS.values()),
-            zone={**plan.ZONE, **self.spec.zone},
-            certificate=str(certificate),
-            key=str(key),
-        )
-        file = self.folder / "servers.json"
-        file.write_bytes(msgspec.json.encode(config))
-        argv = [sys.executable, "-m", "egressd.lab.internet", str(file)]
-        self._program("internet", argv, self.folder / "servers.log").start()
-
     def _program(self, role: str, argv: Sequence[str], log: Path) -> Program:
         program = Program(netns.namespace(self.name, role), argv, log)
         self._programs.append(program)
@@ -351,25 +289,3 @@ class Lab:
             if not program.running or time.monotonic() > deadline:
                 raise Failed(f"start {program.argv[0]} at {address}:{port}", program.tail())
             time.sleep(0.01)
-
-
-def process_start(pid: int) -> str:
-    """When a process started, in clock ticks since boot (proc(5), field 22); empty if gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]
-
-
-def abandoned() -> list[str]:
-    """Labs whose owner ended without removing them, by name."""
-    return [name for name in netns.labs() if _is_abandoned(netns.RUN_DIR / name / "lab.json")]
-
-
-def _is_abandoned(file: Path) -> bool:
-    try:
-        state = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return True
-    return not state["detached"] and process_start(state["owner"]) != state["owner_started"]

@@ -56,8 +56,9 @@ ZONE: Final[Mapping[str, tuple[str, ...]]] = {
     "www.gstatic.com": ("203.0.113.12",),
     "dual.test": ("203.0.113.10", "2001:db8:f::10"),
 }
-"""What the resolvers know. ``*.`` matches any depth beneath it. The name ``whoami.test``
-is answered with the address that asks."""
+"""What the resolvers know. ``*.`` matches any depth beneath it."""
+WHOAMI: Final = "whoami.test"
+"""Answered, as every name beneath it, with the address that asks."""
 
 HTTP_PORTS: Final = (80, 8000, 8080)
 HTTPS_PORTS: Final = (443, 8443)

@@ -8,8 +8,7 @@ from typing import Any
 
 from egressd.lab import dnswire
 from egressd.lab.internet.register import Register
-
-WHOAMI = "whoami.test"
+from egressd.lab.spec import WHOAMI
 
 
 class Zone:
@@ -24,7 +23,7 @@ class Zone:
 
     def find(self, name: str, asker: str) -> tuple[str, ...]:
         """The addresses of a name, exact entries before wildcards, longer before shorter."""
-        if name == WHOAMI:
+        if name == WHOAMI or name.endswith(f".{WHOAMI}"):
             return (asker,)
         labels = name.split(".")
         wildcards = (".".join(["*", *labels[n:]]) for n in range(1, len(labels)))

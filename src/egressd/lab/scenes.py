@@ -1,0 +1,142 @@
+"""What happens in the demonstration, as data: one struct a scene. Shown by `egressd.lab.show`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from egressd.lab.observed import Flow
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """``seconds`` is how long the scene took; ``ok`` whether it went as promised."""
+
+    seconds: float = 0.0
+    ok: bool = True
+
+
+class Built(Scene, frozen=True, kw_only=True, tag="built"):
+    """The network is there."""
+
+    lab: str
+    clients: int
+    wans: dict[str, str]
+    """WAN name -> the router's address on it."""
+    nodes: dict[str, str]
+    """Node name -> its address."""
+
+
+class Control(Scene, frozen=True, kw_only=True, tag="control"):
+    """Without egressd the captures see every client leave: they are not blind."""
+
+    seen: int
+    clients: int
+
+
+class Started(Scene, frozen=True, kw_only=True, tag="started"):
+    """egressd runs; nodes and rules are in force."""
+
+    rules: int
+    nodes: int
+    health_seconds: float
+    rule_seconds: float
+    """The mean time of one rule's POST, until it was stored and in force."""
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one client left: what the servers saw, or why nothing came back."""
+
+    client: str
+    address: str
+    target: str
+    expected: str
+    """The address that the servers should see; empty for none."""
+    http: str
+    udp: str
+    dns: str
+    error: str
+    ok: bool
+
+
+class Departures(Scene, frozen=True, kw_only=True, tag="departures"):
+    """Everybody tries to get out by HTTP, UDP and DNS."""
+
+    rows: list[Departure]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A download that was under way. ``trace`` has a letter a tick: ``#`` bytes came, ``.``
+    none came, ``x`` it had been cut."""
+
+    client: str
+    target: str
+    trace: str
+    received: int
+    error: str
+    longest_pause: float
+    is_subject: bool
+    """Whether the event was about this client."""
+    ok: bool
+
+
+class Event(Scene, frozen=True, kw_only=True):
+    """Something happens in the middle of everybody's downloads."""
+
+    client: str
+    tick_seconds: float
+    event_tick: int
+    held: list[Held]
+
+
+class Change(Event, frozen=True, kw_only=True, tag="change"):
+    """One client's rule gets another target."""
+
+    before: str
+    after: str
+    request_seconds: float
+    """The PUT, from sending it to its 200."""
+    next_seen: str
+    """The address seen by the very next request."""
+
+
+class Outage(Event, frozen=True, kw_only=True, tag="outage"):
+    """A node is killed."""
+
+    node: str
+    tries: int
+    """Ways in which its client tried to get out meanwhile."""
+    got_out: list[str]
+    """Those that had an answer: none should have."""
+    error_seconds: float
+    """How soon a new request of its client failed."""
+    packets: int
+    """Its client's packets anywhere on the internet's side during the outage."""
+
+
+class Return(Scene, frozen=True, kw_only=True, tag="return"):
+    """The node is back."""
+
+    node: str
+    client: str
+    seen: str
+    back_seconds: float
+    """From the node's start until its client's request succeeded."""
+
+
+class Verdict(Scene, frozen=True, kw_only=True, tag="verdict"):
+    """What left where it should not have."""
+
+    packets: int
+    """Captured on the internet's side in the whole story."""
+    tokens: int
+    leaks: list[Flow]
+
+
+AnyScene = Built | Control | Started | Departures | Change | Outage | Return | Verdict
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """All scenes, as ``egressd lab demo --json`` prints them."""
+
+    ok: bool
+    seconds: float
+    scenes: list[AnyScene]
