@@ -37,6 +37,9 @@ _READERS: Final[Mapping[str, Callable[[str], ParsedNode]]] = {
     "anytls": anytls.read_anytls,
 }
 
+SCHEMES: Final = tuple(_READERS)
+"""The schemes that are read, without ``://``."""
+
 _WRITERS: Final[Mapping[str, Callable[[NodeConfig, str], str]]] = {
     "socks5": plain.write_socks5,
     "http": plain.write_http,
@@ -76,7 +79,7 @@ def parse_link(text: str) -> ParsedNode:
         raise Unreadable("the link must not contain control characters")
     reader = _READERS.get(text.partition("://")[0].lower())
     if reader is None:
-        raise Unreadable(f"the link must begin with {'://, '.join(_READERS)}://")
+        raise Unreadable(f"the link must begin with {'://, '.join(SCHEMES)}://")
     return reader(text)
 
 
