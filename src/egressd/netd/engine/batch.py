@@ -1,0 +1,193 @@
+"""Many probes in one sing-box document: a SOCKS listener that tells them by user name. Pure.
+
+An instance of hundreds of outbounds starts as fast as a few instances of one. Of each probe's
+document only what its final outbound depends on is taken: the outbounds it dials through, and
+the DNS servers that names of nodes' servers are resolved with; its rules are not. Tags get the
+probe's number in front, so that probes share nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+
+import msgspec
+
+Entry = dict[str, Any]
+Reference = tuple[str, str]
+"""What a tag stands for (``outbound`` or ``server``), and the tag."""
+
+_ERROR: Final = re.compile(r"using outbound/[^\[\s]+\[(\d+)/[^\]]*\]: (.+)")
+
+
+class _Dns(msgspec.Struct):
+    servers: list[Entry] = []
+
+
+class _Route(msgspec.Struct):
+    final: str = ""
+    default_domain_resolver: str | Entry | None = None
+
+
+class _Document(msgspec.Struct):
+    """The parts of a document that matter here."""
+
+    outbounds: list[Entry] = []
+    dns: _Dns = msgspec.field(default_factory=_Dns)
+    route: _Route = msgspec.field(default_factory=_Route)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe's document comes down to.
+
+    ``surroundings`` is JSON of all else that concerns the document as a whole: only parts
+    that agree on it may share one.
+    """
+
+    final: str
+    outbounds: tuple[Entry, ...]
+    servers: tuple[Entry, ...]
+    surroundings: bytes
+
+
+def part(config: str) -> Part:
+    """Read a probe's document. Raises ValueError with a sentence."""
+    try:
+        document = msgspec.json.decode(config, type=_Document)
+        rest = msgspec.json.decode(config, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the configuration is not a sing-box document: {error}") from error
+    route, servers = document.route, document.dns.servers
+    resolver = route.default_domain_resolver
+    if resolver is None and len(servers) == 1:
+        resolver = servers[0].get("tag")
+    entries = {
+        **{("outbound", o.get("tag", "")): _resolved_by(resolver, o) for o in document.outbounds},
+        **{("server", s.get("tag", "")): _resolved_by(resolver, s) for s in servers},
+    }
+    if ("outbound", route.final) not in entries:
+        raise ValueError(f"route.final must name an outbound, not {route.final!r}")
+    needed = _needed(("outbound", route.final), entries)
+    return Part(
+        final=route.final,
+        outbounds=tuple(entries[r] for r in entries if r in needed and r[0] == "outbound"),
+        servers=tuple(entries[r] for r in entries if r in needed and r[0] == "server"),
+        surroundings=_surroundings(rest),
+    )
+
+
+def document(parts: Mapping[int, Part], port: int, password: str, log: str) -> str:
+    """The document that serves `parts`, by probe number, each as `user` with `password`.
+
+    The parts agree on their surroundings. Errors go to the file `log`.
+    """
+    result: Entry = msgspec.json.decode(next(iter(parts.values())).surroundings)
+    numbered = [(number, entry) for number, each in parts.items() for entry in each.outbounds]
+    servers = [(number, entry) for number, each in parts.items() for entry in each.servers]
+    routes = [
+        {"auth_user": [user(number)], "outbound": _own(number, each.final)}
+        for number, each in parts.items()
+    ]
+    result["log"] = {"level": "error", "output": log}
+    result["inbounds"] = [
+        {
+            "type": "socks",
+            "listen": "127.0.0.1",
+            "listen_port": port,
+            "users": [{"username": user(number), "password": password} for number in parts],
+        }
+    ]
+    result["outbounds"] = [_renumbered(number, entry) for number, entry in numbered]
+    result["dns"]["servers"] = [_renumbered(number, entry) for number, entry in servers]
+    result["route"]["rules"] = [*routes, {"action": "reject"}]
+    return msgspec.json.encode(result).decode()
+
+
+def user(number: int) -> str:
+    """The SOCKS user whose traffic goes to the probe of that number."""
+    return f"probe-{number}"
+
+
+def errors(log: str) -> dict[int, str]:
+    """The first error that an engine's log tells of each probe, by number."""
+    found: dict[int, str] = {}
+    for match in _ERROR.finditer(log):
+        found.setdefault(int(match[1]), match[2])
+    return found
+
+
+def _own(number: int, tag: str) -> str:
+    return f"{number}/{tag}"
+
+
+def _resolved_by(resolver: str | Entry | None, entry: Entry) -> Entry:
+    """`entry` with the document's resolver, if it is one that would fall back to it.
+
+    That is one with a server's name to resolve, or a ``direct`` outbound; one that dials
+    through another lets that one resolve (``common/dialer/dialer.go``).
+    """
+    if resolver is None or "domain_resolver" in entry or entry.get("detour"):
+        return entry
+    if entry.get("type") == "direct" or _is_name(entry.get("server", "")):
+        return {**entry, "domain_resolver": resolver}
+    return entry
+
+
+def _is_name(server: str) -> bool:
+    try:
+        ip_address(server)
+    except ValueError:
+        return server != ""
+    return False
+
+
+def _references(entry: Entry) -> Iterator[Reference]:
+    for tag in (entry.get("detour"), *entry.get("outbounds", ())):
+        if tag:
+            yield "outbound", tag
+    match entry.get("domain_resolver"):
+        case str(tag) | {"server": str(tag)}:
+            yield "server", tag
+
+
+def _needed(start: Reference, entries: Mapping[Reference, Entry]) -> set[Reference]:
+    """`start` and all that it refers to, directly or not."""
+    needed: set[Reference] = set()
+    waiting = [start]
+    while waiting:
+        reference = waiting.pop()
+        # A reference to nothing is left to the engine to refuse.
+        if reference in entries and reference not in needed:
+            needed.add(reference)
+            waiting.extend(_references(entries[reference]))
+    return needed
+
+
+def _renumbered(number: int, entry: Entry) -> Entry:
+    """`entry` with its own tag and those it refers to made the probe's own."""
+    result = {**entry, "tag": _own(number, entry.get("tag", ""))}
+    for field in ("detour", "default"):
+        if isinstance(entry.get(field), str):
+            result[field] = _own(number, entry[field])
+    if "outbounds" in entry:
+        result["outbounds"] = [_own(number, tag) for tag in entry["outbounds"]]
+    match entry.get("domain_resolver"):
+        case str(tag):
+            result["domain_resolver"] = _own(number, tag)
+        case {"server": str(tag), **rest}:
+            result["domain_resolver"] = {**rest, "server": _own(number, tag)}
+    return result
+
+
+def _surroundings(rest: Entry) -> bytes:
+    """All but the listeners, the log, and what `Part` holds or leaves out."""
+    for name in ("inbounds", "outbounds", "log"):
+        rest.pop(name, None)
+    dns, route = rest.setdefault("dns", {}), rest.setdefault("route", {})
+    for name in ("servers", "rules", "final"):
+        dns.pop(name, None)
+    for name in ("rules", "rule_set", "final", "default_domain_resolver"):
+        route.pop(name, None)
+    return msgspec.json.encode(rest, order="sorted")

@@ -1,0 +1,183 @@
+"""Delays of many probes, measured in a trial worker.
+
+The delay of a probe is the time from opening a connection through its final outbound to the
+head of the response to a HEAD request, whatever the response's status: so it covers the
+node's own handshake and, with https, the TLS handshake with the site.
+
+Probes share instances (`batch`). A batch that the engine refuses is halved until the probe at
+fault stands alone, so one bad configuration costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Final
+
+from egressd.model.messages import Delay, Probe
+from egressd.netd.engine import batch, instances, reasons
+from egressd.netd.engine.batch import Part
+from egressd.netd.engine.fetch import Failure, Progress, Proxy, head
+from egressd.netd.engine.instances import Refusal
+from egressd.netd.engine.urls import Url, parse_url
+from egressd.netd.engine.wire import Measure, Measured
+
+_BATCH: Final = 250
+"""Probes that share an instance."""
+
+_IN_FLIGHT: Final = 1024
+"""Probes under way at the same time, each with about three descriptors."""
+
+_BEGINNING: Final = 16
+_BEGINNING_S: Final = 0.05
+"""Probes begin 16 at a time; each makes room for the next when it ends, or after 50 ms, when
+its costly part is over. More would lengthen each other's delays, and to wait for the end of
+dead ones would take minutes."""
+
+_PORT_TRIES: Final = 10
+
+
+class Measurer:
+    """Measures. Made while root's files can be read: it loads the system's CA certificates."""
+
+    def __init__(self) -> None:
+        self._tls = ssl.create_default_context()
+        self._tls.set_alpn_protocols(["http/1.1"])
+
+    async def measure(self, order: Measure) -> Measured:
+        """The delay of each probe, by name. Raises ValueError when the URL is none."""
+        measurement = _Measurement(parse_url(order.url), order.timeout_ms, self._tls)
+        found = await measurement.of(order.probes)
+        return Measured({probe.name: found[number] for number, probe in enumerate(order.probes)})
+
+
+class _Serving:
+    """An instance that serves a batch of probes, by number. Making and stopping it block."""
+
+    def __init__(self, parts: Mapping[int, Part]) -> None:
+        """Start it. Raises Refusal."""
+        self._password = secrets.token_hex(16)
+        self._instance = ExitStack()
+        self._log = os.memfd_create("engine-log")
+        try:
+            self._port = self._start(parts)
+        except BaseException:
+            os.close(self._log)
+            raise
+
+    def _start(self, parts: Mapping[int, Part]) -> int:
+        """Listen on a free port. The engine does not tell which one it got, so it is given one
+        that is free now, and another when somebody was faster.
+        """
+        for tries_left in reversed(range(_PORT_TRIES)):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port: int = free.getsockname()[1]
+            document = batch.document(parts, port, self._password, f"/proc/self/fd/{self._log}")
+            try:
+                self._instance.enter_context(instances.running(document))
+            except Refusal as refusal:
+                if not (refusal.port_taken and tries_left):
+                    raise
+            else:
+                break
+        return port
+
+    def proxy(self, number: int) -> Proxy:
+        """The way through the probe of that number."""
+        return Proxy(self._port, batch.user(number), self._password)
+
+    def stop(self) -> dict[int, str]:
+        """Stop it. What its log says of each probe that failed."""
+        with os.fdopen(self._log, "rb") as log:
+            self._instance.close()
+            log.seek(0)
+            return batch.errors(log.read().decode(errors="replace"))
+
+
+class _Measurement:
+    """One measurement of many probes. Results are kept by the probes' numbers."""
+
+    def __init__(self, url: Url, timeout_ms: int, tls: ssl.SSLContext) -> None:
+        self._url = url
+        self._timeout_ms = timeout_ms
+        self._tls = tls
+        self._results: dict[int, Delay] = {}
+        self._unexplained: set[int] = set()
+        """Those whose failure the engine's log may explain better."""
+        self._serving: dict[int, _Serving] = {}
+        self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
+        self._beginning = asyncio.Semaphore(_BEGINNING)
+
+    async def of(self, probes: tuple[Probe, ...]) -> dict[int, Delay]:
+        """Measure `probes`; their numbers are their places."""
+        try:
+            for parts in self._batches(probes):
+                await self._serve(parts)
+            await asyncio.gather(*(self._take_turn(number) for number in self._serving))
+        finally:
+            for serving in set(self._serving.values()):
+                self._explain(await asyncio.to_thread(serving.stop))
+        return self._results
+
+    def _batches(self, probes: tuple[Probe, ...]) -> Iterator[dict[int, Part]]:
+        """The probes that can be measured, in groups that can share an instance."""
+        alike: defaultdict[bytes, list[tuple[int, Part]]] = defaultdict(list)
+        for number, probe in enumerate(probes):
+            try:
+                part = batch.part(probe.config)
+            except ValueError as error:
+                self._results[number] = Delay(delay=-1, error=str(error))
+            else:
+                alike[part.surroundings].append((number, part))
+        for parts in alike.values():
+            for first in range(0, len(parts), _BATCH):
+                yield dict(parts[first : first + _BATCH])
+
+    async def _serve(self, parts: dict[int, Part]) -> None:
+        """Start an instance for `parts`; halve them while the engine refuses."""
+        try:
+            serving = await asyncio.to_thread(_Serving, parts)
+        except Refusal as refusal:
+            if len(parts) == 1:
+                self._results |= {number: Delay(delay=-1, error=str(refusal)) for number in parts}
+                return
+            numbered = list(parts.items())
+            half = len(numbered) // 2
+            await self._serve(dict(numbered[:half]))
+            await self._serve(dict(numbered[half:]))
+        else:
+            self._serving |= dict.fromkeys(parts, serving)
+
+    async def _take_turn(self, number: int) -> None:
+        async with self._in_flight:
+            async with self._beginning:
+                task = asyncio.ensure_future(self._fetch(number))
+                await asyncio.wait({task}, timeout=_BEGINNING_S)
+            await task
+
+    async def _fetch(self, number: int) -> None:
+        clock = asyncio.get_running_loop().time
+        progress = Progress()
+        begin = clock()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await head(self._serving[number].proxy(number), self._url, self._tls, progress)
+            # At least 1, since 0 and less would read as a failure.
+            delay = Delay(delay=max(1, round((clock() - begin) * 1000)))
+        except TimeoutError:
+            error = f"timed out after {self._timeout_ms} ms, {progress.stage}"
+            delay = Delay(delay=-1, error=error)
+        except Failure as failure:
+            delay = Delay(delay=-1, error=str(failure))
+            self._unexplained.add(number)
+        self._results[number] = delay
+
+    def _explain(self, errors: Mapping[int, str]) -> None:
+        for number in self._unexplained & errors.keys():
+            self._results[number] = Delay(delay=-1, error=reasons.plain(errors[number]))

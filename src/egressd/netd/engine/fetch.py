@@ -1,0 +1,131 @@
+"""One HTTP request through an engine's SOCKS5 listener, up to the response's head."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from ipaddress import ip_address
+from typing import Final
+
+import h11
+import msgspec
+
+from egressd.netd.engine.reasons import SOCKS_REPLIES
+from egressd.netd.engine.urls import Url
+
+_READ: Final = 16_384
+_UNLIMITED_S: Final = 86_400.0
+"""For what would otherwise have a time limit of its own: the caller's is the one that counts."""
+
+_CLOSED: Final = (
+    "the node closed the connection without an answer: "
+    "a wrong password or key, or it does not reach the site"
+)
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """A SOCKS5 listener on 127.0.0.1 that tells outbounds by user name (RFC 1929)."""
+
+    port: int
+    user: str
+    password: str
+
+
+class Failure(Exception):
+    """The request failed; the text says why. The engine's log may know more."""
+
+
+class Progress:
+    """How far a request got: what it was waiting for when time ran out."""
+
+    stage = "connecting through the node"
+
+
+async def head(proxy: Proxy, url: Url, tls: ssl.SSLContext, progress: Progress) -> int:
+    """Ask for `url` with HEAD, through `proxy`. The response's status.
+
+    Any final response counts, whatever its status, as users of url-test expect (sing-box and
+    mihomo do the same); redirects are not followed. Raises Failure.
+    """
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    except OSError as error:
+        raise Failure(f"the engine does not listen: {error}") from error
+    try:
+        await _socks_connect(reader, writer, proxy, url)
+        if url.is_https:
+            progress.stage = "in the TLS handshake with the site"
+            await writer.start_tls(
+                tls, server_hostname=url.host, ssl_handshake_timeout=_UNLIMITED_S
+            )
+        progress.stage = "waiting for the site's answer"
+        return await _exchange(reader, writer, url)
+    except ssl.SSLCertVerificationError as error:
+        raise Failure(f"TLS failure: {error.verify_message}") from error
+    except ssl.SSLEOFError as error:
+        raise Failure(_CLOSED) from error
+    except ssl.SSLError as error:
+        raise Failure(f"TLS failure: {error.reason or error}") from error
+    except (asyncio.IncompleteReadError, OSError) as error:
+        raise Failure(_CLOSED) from error
+    finally:
+        # Not close(): what is left is of no interest, and TLS would wait for the peer's goodbye.
+        writer.transport.abort()
+
+
+async def _socks_connect(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: Proxy, url: Url
+) -> None:
+    """RFC 1928 and 1929. The engine answers once the node is connected, or has failed."""
+    user, password = proxy.user.encode(), proxy.password.encode()
+    login = b"\x01" + bytes([len(user)]) + user + bytes([len(password)]) + password
+    # All in one go: the engine is known to take this method and to believe this user.
+    writer.write(b"\x05\x01\x02" + login + b"\x05\x01\x00" + _address(url))
+    method = await reader.readexactly(2)
+    status = await reader.readexactly(2)
+    if method != b"\x05\x02" or status[1] != 0:
+        raise Failure("the engine does not take its own user")
+    reply = await reader.readexactly(4)
+    if reply[1] != 0:
+        raise Failure(SOCKS_REPLIES.get(reply[1], f"SOCKS reply {reply[1]}"))
+    match reply[3]:
+        case 1:
+            rest = 4
+        case 4:
+            rest = 16
+        case _:
+            rest = (await reader.readexactly(1))[0]
+    await reader.readexactly(rest + 2)
+
+
+def _address(url: Url) -> bytes:
+    """The request's address: a name goes to the node as a name."""
+    port = struct.pack(">H", url.port)
+    try:
+        address = ip_address(url.host)
+    except ValueError:
+        name = url.host.encode("ascii")
+        return b"\x03" + bytes([len(name)]) + name + port
+    return (b"\x01" if address.version == 4 else b"\x04") + address.packed + port
+
+
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: Url) -> int:
+    connection = h11.Connection(h11.CLIENT)
+    fields = [("Host", url.authority), ("User-Agent", "egressd"), ("Accept", "*/*")]
+    request = h11.Request(
+        method="HEAD", target=url.target, headers=[*fields, ("Connection", "close")]
+    )
+    writer.write(connection.send(request) or b"")
+    try:
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                data = await reader.read(_READ)
+                if not data:
+                    raise Failure(_CLOSED)
+                connection.receive_data(data)
+            elif isinstance(event, h11.Response):
+                return event.status_code
+    except h11.RemoteProtocolError as error:
+        raise Failure(f"the site's answer is not HTTP: {error}") from error

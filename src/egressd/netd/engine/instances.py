@@ -1,0 +1,81 @@
+"""sing-box instances inside this process. The only module that imports `singbox`.
+
+Importing it loads the Go runtime, which starts threads: `egressd.netd.privileges.begin_drop`
+comes first. Every call blocks (the binding lets other Python threads run meanwhile) and may
+be made from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import singbox
+
+from egressd.netd.engine import reasons
+from egressd.netd.engine.wire import Live, Start
+
+
+class Refusal(Exception):
+    """The engine would not start a configuration; the text says why."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(reasons.refusal(error))
+        self.port_taken = "address already in use" in error
+
+
+@contextmanager
+def running(config: str) -> Iterator[None]:
+    """An instance of `config` for as long as the context lasts. Raises Refusal."""
+    instance = _started(config)
+    try:
+        yield
+    finally:
+        instance.stop()
+
+
+class Instances:
+    """The instances that serve clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._instances: dict[int, tuple[Live, singbox.SingBox]] = {}
+
+    def start(self, order: Start) -> Live:
+        """Start an instance; it listens when this returns. Raises Refusal."""
+        instance = _started(order.config)
+        with self._lock:
+            self._last += 1
+            live = Live(
+                number=self._last,
+                key=order.key,
+                digest=order.digest,
+                port=order.port,
+                started=time.monotonic_ns(),
+            )
+            self._instances[live.number] = (live, instance)
+        return live
+
+    def stop(self, number: int) -> None:
+        """Stop an instance; nothing happens when there is none of that number."""
+        with self._lock:
+            _, instance = self._instances.pop(number, (None, None))
+        if instance is not None:
+            instance.stop()
+
+    def live(self) -> tuple[Live, ...]:
+        """The instances that run, oldest first."""
+        with self._lock:
+            return tuple(live for live, _ in self._instances.values())
+
+
+def _started(config: str) -> singbox.SingBox:
+    instance = singbox.SingBox()
+    try:
+        instance.startFromJSON(config)
+    except singbox.SingBoxError as error:
+        raise Refusal(str(error)) from error
+    return instance

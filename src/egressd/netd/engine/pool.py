@@ -1,0 +1,331 @@
+"""The pool: every engine instance of the device, spread over a few worker processes.
+
+An instance is never changed: its successor is started on a port of its own, and once the
+kernel sends clients there, the old one is stopped. Workers outlive netd; a pool that opens on
+the same folder finds them again, with what they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from egressd.model.errors import Failed, Invalid
+from egressd.model.messages import Delay, Probe
+from egressd.model.plan import Instance
+from egressd.netd.engine.launch import Account
+from egressd.netd.engine.ports import Listeners, Ports
+from egressd.netd.engine.process import Body, Lost, WorkerProcess
+from egressd.netd.engine.slot import Running, Slot
+from egressd.netd.engine.trial import Crashed, Trials
+from egressd.netd.engine.urls import parse_url
+from egressd.netd.engine.wire import Live, Refused, Start, Started, Stop
+from egressd.planner.registry import ENGINE_PORTS
+
+log = structlog.get_logger()
+
+SIZE: Final = 4
+"""Workers of a pool. Starting an instance takes longer the more its worker runs (10 ms at 100,
+over 100 ms at 1,000), and a worker that dies takes its own instances along, not all."""
+
+_START_S: Final = 20.0
+_STOP_S: Final = 10.0
+_WORKER_WAIT_S: Final = 10.0
+"""How long a start waits for a worker when none is alive."""
+_PORT_TRIES: Final = 100
+"""Ports found taken by strangers before a start is given up."""
+_LOSSES: Final = 3
+"""Workers lost while starting an instance before it is taken to be the cause."""
+
+
+class _Declined(Exception):
+    """The engine would not start a configuration."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.reason)
+        self.port_taken = refused.port_taken
+
+
+def digest(instance: Instance) -> str:
+    """What tells one configuration from another: equal for equal ``config``."""
+    return hashlib.sha256(instance.config.encode()).hexdigest()
+
+
+class Pool:
+    """Starts and stops instances, and watches over the workers that run them.
+
+    Workers run as `uid` and `gid`. `run_dir` is made, for root only. `on_lost` is called with
+    the instances that went down with a worker; `running` shows them no more.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        uid: int,
+        gid: int,
+        size: int = SIZE,
+        *,
+        on_lost: Callable[[list[Running]], None],
+    ) -> None:
+        self._run_dir = run_dir
+        self._account = Account(uid, gid)
+        self._size = size
+        self._on_lost = on_lost
+        self._slots: dict[int, Slot] = {}
+        self._instances: dict[str, list[Running]] = {}
+        self._ports = Ports(ENGINE_PORTS)
+        self._arrival = asyncio.Event()
+        self._quarantine: dict[str, str] = {}
+        self._undoing: set[asyncio.Future[object]] = set()
+        self._trials = Trials(run_dir / "trial.sock", self._account)
+
+    # --- Coming and going. --------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Adopt the workers that live, and start those that are missing.
+
+        One that does not come up is tried again later; `problems` says why it did not.
+        """
+        self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._run_dir.chmod(0o700)
+        indexes = set(range(1, self._size + 1))
+        for lock in self._run_dir.glob("worker-*.lock"):
+            indexes.add(int(lock.stem.removeprefix("worker-")))
+        for index in sorted(indexes):
+            self._slots[index] = Slot(
+                index,
+                self._run_dir / f"worker-{index}.sock",
+                self._account,
+                spare=index > self._size,
+                on_arrival=self._arrived,
+                on_loss=self._lost,
+            )
+        await asyncio.gather(*(slot.open() for slot in self._slots.values()))
+
+    async def close(self) -> None:
+        """End every worker, and with them every instance."""
+        await asyncio.gather(self._trials.close(), *(s.close() for s in self._slots.values()))
+        self._instances.clear()
+
+    def release(self) -> None:
+        """Leave the workers running, for the next netd to adopt."""
+        self._trials.release()
+        for slot in self._slots.values():
+            slot.release()
+
+    # --- What runs. ---------------------------------------------------------------------------
+
+    def running(self) -> Mapping[str, Running]:
+        """The newest instance of each key."""
+        return {key: alike[-1] for key, alike in self._instances.items()}
+
+    def superseded(self) -> list[Running]:
+        """Older instances of keys that have a newer one, to be stopped once no client is sent
+        to them. A netd that died between a start and a stop leaves such behind.
+        """
+        return [running for alike in self._instances.values() for running in alike[:-1]]
+
+    def pids(self) -> list[int]:
+        """The processes of the workers that serve clients."""
+        return [slot.worker.pid for slot in self._slots.values() if slot.worker is not None]
+
+    def problems(self) -> tuple[str, ...]:
+        """Why workers are missing at the moment, in plain words."""
+        return tuple(
+            f"engine worker {slot.index}: {slot.problem}"
+            for slot in self._slots.values()
+            if slot.problem
+        )
+
+    # --- Starting and stopping. ---------------------------------------------------------------
+
+    async def start(self, instance: Instance) -> Running:
+        """Start a new instance; when this returns it listens. Older ones of its key run on.
+
+        Raises Failed. Nothing stays behind then, nor when the call is cancelled.
+        """
+        work = asyncio.ensure_future(self._start(instance))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(self._undo)
+            raise
+
+    async def stop(self, running: Running) -> None:
+        """Stop an instance. Nothing happens when it is gone already."""
+        slot = self._slots[running.worker]
+        worker = slot.worker
+        if worker is None or slot.running.get(running.number) != running:
+            return
+        del slot.running[running.number]
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await worker.ask(Stop(running.number))
+        except TimeoutError:
+            log.warning("an engine instance hangs while it stops", key=running.key)
+        except Lost as lost:
+            log.info("an engine instance went down with its worker", why=str(lost))
+        finally:
+            self._forget(running)
+        await slot.drop_if_spare()
+
+    async def _start(self, instance: Instance) -> Running:
+        action = f"start engine instance {instance.key}"
+        name = digest(instance)
+        losses = 0
+        while name not in self._quarantine:
+            slot = await self._idlest(action)
+            with slot.expecting():
+                async with slot.gate:
+                    if not slot.takes_instances:
+                        continue  # its worker went down meanwhile
+                    try:
+                        return await self._start_in(slot, instance, name)
+                    except (_Declined, ValueError, LookupError) as error:
+                        raise Failed(action, str(error)) from error
+                    except Lost as lost:
+                        log.error("lost a worker during a start", key=instance.key, why=str(lost))
+                        losses += 1
+            # Others may have been starting in that worker: a trial tells who ended it.
+            try:
+                await self._trials.problem(instance.config)
+            except Crashed as crashed:
+                self._banish(name, instance, str(crashed))
+            if losses == _LOSSES:
+                self._banish(name, instance, f"{losses} workers went down while they started it")
+        raise Failed(action, self._quarantine[name])
+
+    async def _start_in(self, slot: Slot, instance: Instance, name: str) -> Running:
+        """Start it in that slot's worker, on a port that is free.
+
+        Raises ValueError, LookupError or _Declined when that can't be, and Lost when the
+        worker goes down.
+        """
+        listeners = Listeners(instance.config)
+        if not listeners.needs_port:
+            return await self._order(slot, instance.config, instance.key, name, listeners.port)
+        for _ in range(_PORT_TRIES):
+            port = self._ports.take()
+            try:
+                return await self._order(slot, listeners.on(port), instance.key, name, port)
+            except (_Declined, Lost) as error:
+                self._ports.give_back(port)
+                if not (isinstance(error, _Declined) and error.port_taken):
+                    raise
+        raise LookupError(f"{_PORT_TRIES} engine ports in a row are taken by other programs")
+
+    async def _order(self, slot: Slot, config: str, key: str, name: str, port: int) -> Running:
+        """Have the worker start `config`, which is complete, and note that it runs.
+
+        Raises _Declined, and Lost when the worker goes down.
+        """
+        worker = slot.worker
+        assert worker is not None
+        order = Start(key=key, digest=name, port=port, config=config)
+        asked = asyncio.ensure_future(worker.ask(order))
+        await asyncio.wait({asked}, timeout=_START_S)
+        if not asked.done():
+            asked.add_done_callback(partial(self._undo_late, worker))
+            raise _Declined(Refused(reason=f"it did not start within {_START_S:.0f} s"))
+        answer = asked.result()
+        if isinstance(answer, Refused):
+            raise _Declined(answer)
+        assert isinstance(answer, Started)
+        if worker.ended.done():
+            raise Lost(worker.ended.result())
+        running = slot.add(
+            Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
+        )
+        self._remember(running)
+        return running
+
+    async def _idlest(self, action: str) -> Slot:
+        """The slot with the fewest instances; waits a while when no worker is alive."""
+        try:
+            async with asyncio.timeout(_WORKER_WAIT_S):
+                while True:
+                    able = [slot for slot in self._slots.values() if slot.takes_instances]
+                    if able:
+                        return min(able, key=lambda slot: slot.load)
+                    self._arrival.clear()
+                    await self._arrival.wait()
+        except TimeoutError:
+            why = "; ".join(self.problems()) or "no engine worker runs"
+            raise Failed(action, why) from None
+
+    def _banish(self, name: str, instance: Instance, how: str) -> None:
+        log.error("an engine configuration is quarantined", key=instance.key, why=how)
+        self._quarantine[name] = (
+            f"the engine crashes on its configuration ({how}); "
+            "it is not started again until that changes"
+        )
+
+    def _undo(self, work: asyncio.Future[Running]) -> None:
+        """Stop what was started for a caller who no longer waits."""
+        if not work.cancelled() and work.exception() is None:
+            self._aside(self.stop(work.result()))
+
+    def _undo_late(self, worker: WorkerProcess, asked: asyncio.Future[Body]) -> None:
+        """Stop what was started after it was given up."""
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        answer = asked.result()
+        if isinstance(answer, Started):
+            self._aside(worker.ask(Stop(answer.number)))
+
+    def _aside(self, work: Coroutine[None, None, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._undoing.add(task)
+        task.add_done_callback(self._undoing.discard)
+
+    # --- Bookkeeping. -------------------------------------------------------------------------
+
+    def _arrived(self, slot: Slot) -> None:
+        for running in slot.running.values():
+            self._ports.claim(running.port)
+            self._remember(running)
+        self._arrival.set()
+
+    def _lost(self, lost: list[Running]) -> None:
+        for running in lost:
+            self._forget(running)
+        # Not called from here: a fault of the listener's must not end the supervision.
+        asyncio.get_running_loop().call_soon(self._on_lost, lost)
+
+    def _remember(self, running: Running) -> None:
+        alike = self._instances.setdefault(running.key, [])
+        alike.append(running)
+        alike.sort(key=lambda instance: instance.started)
+
+    def _forget(self, running: Running) -> None:
+        alike = self._instances[running.key]
+        alike.remove(running)
+        if not alike:
+            del self._instances[running.key]
+        self._ports.give_back(running.port)
+
+    # --- Trials. ------------------------------------------------------------------------------
+
+    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+        """For each of `configs`, why the engine refuses it; empty when it does not.
+
+        Raises Failed when there is no trial worker to be had.
+        """
+        return await self._trials.problems(configs)
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        """Measure each probe: see `egressd.netd.engine.delay` for what is measured.
+
+        Raises Invalid when `url` is no HTTP(S) URL, Failed when there is no trial worker.
+        """
+        try:
+            parse_url(url)
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        return await self._trials.delays(probes, url, timeout_ms)

@@ -1,0 +1,84 @@
+"""Which loopback port the next engine instance listens on, and where a document says so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+
+class Ports:
+    """The ports of a range, handed out in turn, so that one just freed rests the longest."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports = ports
+        self._taken: set[int] = set()
+        self._next = 0
+
+    def take(self) -> int:
+        """A port nobody has. Raises LookupError when all are taken."""
+        for _ in range(len(self._ports)):
+            port = self._ports[self._next]
+            self._next = (self._next + 1) % len(self._ports)
+            if port not in self._taken:
+                self._taken.add(port)
+                return port
+        raise LookupError(f"all {len(self._ports)} engine ports are taken")
+
+    def claim(self, port: int) -> None:
+        """Note that `port` is in use."""
+        self._taken.add(port)
+
+    def give_back(self, port: int) -> None:
+        """Note that `port` is free again."""
+        self._taken.discard(port)
+
+
+class Listeners:
+    """A sing-box document, seen as what it listens on.
+
+    Raises ValueError when it is not one.
+    """
+
+    def __init__(self, config: str) -> None:
+        self._document = _object(config)
+        self._inbounds: list[dict[str, Any]] = self._document.get("inbounds") or []
+        self._open = next(
+            (i for i in self._inbounds if i.get("type") == "tproxy" and not i.get("listen_port")),
+            None,
+        )
+
+    @property
+    def needs_port(self) -> bool:
+        """Whether a TPROXY inbound leaves its port open (``listen_port`` 0)."""
+        return self._open is not None
+
+    @property
+    def port(self) -> int:
+        """The first listener's port; 0 when there is none."""
+        return next((i["listen_port"] for i in self._inbounds if i.get("listen_port")), 0)
+
+    def on(self, port: int) -> str:
+        """The document with its open port set."""
+        assert self._open is not None
+        self._open["listen_port"] = port
+        return _json(self._document)
+
+    def nowhere(self) -> str:
+        """The document with every listener on some free loopback port: good for a trial while
+        an instance of it runs.
+        """
+        inbounds = [{**i, "listen": "127.0.0.1", "listen_port": 0} for i in self._inbounds]
+        return _json({**self._document, "inbounds": inbounds})
+
+
+def _object(config: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(config, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the configuration is not a JSON object: {error}") from error
+
+
+def _json(document: dict[str, Any]) -> str:
+    return msgspec.json.encode(document).decode()

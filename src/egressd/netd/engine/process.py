@@ -1,0 +1,244 @@
+"""One engine worker as netd sees it: a process to start or adopt, ask, watch and end.
+
+A process is only ever signalled through its pidfd (pidfd_open(2)), so never another one that
+got its pid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import struct
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from egressd.netd import framing
+from egressd.netd.engine import launch
+from egressd.netd.engine.launch import Account
+from egressd.netd.engine.wire import (
+    VERSION,
+    Answer,
+    Done,
+    List,
+    Listing,
+    Live,
+    Measure,
+    Measured,
+    Ping,
+    Question,
+    Refused,
+    Start,
+    Started,
+    Stop,
+    Try,
+)
+
+Body = Done | Listing | Started | Refused | Measured
+
+_START_S: Final = 15.0
+"""A worker answers after 0.3 s on an idle machine."""
+_ADOPT_S: Final = 5.0
+_PING_EVERY_S: Final = 1.0
+_PING_WAIT_S: Final = 2.0
+_DEATH_S: Final = 1.0
+"""How long the cause of a worker's end is waited for before the loss is told without it."""
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
+
+
+class Lost(Exception):
+    """The worker ended, or was ended because it no longer answered; the text says how."""
+
+
+class WorkerProcess:
+    """A living worker and a connection to it. Made by `start` or `adopt`.
+
+    ``ended`` gets the reason once the worker is lost. By then it was sent SIGKILL, and every
+    `ask` under way has raised Lost.
+    """
+
+    def __init__(self, path: Path, pid: int, pidfd: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.pid = pid
+        self.instances: tuple[Live, ...] = ()
+        """What it ran when it was adopted."""
+        self.ended: asyncio.Future[str] = loop.create_future()
+        self._path = path
+        self._pidfd = pidfd
+        self._gone = asyncio.Event()
+        self._verdict = ""
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Body]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        loop.add_reader(pidfd, self._exited)
+
+    # --- Making one. ------------------------------------------------------------------------
+
+    @classmethod
+    async def start(cls, path: Path, account: Account, *, trial: bool = False) -> WorkerProcess:
+        """Start a worker that listens on `path`; a process that serves it now is killed.
+
+        Raises Lost, with its last words, when the new one does not come up.
+        """
+        if (living := launch.holder(path)) is not None:
+            await cls(path, *living).kill()
+        pid = launch.spawn(path, account, trial=trial)
+        worker = cls(path, pid, os.pidfd_open(pid))
+        try:
+            async with asyncio.timeout(_START_S):
+                await worker._connect()
+        except TimeoutError:
+            await worker.kill()
+            raise Lost(f"it was not ready within {_START_S:.0f} s") from None
+        except BaseException:
+            await worker.kill()
+            raise
+        return worker
+
+    @classmethod
+    async def adopt(cls, path: Path) -> WorkerProcess | None:
+        """The worker that lives at `path`, if there is one and it can be worked with.
+
+        One that does not answer, or speaks another version, is killed.
+        """
+        if (living := launch.holder(path)) is None:
+            return None
+        worker = cls(path, *living)
+        try:
+            async with asyncio.timeout(_ADOPT_S):
+                await worker._connect()
+        except (TimeoutError, Lost):
+            await worker.kill()
+            return None
+        return worker
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                reader, self._writer = await asyncio.open_unix_connection(self._path)
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                if self.ended.done():
+                    raise Lost(self.ended.result()) from None
+                await asyncio.sleep(0.01)
+        peer = self._writer.get_extra_info("socket")
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(credentials)[0] != self.pid:
+            raise Lost("another process listens on its socket")
+        self._run(self._receive(reader))
+        listing = await self.ask(List())
+        if not isinstance(listing, Listing) or listing.version != VERSION:
+            raise Lost("it speaks another version")
+        self.instances = listing.instances
+        self._run(self._watch())
+
+    # --- Talking to it. ---------------------------------------------------------------------
+
+    async def ask(self, body: Ping | List | Start | Stop | Try | Measure) -> Body:
+        """The worker's answer. Raises Lost when it ends first."""
+        if self.ended.done():
+            raise Lost(self.ended.result())
+        assert self._writer is not None
+        number = next(self._numbers)
+        answer: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._writer.write(framing.pack(Question(number=number, body=body)))
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        decoder = msgspec.msgpack.Decoder(Answer)
+        try:
+            while True:
+                answer = await framing.read(reader, decoder)
+                waiting = self._waiting.get(answer.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer.body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._lose("it closed its connection")
+        except ValueError as error:  # msgspec.DecodeError is one
+            self._lose(f"it sent what is no answer: {error}")
+
+    async def _watch(self) -> None:
+        """Ping it, and lose it when it stays silent."""
+        while True:
+            await asyncio.sleep(_PING_EVERY_S)
+            ping = asyncio.ensure_future(self.ask(Ping()))
+            # In two halves: if it is this process that was held up, an answer that came
+            # meanwhile is read between them.
+            for _ in range(2):
+                await asyncio.wait({ping}, timeout=_PING_WAIT_S / 2)
+            if not ping.done():
+                ping.cancel()
+                self._verdict = f"it did not answer for {_PING_WAIT_S:.0f} s"
+                self._lose(self._verdict)
+                return
+            with suppress(Lost):
+                ping.result()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- Its end. ---------------------------------------------------------------------------
+
+    async def kill(self) -> None:
+        """End it now, and wait until it is gone."""
+        self._verdict = self._verdict or "it was ended"
+        self._signal()
+        await self._gone.wait()
+
+    async def gone(self) -> None:
+        """Wait until the process no longer exists."""
+        await self._gone.wait()
+
+    def release(self) -> None:
+        """Leave it running, for a later netd to adopt."""
+        self._finish("netd let it go")
+        if not self._gone.is_set():
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._gone.set()
+
+    def _lose(self, reason: str) -> None:
+        """Kill it. How it ended tells more than `reason`, unless that takes too long."""
+        self._signal()
+        asyncio.get_running_loop().call_later(_DEATH_S, self._finish, reason)
+
+    def _signal(self) -> None:
+        if not self._gone.is_set():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _exited(self) -> None:
+        """Its pidfd became readable: the process has ended."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        how = launch.how_it_ended(self._pidfd)
+        os.close(self._pidfd)
+        self._gone.set()
+        words = launch.last_words(self._path)
+        self._finish(self._verdict or (f"{how}: {words}" if words else how))
+
+    def _finish(self, reason: str) -> None:
+        """Tell everyone who waits for it that it is lost."""
+        if self.ended.done():
+            return
+        self.ended.set_result(reason)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Lost(reason))
+        for task in self._tasks:
+            task.cancel()
+        if self._writer is not None:
+            self._writer.close()

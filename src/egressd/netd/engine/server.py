@@ -1,0 +1,151 @@
+"""The worker's side of its socket: netd's questions, and what each leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from concurrent.futures.thread import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from egressd.netd import framing
+from egressd.netd.engine import instances
+from egressd.netd.engine.instances import Instances, Refusal
+from egressd.netd.engine.wire import (
+    STARTS_AT_ONCE,
+    VERSION,
+    Answer,
+    Done,
+    List,
+    Listing,
+    Measure,
+    Measured,
+    Ping,
+    Question,
+    Refused,
+    Start,
+    Started,
+    Stop,
+    Try,
+)
+
+log = logging.getLogger("engine")
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+Body = Done | Listing | Started | Refused | Measured
+Measurer = Callable[[Measure], Awaitable[Measured]]
+
+_FIRST_CONNECTION_S: Final = 30.0
+"""A trial worker that nobody has spoken to by then has lost its netd."""
+
+_LOG_MAX: Final = 1 << 20
+"""Bytes of standard error (a file) after which it is emptied."""
+_LOG_CHECK_S: Final = 10.0
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
+
+
+class Server:
+    """Answers root on a Unix socket. With `measure` it is a trial worker's."""
+
+    def __init__(self, measure: Measurer | None) -> None:
+        self._measure = measure
+        self._instances = Instances()
+        self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
+        self._decoder = msgspec.msgpack.Decoder(Question)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._spoken_to = False
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer until the process ends."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(_LOG_CHECK_S, _bound_log)
+        if self._measure is not None:
+            loop.call_later(_FIRST_CONNECTION_S, self._give_up)
+        async with await asyncio.start_unix_server(self._converse, sock=listener) as server:
+            await server.serve_forever()
+
+    def _give_up(self) -> None:
+        if not self._spoken_to:
+            os._exit(0)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection. Each question is a task of its own: none waits for a slow start."""
+        credentials = writer.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        _, uid, _ = _CREDENTIALS.unpack(credentials)
+        if uid != 0:
+            log.warning("user %d is refused", uid)
+            writer.close()
+            return
+        self._spoken_to = True
+        try:
+            while True:
+                question = await framing.read(reader, self._decoder)
+                task = asyncio.create_task(self._answer(question, writer))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            log.info("the connection ended")
+        except ValueError:
+            log.exception("what came is no question")
+        writer.close()
+        if self._measure is not None:
+            os._exit(0)
+
+    async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
+        try:
+            body = await self._do(question.body)
+        except Refusal as refusal:
+            body = Refused(reason=str(refusal), port_taken=refusal.port_taken)
+        except Exception as error:
+            log.exception("a question could not be answered")
+            body = Refused(reason=f"{type(error).__name__}: {error}")
+        if not writer.is_closing():
+            writer.write(framing.pack(Answer(number=question.number, body=body)))
+        elif isinstance(body, Started):
+            # Who asked is gone, and its successor may have listed the instances before this.
+            await self._in_thread(self._instances.stop, body.number)
+
+    async def _do(self, body: Ping | List | Start | Stop | Try | Measure) -> Body:
+        match body:
+            case List():
+                return Listing(VERSION, self._instances.live())
+            case Start():
+                live = await self._in_thread(self._instances.start, body)
+                return Started(live.number, live.started)
+            case Stop(number):
+                await self._in_thread(self._instances.stop, number)
+            case Try(config):
+                await self._in_thread(_try, config)
+            case Measure():
+                if self._measure is None:
+                    return Refused(reason="delays are measured in a trial worker")
+                return await self._measure(body)
+        return Done()
+
+    async def _in_thread(self, function: Callable[[A], R], argument: A) -> R:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, function, argument)
+
+
+def _try(config: str) -> None:
+    with instances.running(config):
+        pass
+
+
+def _bound_log() -> None:
+    """Keep the file that standard error goes to from filling the disk."""
+    with suppress(OSError):
+        if os.fstat(2).st_size > _LOG_MAX:
+            os.ftruncate(2, 0)
+    asyncio.get_running_loop().call_later(_LOG_CHECK_S, _bound_log)

@@ -1,0 +1,183 @@
+"""A place for a worker: kept occupied, with a back-off when workers die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from egressd.netd.engine.launch import Account
+from egressd.netd.engine.process import Lost, WorkerProcess
+from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
+
+log = structlog.get_logger()
+
+_BACKOFF_FIRST_S: Final = 0.1
+_BACKOFF_MAX_S: Final = 30.0
+_HEALTHY_S: Final = 60.0
+"""A worker that lived this long starts its slot's back-off anew."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that runs.
+
+    ``worker`` is its worker's slot, from 1; ``port`` is what it listens on, 0 for nothing.
+    ``pid`` and ``number`` tell it from every other. ``started`` is in nanoseconds of
+    CLOCK_MONOTONIC.
+    """
+
+    key: str
+    digest: str
+    port: int
+    worker: int
+    pid: int
+    number: int
+    started: int
+
+
+class Slot:
+    """Keeps one worker alive, adopting it first if it lives already.
+
+    A `spare` slot is one too many: its worker is adopted for the instances that it runs, and
+    not replaced. `on_loss` is called with the instances that went down with a worker.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        path: Path,
+        account: Account,
+        *,
+        spare: bool,
+        on_arrival: Callable[[Slot], None],
+        on_loss: Callable[[list[Running]], None],
+    ) -> None:
+        self.index = index
+        self.worker: WorkerProcess | None = None
+        self.running: dict[int, Running] = {}
+        """By number."""
+        self.gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        """Held while an instance is being started."""
+        self._expected = 0
+        self.problem = ""
+        """Why it has no worker, when it should."""
+        self._path = path
+        self._account = account
+        self._spare = spare
+        self._on_arrival = on_arrival
+        self._on_loss = on_loss
+        self._tried = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def takes_instances(self) -> bool:
+        """Whether new instances may be started in it now."""
+        return not self._spare and self.worker is not None and not self.worker.ended.done()
+
+    @property
+    def load(self) -> int:
+        """Instances that run in it or are about to."""
+        return len(self.running) + self._expected
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Count an instance that is about to be started."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+
+    def add(self, live: Live) -> Running:
+        """Note an instance that its worker runs."""
+        assert self.worker is not None
+        running = Running(
+            key=live.key,
+            digest=live.digest,
+            port=live.port,
+            worker=self.index,
+            pid=self.worker.pid,
+            number=live.number,
+            started=live.started,
+        )
+        self.running[running.number] = running
+        return running
+
+    async def open(self) -> None:
+        """Begin to keep it. Returns once its first worker is there, or has failed to come up."""
+        self._keeper = asyncio.create_task(self._keep())
+        await self._tried.wait()
+
+    async def close(self) -> None:
+        """End its worker."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        if self.worker is not None:
+            await self.worker.kill()
+
+    def release(self) -> None:
+        """Leave its worker running for a later netd."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self.worker is not None:
+            self.worker.release()
+
+    async def drop_if_spare(self) -> None:
+        """End the worker of a spare slot once nothing runs there any more."""
+        if self._spare and not self.load:
+            await self.close()
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = _BACKOFF_FIRST_S
+        await self._adopt()
+        while True:
+            if self.worker is None and not self._spare:
+                await self._fill()
+            since = loop.time()
+            if self.worker is not None:
+                self._on_arrival(self)
+            self._tried.set()
+            if self.worker is not None:
+                await self._outlive(self.worker)
+            if self._spare:
+                return
+            if loop.time() - since >= _HEALTHY_S:
+                backoff = _BACKOFF_FIRST_S
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, _BACKOFF_MAX_S)
+
+    async def _adopt(self) -> None:
+        try:
+            self.worker = await WorkerProcess.adopt(self._path)
+        except OSError as error:
+            log.error("an engine worker cannot be adopted", worker=self.index, why=str(error))
+        if self.worker is not None:
+            for live in self.worker.instances:
+                self.add(live)
+
+    async def _fill(self) -> None:
+        try:
+            self.worker = await WorkerProcess.start(self._path, self._account)
+            self.problem = ""
+        except (Lost, OSError) as error:
+            self.problem = f"it does not start: {error}"
+            log.error("an engine worker does not start", worker=self.index, why=str(error))
+
+    async def _outlive(self, worker: WorkerProcess) -> None:
+        """Wait for the worker's end, tell of it, and see the process off."""
+        await asyncio.wait({worker.ended})
+        self.problem = worker.ended.result()
+        log.error("an engine worker is lost", worker=self.index, why=self.problem)
+        lost = list(self.running.values())
+        self.running = {}
+        if lost:
+            self._on_loss(lost)
+        await worker.gone()
+        self.worker = None

@@ -1,0 +1,154 @@
+"""The trial worker: where configurations are tried and delays measured.
+
+It serves no client, so a configuration that crashes the engine costs nobody anything here. It
+is started when it is first needed and ended when it has been idle for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from egressd.model.errors import Failed
+from egressd.model.messages import Delay, Probe
+from egressd.netd.engine.launch import Account
+from egressd.netd.engine.ports import Listeners
+from egressd.netd.engine.process import Lost, WorkerProcess
+from egressd.netd.engine.wire import Measure, Measured, Refused, Try
+
+_IDLE_S: Final = 300.0
+_TRY_S: Final = 20.0
+"""A start takes milliseconds; one that takes this long hangs."""
+
+
+class Crashed(Exception):
+    """The engine crashed on a configuration, twice; the text says how."""
+
+
+class Trials:
+    """Tries and measures in a worker of its own. Usable again after every crash."""
+
+    def __init__(self, path: Path, account: Account) -> None:
+        self._path = path
+        self._account = account
+        self._worker: WorkerProcess | None = None
+        self._starting = asyncio.Lock()
+        self._trying = asyncio.Lock()
+        self._users = 0
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def problem(self, config: str) -> str:
+        """Why the engine refuses `config`; empty when it does not.
+
+        Its listeners are put on free loopback ports first: whether its own are free is not
+        what is tried. Raises Crashed, and Failed when there is no trial worker to be had.
+        """
+        try:
+            harmless = Listeners(config).nowhere()
+        except ValueError as error:
+            return str(error)
+        # One at a time, so that a crash has one possible cause; the second time, because
+        # a measurement that goes on beside it is another.
+        how = ""
+        for _ in range(2):
+            try:
+                async with self._trying, self._use() as worker:
+                    return await _try(worker, harmless)
+            except Lost as lost:
+                how = str(lost)
+        raise Crashed(how)
+
+    async def problems(self, configs: Sequence[str]) -> list[str]:
+        """For each of `configs`, why the engine refuses it; empty when it does not."""
+        found = []
+        for config in configs:
+            try:
+                found.append(await self.problem(config))
+            except Crashed as crashed:
+                found.append(f"the engine crashes on it: {crashed}")
+        return found
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        """Measure each probe. Raises Failed when there is no trial worker to be had."""
+        try:
+            return await self._measure(probes, url, timeout_ms)
+        except Lost:
+            # Some probe crashes the engine. Those that crash it when they are tried are left out.
+            found = await self.problems([probe.config for probe in probes])
+        results = {
+            probe.name: Delay(delay=-1, error=problem)
+            for probe, problem in zip(probes, found, strict=True)
+            if problem
+        }
+        sound = [probe for probe in probes if probe.name not in results]
+        try:
+            return results | await self._measure(sound, url, timeout_ms)
+        except Lost as lost:
+            error = f"the engine crashed while measuring: {lost}"
+            return results | {probe.name: Delay(delay=-1, error=error) for probe in sound}
+
+    async def close(self) -> None:
+        """End the worker."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._worker is not None:
+            await self._worker.kill()
+            self._worker = None
+
+    def release(self) -> None:
+        """Drop the connection; the worker ends by itself then."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._worker is not None:
+            self._worker.release()
+            self._worker = None
+
+    async def _measure(
+        self, probes: Sequence[Probe], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
+        async with self._use() as worker:
+            answer = await worker.ask(Measure(probes=tuple(probes), url=url, timeout_ms=timeout_ms))
+        if isinstance(answer, Measured):
+            return answer.delays
+        assert isinstance(answer, Refused)
+        raise Failed("measure delays", answer.reason)
+
+    @asynccontextmanager
+    async def _use(self) -> AsyncIterator[WorkerProcess]:
+        """A living worker, kept from going idle."""
+        self._users += 1
+        if self._idle is not None:
+            self._idle.cancel()
+        try:
+            async with self._starting:
+                if self._worker is None or self._worker.ended.done():
+                    self._worker = await self._start()
+            yield self._worker
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._retire)
+
+    async def _start(self) -> WorkerProcess:
+        try:
+            return await WorkerProcess.start(self._path, self._account, trial=True)
+        except (Lost, OSError) as error:
+            raise Failed("start the trial engine", str(error)) from error
+
+    def _retire(self) -> None:
+        if self._worker is not None:
+            self._retiring = asyncio.ensure_future(self._worker.kill())
+            self._worker = None
+
+
+async def _try(worker: WorkerProcess, config: str) -> str:
+    try:
+        async with asyncio.timeout(_TRY_S):
+            answer = await worker.ask(Try(config))
+    except TimeoutError:
+        await worker.kill()
+        raise Lost(f"it did not start within {_TRY_S:.0f} s") from None
+    return answer.reason if isinstance(answer, Refused) else ""

@@ -1,0 +1,117 @@
+"""What netd and an engine worker say to each other, in the frames of `egressd.netd.framing`.
+
+netd asks numbered questions on a connection to the worker's Unix socket; each is answered
+once, in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from egressd.model.messages import Delay, Probe
+
+VERSION: Final = 1
+"""Raised when an older worker could not be understood; such a worker is replaced."""
+
+
+STARTS_AT_ONCE: Final = 4
+"""Instances that a worker starts at the same time. Each start ends with a full garbage
+collection (sing-box's ``route/router.go``) that simultaneous ones share: 250 take 2.8 s one by
+one, 1.4 s four at a time."""
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Are you there? Answered with `Done` whatever else is going on."""
+
+
+class List(msgspec.Struct, frozen=True, tag="list"):
+    """Which instances run? Answered with `Listing`."""
+
+
+class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
+    """Start an instance. Answered with `Started` once it listens, or `Refused`.
+
+    ``config`` is complete; ``key``, ``digest`` and ``port`` are kept for `Listing`.
+    """
+
+    key: str
+    digest: str
+    port: int
+    config: str
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Stop the instance of that number. Answered with `Done`, also when it is gone already."""
+
+    number: int
+
+
+class Try(msgspec.Struct, frozen=True, tag="try"):
+    """Start and stop an instance. Answered with `Done` or `Refused`."""
+
+    config: str
+
+
+class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
+    """Measure delays (trial workers only). Answered with `Measured`."""
+
+    probes: tuple[Probe, ...]
+    url: str
+    timeout_ms: int
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A numbered question from netd."""
+
+    number: int
+    body: Ping | List | Start | Stop | Try | Measure
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """It is so."""
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that runs. ``started`` is in nanoseconds of CLOCK_MONOTONIC."""
+
+    number: int
+    key: str
+    digest: str
+    port: int
+    started: int
+
+
+class Listing(msgspec.Struct, frozen=True, tag="listing"):
+    """Who answers, and the instances it runs."""
+
+    version: int
+    instances: tuple[Live, ...]
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The instance listens. `Stop` takes its number; ``started`` is as in `Live`."""
+
+    number: int
+    started: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
+    """The engine would not. ``port_taken``: another socket has the port it was to listen on."""
+
+    reason: str
+    port_taken: bool = False
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """Delays by probe name."""
+
+    delays: dict[str, Delay]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the question of that number."""
+
+    number: int
+    body: Done | Listing | Started | Refused | Measured

@@ -1,0 +1,114 @@
+"""An engine worker: a process that runs sing-box instances and does what netd asks.
+
+``python -m egressd.netd.engine.worker --socket PATH --uid N --gid N [--trial]``
+
+Started as root, it listens on a Unix socket that only root can reach, then becomes the user
+given, with the capabilities that sing-box needs for TPROXY, packet marks and low ports. It
+outlives netd: it belongs to no terminal, holds nothing of netd's, and a later netd finds it by
+its socket. While it lives it locks the file beside its socket that names it.
+
+A trial worker (``--trial``) also measures delays, and ends with its first connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from egressd.netd import privileges
+from egressd.netd.privileges import Capability
+
+CAPABILITIES: Final = frozenset(
+    {Capability.NET_ADMIN, Capability.NET_RAW, Capability.NET_BIND_SERVICE}
+)
+"""For IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below port 1024."""
+
+_DESCRIPTORS: Final = 262_144
+"""Wanted RLIMIT_NOFILE: a client's flow takes two descriptors, an instance three."""
+
+
+def lock_path(socket_path: Path) -> Path:
+    """The file that a worker locks while it lives; it holds ``<pid> <start time>``."""
+    return socket_path.with_suffix(".lock")
+
+
+def start_time(pid: int) -> int:
+    """When process `pid` started, in clock ticks since boot: tells it from a later one of that
+    pid (proc_pid_stat(5), field 22). Raises OSError when there is none.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    # Field 2, the program's name, may hold anything; it ends at the last parenthesis.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _claim(path: Path) -> None:
+    """Become the worker of that socket, or exit when another lives. The lock is kept open."""
+    lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another worker serves {path}")
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Going above the hard limit needs CAP_SYS_RESOURCE, which netd may have been denied.
+    for limit in (max(hard, _DESCRIPTORS), hard):
+        with suppress(ValueError, PermissionError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="egressd.netd.engine.worker", description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--uid", type=int, required=True)
+    parser.add_argument("--gid", type=int, required=True)
+    parser.add_argument("--trial", action="store_true")
+    args = parser.parse_args()
+
+    # libnftables opens netlink sockets without close-on-exec: nothing of netd's may stay here.
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.chdir("/")
+    os.umask(0o077)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    _raise_descriptor_limit()
+    _claim(args.socket)
+    listener = _listen(args.socket)
+
+    privileges.begin_drop(args.uid, args.gid, CAPABILITIES)
+    # These load the engine, whose threads inherit what was dropped above.
+    from egressd.netd.engine.server import Server
+
+    measure = None
+    if args.trial:
+        from egressd.netd.engine.delay import Measurer
+
+        measure = Measurer().measure
+    server = Server(measure)
+    privileges.finish_drop()
+
+    asyncio.run(server.serve(listener))
+
+
+if __name__ == "__main__":
+    main()
