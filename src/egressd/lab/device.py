@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from egressd.lab import netns
 from egressd.lab.host import Host
 from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS
@@ -188,9 +189,21 @@ class Device:
         return self.program.stop(STOP_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group."""
-        self.program.signal(signal.SIGKILL)
+        """SIGKILL to its process group. Engine workers in groups of their own live on."""
         self.program.kill()
+
+    def pids(self, part: str) -> list[int]:
+        """Processes of the router with `part` in their command line, to signal one by one.
+
+        Its netd is ``egressd.app netd``, its api ``egressd.app api``.
+        """
+        found = []
+        for pid in netns.processes([self._router.namespace]):
+            with suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+                if part in command.decode("utf-8", "replace"):
+                    found.append(pid)
+        return found
 
     def run(self, *argv: str, check: bool = True) -> str:
         """Run an ``egressd`` command with this device's configuration; what it printed."""
