@@ -1,0 +1,14 @@
+"""Adapters to the kernel: small modules that do one thing each, and know of no plan.
+
+They act on the network namespace of the process and need its CAP_NET_ADMIN. Called by the
+reconciler alone. Most calls take well under a millisecond and may be made in the event
+loop; those that say otherwise (a full nftables load, conntrack, sockets) want a thread.
+May import `model`, and `planner` for its registry of numbers; nothing else of netd.
+
+- `nft`: nftables transactions; `nft_events`: word of other programs' changes.
+- `facts`: interfaces, addresses, routes; and word of their changes.
+- `routes`: converges routes and policy rules; `fib` is their wire format.
+- `conntrack`, `sockets`: what is left of clients that moved, and how many flows there are.
+- `sysctl`, `memory`: kernel parameters; what processes hold.
+- `netlink`, `follower`, `ranges`: the messages, paced calls, and address sets beneath them.
+"""

@@ -1,0 +1,109 @@
+"""Tracked connections of clients, through nfnetlink (linux/netfilter/nfnetlink_conntrack.h).
+
+A client's entry is one that it opened (the source of the original direction) or that it
+answers (the source of the reply: a port forward to it, say).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
+from socket import AF_INET
+from typing import Final
+
+from egressd.netd.kernel.netlink import (
+    NETFILTER,
+    NetlinkError,
+    NetlinkSocket,
+    attribute,
+    attributes,
+    encode,
+    nest,
+    u32,
+)
+from egressd.netd.kernel.ranges import Ranges
+
+_GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
+_HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
+_ORIGINAL, _REPLY, _ID, _ZONE, _FILTER = 1, 2, 12, 18, 25  # CTA_*
+_IP, _IP_SOURCE = 1, 1  # CTA_TUPLE_IP, CTA_IP_V4_SRC
+_BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
+
+_FEW: Final = 6
+"""Up to so many clients, having the kernel look for each is faster than reading all entries
+(100,000 entries: 66 ms a client, 450 ms for all)."""
+
+
+def delete_clients(clients: Iterable[str]) -> int:
+    """Delete the entries of clients: addresses, networks, ``first-last`` ranges.
+
+    Tells how many there were. Raises OSError when the kernel refuses.
+    """
+    wanted = Ranges(clients)
+    deleted = 0
+    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+        for body in _candidates(asked, wanted):
+            entry = attributes(body, len(_HEADER))
+            if _source(entry[_ORIGINAL]) not in wanted and _source(entry[_REPLY]) not in wanted:
+                continue
+            # With the id, so that a connection of the same tuple made since is left alone.
+            key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
+            try:
+                told.request(_DELETE, _HEADER + encode(key))
+            except NetlinkError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+            else:
+                deleted += 1
+    return deleted
+
+
+def count(networks: Iterable[IPv4Network]) -> int:
+    """How many tracked connections were opened from `networks`. Raises OSError.
+
+    Reads all entries: 0.4 s for 100,000, half of it in the kernel.
+    """
+    wanted = Ranges(map(str, networks))
+    with NetlinkSocket(NETFILTER) as asked:
+        return sum(_opener(body) in wanted for body in asked.stream(_GET, _HEADER))
+
+
+def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
+    """Entries among which are all those of `wanted`."""
+    hosts = [n.network_address.packed for n in wanted.networks if n.prefixlen == 32]
+    if len(hosts) == len(wanted.networks) <= _FEW:
+        for host in hosts:
+            for side in (_ORIGINAL, _REPLY):
+                yield from asked.stream(_GET, _HEADER + _filter(side, host))
+        return
+    for body in asked.stream(_GET, _HEADER):
+        if _opener(body) in wanted or _answerer(body) in wanted:
+            yield body
+
+
+def _filter(side: int, source: bytes) -> bytes:
+    """Have the kernel list only what comes from `source` in that direction (since Linux 5.8)."""
+    return nest(side, nest(_IP, attribute(_IP_SOURCE, source))) + nest(
+        _FILTER, attribute(side, u32(_BY_SOURCE))
+    )
+
+
+def _source(tuple_: bytes) -> bytes:
+    return attributes(attributes(tuple_)[_IP])[_IP_SOURCE]
+
+
+# The kernel writes an entry's two tuples first, each beginning with the source address
+# (ctnetlink_fill_info). Reading just there takes a third of the time of parsing all.
+
+
+def _opener(body: bytes) -> bytes:
+    """The source address of the original direction."""
+    return body[16:20]
+
+
+def _answerer(body: bytes) -> bytes:
+    """The source address of the reply."""
+    start = 4 + (int.from_bytes(body[4:6], "little") + 3 & ~3)
+    return body[start + 12 : start + 16]

@@ -1,0 +1,169 @@
+"""What the machine has: interfaces, addresses and routes, and word of it when they change.
+
+Interfaces are joined with their addresses and routes by index: the kernel's messages may
+show a name that an interface had before, as happens with pppd's.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from types import TracebackType
+from typing import Final, Self
+
+from egressd.model.facts import Facts, Interface, Route
+from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.netlink import (
+    ROUTE,
+    Listener,
+    NetlinkError,
+    NetlinkSocket,
+    attribute,
+    attributes,
+    number,
+    text,
+    u32,
+)
+from egressd.planner.registry import TABLE_MAIN
+
+# linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/if.h
+_GET_LINK, _GET_ADDRESS, _GET_ROUTE = 18, 22, 26
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, mask of changes
+_ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, scope, index
+_ROUTE = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, protocol, scope, type, flags
+_NEXTHOP = struct.Struct("=HBBi")  # rtnexthop: length, flags, hops, index
+
+_IFLA_NAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_EXT_MASK = 3, 10, 18, 29
+_IFLA_INFO_KIND = 1
+_SKIP_STATISTICS = 1 << 3  # RTEXT_FILTER_SKIP_STATS
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTA_DESTINATION, _RTA_DEVICE, _RTA_GATEWAY, _RTA_METRIC, _RTA_MULTIPATH = 1, 4, 5, 6, 9
+
+_UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10000
+_AF_INET: Final = 2
+_UNICAST: Final = 1
+
+_GROUPS: Final = (1, 5, 7, 8, 19)
+"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_RULE."""
+
+
+def read() -> Facts:
+    """The present state, in about a millisecond. Raises OSError when the kernel won't tell."""
+    with NetlinkSocket(ROUTE) as asked:
+        links = asked.dump(
+            _GET_LINK,
+            _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, u32(_SKIP_STATISTICS)),
+        )
+        addresses, peers = _addresses(asked)
+        interfaces = [_interface(body, addresses, peers) for body in links]
+        names = {interface.index: interface.name for interface in interfaces}
+        return Facts(
+            interfaces={interface.name: interface for interface in interfaces},
+            routes=tuple(_routes(asked, names)),
+        )
+
+
+def _interface(
+    body: bytes,
+    addresses: dict[int, list[IPv4Interface]],
+    peers: dict[int, list[IPv4Address]],
+) -> Interface:
+    _, _, index, flags, _ = _LINK.unpack_from(body)
+    found = attributes(body, _LINK.size)
+    kind = attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"")
+    return Interface(
+        name=text(found[_IFLA_NAME]),
+        index=index,
+        kind=text(kind),
+        is_up=flags & (_UP | _LOWER_UP) == _UP | _LOWER_UP,
+        is_loopback=bool(flags & _LOOPBACK),
+        is_point_to_point=bool(flags & (_POINT_TO_POINT | _NO_ARP)),
+        master=number(found.get(_IFLA_MASTER)),
+        addresses=tuple(addresses[index]),
+        peers=tuple(peers[index]),
+    )
+
+
+def _addresses(
+    asked: NetlinkSocket,
+) -> tuple[dict[int, list[IPv4Interface]], dict[int, list[IPv4Address]]]:
+    """Addresses, and the far ends of point-to-point ones, by index of the interface."""
+    addresses = defaultdict(list)
+    peers = defaultdict(list)
+    for body in asked.dump(_GET_ADDRESS, _ADDRESS.pack(_AF_INET, 0, 0, 0, 0)):
+        _, length, _, _, index = _ADDRESS.unpack_from(body)
+        found = attributes(body, _ADDRESS.size)
+        local = IPv4Address(found[_IFA_LOCAL])
+        far_end = IPv4Address(found.get(_IFA_ADDRESS, found[_IFA_LOCAL]))
+        addresses[index].append(IPv4Interface((local, length)))
+        if far_end != local:
+            peers[index].append(far_end)
+    return addresses, peers
+
+
+def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
+    """The main table's unicast routes; one that has several next hops gives one route each."""
+    request = _ROUTE.pack(_AF_INET, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
+    try:
+        bodies = asked.dump(_GET_ROUTE, request)
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:  # the table comes into being with its first route
+            raise
+        return
+    for body in bodies:
+        length = body[1]
+        found = attributes(body, _ROUTE.size)
+        destination = IPv4Network((found.get(_RTA_DESTINATION, bytes(4)), length))
+        for hop in _next_hops(found):
+            name = names.get(number(hop.get(_RTA_DEVICE)))
+            if name is None:
+                continue
+            gateway = hop.get(_RTA_GATEWAY)
+            yield Route(
+                destination=destination,
+                interface=name,
+                gateway=None if gateway is None else IPv4Address(gateway),
+                metric=number(found.get(_RTA_METRIC)),
+            )
+
+
+def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
+    """The attributes that say where a route leads, once for each next hop."""
+    hops = found.get(_RTA_MULTIPATH)
+    if hops is None:
+        yield found
+        return
+    while len(hops) >= _NEXTHOP.size:
+        length, _, _, index = _NEXTHOP.unpack_from(hops)
+        hop = attributes(hops[:length], _NEXTHOP.size)
+        yield {**hop, _RTA_DEVICE: u32(index)}
+        hops = hops[(length + 3) & ~3 :]
+
+
+class Watcher:
+    """Awaits ``on_change()`` soon after links, addresses, routes or rules changed.
+
+    Our own changes count too, so a call that has nothing left to do must change nothing.
+    Events that the kernel had to drop count as a change. See `Follower` for how often it
+    calls. An asynchronous context manager: it watches from entering to leaving.
+    """
+
+    def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
+        self._on_change = on_change
+
+    async def __aenter__(self) -> Self:
+        self._follower = Follower(self._on_change)
+        self._listener = Listener(ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._listener.close()
+        await self._follower.close()

@@ -1,0 +1,157 @@
+"""Routes and policy rules as rtnetlink messages, both ways.
+
+The formats are those of linux/rtnetlink.h and linux/fib_rules.h. What is written bears
+`ROUTE_PROTOCOL`; of what is read only that is recognised.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network
+from socket import AF_INET, AF_INET6
+from typing import Final, Literal
+
+from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.netd.kernel.netlink import attributes, encode, number, text, u32
+from egressd.planner.registry import ROUTE_PROTOCOL
+
+NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
+NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
+
+_ROUTE = struct.Struct("=8BI")
+"""rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
+_DESTINATION, _DEVICE, _GATEWAY, _METRIC, _TABLE = 1, 4, 5, 6, 15
+_KIND_NAMES: Final[dict[int, Literal["unicast", "local", "unreachable"]]] = {
+    1: "unicast",
+    2: "local",
+    7: "unreachable",
+}
+_KINDS: Final = {name: kind for kind, name in _KIND_NAMES.items()}
+_SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
+
+_RULE = struct.Struct("=8BI")
+"""fib_rule_hdr: family, lengths of destination and source, tos, table, 2 spare, action, flags."""
+_SOURCE, _IIF, _PRIORITY, _MARK, _RULE_TABLE, _MASK, _UIDS, _PROTOCOL = 2, 3, 6, 10, 15, 16, 20, 21
+_UID_RANGE = struct.Struct("=II")
+_ACTION_NAMES: Final[dict[int, Literal["lookup", "prohibit"]]] = {1: "lookup", 8: "prohibit"}
+_ACTIONS: Final = {name: action for action, name in _ACTION_NAMES.items()}
+_FAMILIES: Final = {4: AF_INET, 6: AF_INET6}
+
+
+def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
+    """The body of a request about `route`; `indexes` maps interface names.
+
+    Raises KeyError when its device is not among them.
+    """
+    values: list[tuple[int, bytes]] = [(_TABLE, u32(route.table))]
+    if route.destination.prefixlen:
+        values.append((_DESTINATION, route.destination.network_address.packed))
+    if route.device:
+        values.append((_DEVICE, u32(indexes[route.device])))
+    if route.gateway is not None:
+        values.append((_GATEWAY, route.gateway.packed))
+    if route.metric:
+        values.append((_METRIC, u32(route.metric)))
+    return _ROUTE.pack(
+        AF_INET,
+        route.destination.prefixlen,
+        0,
+        0,
+        _short_table(route.table),
+        ROUTE_PROTOCOL,
+        _scope(route),
+        _KINDS[route.kind],
+        0,
+    ) + encode(values)
+
+
+def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:
+    """The route that the kernel lists, or None for one that cannot be ours."""
+    _, length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
+    if protocol != ROUTE_PROTOCOL or kind not in _KIND_NAMES:
+        return None
+    found = attributes(body, _ROUTE.size)
+    gateway = found.get(_GATEWAY)
+    return RouteEntry(
+        table=number(found[_TABLE]) if _TABLE in found else table,
+        destination=IPv4Network((found.get(_DESTINATION, bytes(4)), length)),
+        kind=_KIND_NAMES[kind],
+        device=names.get(number(found.get(_DEVICE)), ""),
+        gateway=None if gateway is None else IPv4Address(gateway),
+        metric=number(found.get(_METRIC)),
+    )
+
+
+def routes_request() -> bytes:
+    """The body of a request for all IPv4 routes of ours."""
+    return _ROUTE.pack(AF_INET, 0, 0, 0, 0, ROUTE_PROTOCOL, 0, 0, 0)
+
+
+def encode_rule(rule: PolicyRule) -> bytes:
+    """The body of a request about `rule`."""
+    values: list[tuple[int, bytes]] = [
+        (_PRIORITY, u32(rule.priority)),
+        (_PROTOCOL, bytes([ROUTE_PROTOCOL])),
+    ]
+    if rule.action == "lookup":
+        values.append((_RULE_TABLE, u32(rule.table)))
+    if rule.mask:
+        values += [(_MARK, u32(rule.mark)), (_MASK, u32(rule.mask))]
+    if rule.iif:
+        values.append((_IIF, rule.iif.encode() + b"\0"))
+    if rule.uids is not None:
+        values.append((_UIDS, _UID_RANGE.pack(*rule.uids)))
+    if rule.source is not None:
+        values.append((_SOURCE, rule.source.packed))
+    return _RULE.pack(
+        _FAMILIES[rule.family],
+        0,
+        0 if rule.source is None else rule.source.max_prefixlen,
+        0,
+        _short_table(rule.table),
+        0,
+        0,
+        _ACTIONS[rule.action],
+        0,
+    ) + encode(values)
+
+
+def decode_rule(body: bytes) -> PolicyRule | None:
+    """The policy rule that the kernel lists, or None for one that cannot be ours."""
+    family, _, _, _, _, _, _, action, _ = _RULE.unpack_from(body)
+    found = attributes(body, _RULE.size)
+    if found.get(_PROTOCOL) != bytes([ROUTE_PROTOCOL]) or action not in _ACTION_NAMES:
+        return None
+    source = found.get(_SOURCE)
+    uids = found.get(_UIDS)
+    return PolicyRule(
+        family=6 if family == AF_INET6 else 4,
+        priority=number(found.get(_PRIORITY)),
+        action=_ACTION_NAMES[action],
+        table=number(found.get(_RULE_TABLE)),
+        mark=number(found.get(_MARK)),
+        mask=number(found.get(_MASK)),
+        iif=text(found.get(_IIF, b"")),
+        uids=None if uids is None else _UID_RANGE.unpack(uids),
+        source=None if source is None else IPv4Address(source),
+    )
+
+
+def rules_request(family: Literal[4, 6]) -> bytes:
+    """The body of a request for all policy rules of a family."""
+    return _RULE.pack(_FAMILIES[family], 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def _scope(route: RouteEntry) -> int:
+    """How far the destination is, as ip-route(8) takes it when nothing is said."""
+    if route.kind == "local":
+        return _SCOPE_HOST
+    if route.kind == "unicast" and route.gateway is None:
+        return _SCOPE_LINK
+    return _SCOPE_GLOBAL
+
+
+def _short_table(table: int) -> int:
+    """The header's byte for tables; the attribute tells larger numbers."""
+    return table if table < 256 else 0

@@ -1,0 +1,56 @@
+"""Turns a stream of events into calls of a function: few, one at a time, none forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import structlog
+
+_SETTLE_S = 0.02
+_REST = 4
+_RETRY_S = 1.0
+
+log = structlog.get_logger()
+
+
+class Follower:
+    """Awaits `call` soon after `tell`.
+
+    Events within 20 ms make one call; what is told during a call leads to another. After a
+    call the next waits for four times as long as that one took, so that a machine which
+    changes all the time takes a fifth of one core at most. A call that raises is logged
+    and made again after a second.
+    """
+
+    def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
+        self._call = call
+        self._told = asyncio.Event()
+        self._task = asyncio.create_task(self._follow())
+
+    def tell(self) -> None:
+        """Say that something happened."""
+        self._told.set()
+
+    async def close(self) -> None:
+        """Call no more; a call under way is cancelled."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _follow(self) -> None:
+        while True:
+            await self._told.wait()
+            await asyncio.sleep(_SETTLE_S)
+            self._told.clear()
+            began = time.monotonic()
+            try:
+                await self._call()
+            except Exception as error:
+                log.warning("could not adapt to a change", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+                self._told.set()
+            else:
+                await asyncio.sleep(_REST * (time.monotonic() - began))

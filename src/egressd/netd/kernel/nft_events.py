@@ -1,0 +1,122 @@
+"""Tells when another process changed nftables.
+
+The kernel announces each committed transaction with NFT_MSG_NEWGEN on nfnetlink's multicast
+group NFNLGRP_NFTABLES. The message bears the netlink port of the socket that sent the
+transaction, which is unique in the network namespace: that is how our own are known. (The
+process id that it carries too is the *thread's*, as the first pid namespace numbers it: of
+no use in a container or with worker threads.) A BPF program keeps both our own transactions
+and the announcements of single elements from waking this process at all.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.netlink import NETFILTER, Listener, Message, attributes, text
+
+_GROUP_NFTABLES: Final = 7
+_NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
+_PROCESS_ID, _PROCESS_NAME = 2, 3  # NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
+_NFGENMSG_BYTES = 4
+
+# Offsets in struct nlmsghdr, and classic BPF's instructions (linux/filter.h).
+_TYPE_AT, _PORT_AT = 4, 12
+_LOAD_HALF, _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x20, 0x15, 0x06
+_WHOLE, _NOTHING = 0xFFFF_FFFF, 0
+
+LOST: Final = "changes of the ruleset came faster than they could be read"
+"""The reason given when the kernel dropped announcements."""
+
+
+class ForeignChanges:
+    """Awaits ``on_change(reason)`` soon after another process changed nftables.
+
+    `reason` says who it was, for a log. Announcements that the kernel had to drop count as
+    foreign. See `Follower` for how often it calls. An asynchronous context manager: it
+    watches from entering to leaving.
+    """
+
+    def __init__(self, on_change: Callable[[str], Awaitable[None]]) -> None:
+        self._on_change = on_change
+        self._reason = ""
+        self._ports = frozenset[int]()
+
+    async def __aenter__(self) -> Self:
+        self._ports = _own_ports()
+        self._follower = Follower(lambda: self._on_change(self._reason))
+        self._listener = Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, _program(self._ports))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._listener.close()
+        await self._follower.close()
+
+    def _heard(self, messages: list[Message], lost: bool) -> None:
+        foreign = self._foreign(messages)
+        if foreign and not self._ports >= (ports := _own_ports()):
+            # A socket of ours that we hadn't met: that of an Nft which ran for the first time.
+            self._ports = ports
+            self._listener.attach(_program(ports))
+            foreign = self._foreign(messages)
+        if lost:
+            self._reason = LOST
+        elif foreign:
+            found = attributes(foreign[-1].body, _NFGENMSG_BYTES)
+            pid = int.from_bytes(found.get(_PROCESS_ID, b""), "big")
+            name = text(found.get(_PROCESS_NAME, b""))
+            self._reason = f"{name} (process {pid}) changed the ruleset"
+        else:
+            return
+        self._follower.tell()
+
+    def _foreign(self, messages: list[Message]) -> list[Message]:
+        return [m for m in messages if m.kind == _NEW_GENERATION and m.port not in self._ports]
+
+
+def _own_ports() -> frozenset[int]:
+    """The netlink ports of the nfnetlink sockets of this process."""
+    ports = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            borrowed = socket.socket(fileno=int(entry.name))
+        except OSError:  # no socket, or closed meanwhile
+            continue
+        try:
+            if borrowed.family == socket.AF_NETLINK and borrowed.proto == NETFILTER:
+                ports.add(borrowed.getsockname()[0])
+        finally:
+            borrowed.detach()
+    return frozenset(ports - {0})  # 0: nothing was sent from it yet
+
+
+def _program(ports: frozenset[int]) -> bytes:
+    """Classic BPF that lets pass new generations, but for those that `ports` caused.
+
+    It loads in network byte order what netlink holds in the host's.
+    """
+    known = sorted(ports)
+    code = [
+        _instruction(_LOAD_HALF, _TYPE_AT),
+        _instruction(_JUMP_IF_EQUAL, socket.htons(_NEW_GENERATION), skip_unless=len(known) + 2),
+        _instruction(_LOAD_WORD, _PORT_AT),
+    ]
+    for place, port in enumerate(known):
+        code.append(_instruction(_JUMP_IF_EQUAL, socket.htonl(port), skip_if=len(known) - place))
+    code += [_instruction(_RETURN, _WHOLE), _instruction(_RETURN, _NOTHING)]
+    return b"".join(code)
+
+
+def _instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
+    """``struct sock_filter``: operation, jumps if true and if false, operand."""
+    return struct.pack("=HBBI", code, skip_if, skip_unless, operand)

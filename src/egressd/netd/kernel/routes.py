@@ -1,0 +1,157 @@
+"""Converges routes and policy rules to what is wanted, never leaving a moment without.
+
+Ours bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed. To delete and
+add again what stays sends packets elsewhere meanwhile (measured: every second one). So what is
+right is left alone, a route that differs is replaced in place, what is missing is added, and
+only then goes what is no longer wanted.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
+from typing import Final, Literal
+
+import msgspec
+
+from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.netd.kernel import fib
+from egressd.netd.kernel.netlink import (
+    CREATE,
+    EXCLUSIVE,
+    REPLACE,
+    ROUTE,
+    NetlinkError,
+    NetlinkSocket,
+)
+
+_GONE: Final = (errno.ENOENT, errno.ESRCH)
+_NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True):
+    """What `sync` did, in ip-route(8)'s and ip-rule(8)'s words; true if it changed anything."""
+
+    added: tuple[str, ...]
+    replaced: tuple[str, ...]
+    removed: tuple[str, ...]
+    problems: tuple[str, ...]
+    """What the kernel refused, each a sentence with its reason. All the rest is done."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.replaced or self.removed)
+
+
+def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
+    """Make our routes and rules just these. Repeat-safe: a second call changes nothing.
+
+    Additions go from the floor up: unreachable routes before those that lead somewhere,
+    prohibiting rules before those that look up; removals go the other way. A route whose
+    interface is missing is a problem; a rule's may be. IPv6 rules are passed over on a
+    kernel without IPv6. Raises OSError when the kernel won't list what it has.
+    """
+    with NetlinkSocket(ROUTE) as kernel:
+        synchronisation = _Synchronisation(kernel)
+        synchronisation.run(list(routes), list(rules))
+        return synchronisation.result()
+
+
+def _place(route: RouteEntry) -> tuple[int, IPv4Network, int]:
+    """What tells the routes of a table apart: a new one of the same place replaces the old."""
+    return route.table, route.destination, route.metric
+
+
+class _Synchronisation:
+    """One run of `sync`."""
+
+    def __init__(self, kernel: NetlinkSocket) -> None:
+        self._kernel = kernel
+        self._indexes = {name: index for index, name in socket.if_nameindex()}
+        self._added: list[str] = []
+        self._replaced: list[str] = []
+        self._removed: list[str] = []
+        self._problems: list[str] = []
+
+    def result(self) -> Synced:
+        return Synced(
+            added=tuple(self._added),
+            replaced=tuple(self._replaced),
+            removed=tuple(self._removed),
+            problems=tuple(self._problems),
+        )
+
+    def run(self, routes: list[RouteEntry], rules: list[PolicyRule]) -> None:
+        old_routes = {_place(route): route for route in self._present_routes()}
+        old_rules = {*self._present_rules(4), *self._present_rules(6)}
+        wanted_rules = set(rules)
+        kept = {_place(route) for route in routes if self._has_device(route)}
+        for route in sorted(routes, key=lambda r: r.kind != "unreachable"):
+            self._put_route(route, old_routes.get(_place(route)))
+        for rule in sorted(rules, key=lambda r: r.action != "prohibit"):
+            if rule not in old_rules:
+                self._add_rule(rule)
+        for rule in sorted(old_rules, key=lambda r: r.action == "prohibit"):
+            if rule not in wanted_rules:
+                self._remove(rule, fib.DELETE_RULE, fib.encode_rule(rule))
+        for route in sorted(old_routes.values(), key=lambda r: r.kind == "unreachable"):
+            if _place(route) not in kept:
+                self._remove(route, fib.DELETE_ROUTE, fib.encode_route(route, self._indexes))
+
+    def _has_device(self, route: RouteEntry) -> bool:
+        return not route.device or route.device in self._indexes
+
+    def _present_routes(self) -> Iterator[RouteEntry]:
+        names = {index: name for name, index in self._indexes.items()}
+        for body in self._kernel.dump(fib.GET_ROUTE, fib.routes_request()):
+            route = fib.decode_route(body, names)
+            if route is not None and self._has_device(route):
+                yield route
+
+    def _present_rules(self, family: Literal[4, 6]) -> Iterator[PolicyRule]:
+        try:
+            bodies = self._kernel.dump(fib.GET_RULE, fib.rules_request(family))
+        except NetlinkError as error:
+            if error.errno not in _NO_SUCH_FAMILY:
+                raise
+            return
+        for body in bodies:
+            rule = fib.decode_rule(body)
+            if rule is not None:
+                yield rule
+
+    def _put_route(self, route: RouteEntry, old: RouteEntry | None) -> None:
+        if route == old:
+            return
+        try:
+            body = fib.encode_route(route, self._indexes)
+            self._kernel.request(fib.NEW_ROUTE, body, CREATE | REPLACE)
+        except KeyError:
+            self._problems.append(f"could not add {route}: there is no such interface")
+        except NetlinkError as error:
+            self._problems.append(f"could not add {route}: {error.strerror}")
+        else:
+            (self._added if old is None else self._replaced).append(str(route))
+
+    def _add_rule(self, rule: PolicyRule) -> None:
+        try:
+            self._kernel.request(fib.NEW_RULE, fib.encode_rule(rule), CREATE | EXCLUSIVE)
+        except NetlinkError as error:
+            if error.errno == errno.EEXIST:
+                return  # someone else's is just the same
+            if rule.family == 6 and error.errno in _NO_SUCH_FAMILY:
+                return
+            self._problems.append(f"could not add rule {rule}: {error.strerror}")
+        else:
+            self._added.append(f"rule {rule}")
+
+    def _remove(self, entry: RouteEntry | PolicyRule, kind: int, body: bytes) -> None:
+        what = f"rule {entry}" if isinstance(entry, PolicyRule) else str(entry)
+        try:
+            self._kernel.request(kind, body)
+        except NetlinkError as error:
+            if error.errno not in _GONE:
+                self._problems.append(f"could not remove {what}: {error.strerror}")
+        else:
+            self._removed.append(what)

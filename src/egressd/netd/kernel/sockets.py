@@ -1,0 +1,124 @@
+"""Local TCP and UDP sockets that talk to clients, through sock_diag (linux/inet_diag.h).
+
+The connections of a TPROXY listener have the client as remote address, and as local address
+the destination that the client asked for. Conntrack does not reach them: what ends them is
+SOCK_DESTROY (``ss -K``), which the application sees as ECONNABORTED.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import SOCK_DIAG, NetlinkError, NetlinkSocket, attribute
+from egressd.netd.kernel.ranges import Ranges
+
+_LIST, _DESTROY = 20, 21  # SOCK_DIAG_BY_FAMILY, SOCK_DESTROY
+_REQUEST = struct.Struct("=BBBxI48s")
+"""inet_diag_req_v2: family, protocol, extensions, states, socket id."""
+_ANSWER = struct.Struct("=4x48s")
+"""The beginning of inet_diag_msg: family, state, timer, retransmissions; socket id."""
+_ID = struct.Struct("=2s2s4s12x4s12x12x")
+"""inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
+
+# net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
+_TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
+_STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
+
+_BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
+_JUMP, _IF_REMOTE = 1, 8  # INET_DIAG_BC_JMP, INET_DIAG_BC_D_COND
+_OPERATION = struct.Struct("=BBH")
+"""inet_diag_bc_op: code, bytes to go on by if it holds, and if not."""
+_CONDITION = struct.Struct("=BBxxi4s")
+"""inet_diag_hostcond: family, prefix length, port (-1: any), address."""
+_STEP: Final = _OPERATION.size + _CONDITION.size
+_FEW: Final = 64
+"""Up to so many networks the kernel is told which sockets to list; else it lists all."""
+
+
+class ClientSocket(NamedTuple):
+    """A local socket and its peer."""
+
+    protocol: int
+    """``socket.IPPROTO_TCP`` or ``IPPROTO_UDP``."""
+    local: tuple[IPv4Address, int]
+    remote: tuple[IPv4Address, int]
+    id: bytes
+    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+
+
+def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
+    """The sockets whose peer is one of `clients`: addresses, networks, ``first-last`` ranges.
+
+    Listening and closed ones are left out. Raises OSError when the kernel won't tell.
+    """
+    wanted = Ranges(clients)
+    if not wanted.networks:
+        return
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        for protocol in (IPPROTO_TCP, IPPROTO_UDP):
+            request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
+            if len(wanted.networks) <= _FEW:
+                request += attribute(_BYTECODE, _any_remote(wanted.networks))
+            for body in _stream(asked, request):
+                (identity,) = _ANSWER.unpack_from(body)
+                local_port, remote_port, local, remote = _ID.unpack(identity)
+                if remote in wanted:
+                    yield ClientSocket(
+                        protocol,
+                        (IPv4Address(local), int.from_bytes(local_port, "big")),
+                        (IPv4Address(remote), int.from_bytes(remote_port, "big")),
+                        identity,
+                    )
+
+
+def destroy_clients(clients: Iterable[str], spared: Collection[IPv4Address]) -> int:
+    """End the sockets of `clients`; how many there were.
+
+    Those whose local address is in `spared` live on: with the router's own addresses
+    there, a client keeps its connections to the router's services. Raises OSError when the
+    kernel refuses, as one without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
+    """
+    ended = 0
+    with NetlinkSocket(SOCK_DIAG) as told:
+        for found in of_clients(clients):
+            if found.local[0] in spared:
+                continue
+            try:
+                told.request(_DESTROY, _REQUEST.pack(AF_INET, found.protocol, 0, 0, found.id))
+            except NetlinkError as error:
+                if error.errno != errno.ENOENT:  # it ended by itself
+                    raise
+            else:
+                ended += 1
+    return ended
+
+
+def _stream(asked: NetlinkSocket, request: bytes) -> Iterator[bytes]:
+    try:
+        yield from asked.stream(_LIST, request)
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:  # the kernel has no udp_diag
+            raise
+
+
+def _any_remote(networks: Collection[IPv4Network]) -> bytes:
+    """A program that holds for sockets with a remote address in one of `networks`.
+
+    It holds when it stops just at its end. Each condition that is met is followed by a
+    jump there, each that is not goes on beyond that jump; the last one overshoots.
+    """
+    program = b""
+    left = len(networks) * (_STEP + _OPERATION.size) - _OPERATION.size
+    for network in networks:
+        left -= _STEP
+        condition = _CONDITION.pack(AF_INET, network.prefixlen, -1, network.network_address.packed)
+        program += _OPERATION.pack(_IF_REMOTE, _STEP, _STEP + _OPERATION.size) + condition
+        if left:
+            program += _OPERATION.pack(_JUMP, _OPERATION.size, left)
+            left -= _OPERATION.size
+    return program

@@ -1,0 +1,47 @@
+"""Kernel parameters under /proc/sys, written only where they differ.
+
+Those under net/ belong to the network namespace of whoever opens the file, whichever
+namespace /proc was mounted in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_ROOT: Final = Path("/proc/sys")
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What `write` did. Names are those it was given."""
+
+    changed: dict[str, str]
+    """Name -> the value there was before."""
+    problems: tuple[str, ...]
+    """Sentences about parameters that exist and could not be set."""
+
+
+def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
+    """Set each parameter that exists and has another value. Repeat-safe.
+
+    Names are paths below /proc/sys (``net/ipv4/conf/lan0.7/rp_filter``): dots occur in
+    interface names. A name that does not exist is passed over: its module or its
+    interface is not there.
+    """
+    changed: dict[str, str] = {}
+    problems: list[str] = []
+    for name, value in wanted.items():
+        path = root / name
+        try:
+            before = path.read_text()
+            if before.split() != value.split():
+                path.write_text(value)
+                changed[name] = before.strip()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"could not set {name} to {value}: {error.strerror}")
+    return Written(changed, tuple(problems))

@@ -1,0 +1,167 @@
+"""Tracked connections of one client deleted among many, and counted."""
+
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from tests.lab.netns import Namespace
+
+from egressd.netd.kernel import conntrack
+from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
+
+pytestmark = pytest.mark.lab
+
+OUTSIDE = "198.51.100.1"
+ROUTER = "203.0.113.2"
+_NEW = 1 << 8  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    with Namespace() as made:
+        yield made
+
+
+def side(kind: int, source: str, target: str, ports: tuple[int, int]) -> bytes:
+    """CTA_TUPLE_ORIG or CTA_TUPLE_REPLY of a UDP flow."""
+    addresses = (IPv4Address(source).packed, IPv4Address(target).packed)
+    return nest(
+        kind,
+        nest(1, attribute(1, addresses[0]), attribute(2, addresses[1])),
+        nest(
+            2,
+            attribute(1, bytes([socket.IPPROTO_UDP])),
+            attribute(2, struct.pack(">H", ports[0])),
+            attribute(3, struct.pack(">H", ports[1])),
+        ),
+    )
+
+
+def track(
+    opener: str, asked: str, port: int, *, answerer: str | None = None, seen_as: str | None = None
+) -> None:
+    """Make an entry: `opener` asks `asked`, `answerer` answers to `seen_as` (NAT)."""
+    original = side(1, opener, asked, (port, 443))
+    reply = side(2, answerer or asked, seen_as or opener, (443, port))
+    timeout, status = attribute(7, struct.pack(">I", 600)), attribute(3, struct.pack(">I", 0xA))
+    with NetlinkSocket(NETFILTER) as kernel:
+        header = struct.pack("=BBH", socket.AF_INET, 0, 0)
+        body = header + original + reply + timeout + status
+        kernel.request(_NEW, body, CREATE | EXCLUSIVE)
+
+
+def entries() -> set[tuple[str, str, int]]:
+    """Opener, address asked and source port of each entry, as conntrack(8) lists them."""
+    listed = subprocess.run(
+        ["conntrack", "-L", "-p", "udp"], check=True, capture_output=True, text=True
+    ).stdout
+    found = set()
+    for line in listed.splitlines():
+        values: dict[str, str] = {}
+        for word in line.split():
+            key, _, value = word.partition("=")
+            values.setdefault(key, value)
+        found.add((values["src"], values["dst"], int(values["sport"])))
+    return found
+
+
+def flows() -> None:
+    for number, client in enumerate(("10.1.0.2", "10.1.0.3", "10.1.0.20", "10.1.1.2")):
+        for port in (1000 + number, 2000 + number):
+            track(client, OUTSIDE, port)
+    track("10.1.0.2", OUTSIDE, 3000, seen_as=ROUTER)  # masqueraded
+    track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2")  # a port forward to the client
+    track(OUTSIDE, ROUTER, 4001, answerer="10.1.0.3")
+    track("10.1.0.3", "10.1.1.2", 5000)  # between two LANs
+
+
+def without(wanted: set[str], everything: set[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
+    return {e for e in everything if e[0] not in wanted and e[1] not in wanted}
+
+
+@pytest.mark.parametrize(
+    ("clients", "gone"),
+    [
+        (["10.1.0.2"], {"10.1.0.2"}),
+        (["10.1.1.2"], {"10.1.1.2"}),
+        (["10.1.0.0/24"], {"10.1.0.2", "10.1.0.3", "10.1.0.20"}),
+        (["10.1.0.3-10.1.0.19"], {"10.1.0.3"}),
+        (["10.1.0.2", "10.1.1.2"], {"10.1.0.2", "10.1.1.2"}),
+        ([f"10.1.0.{n}" for n in range(2, 20, 2)], {"10.1.0.2"}),
+        (["10.9.9.9"], set()),
+        ([], set()),
+    ],
+)
+def test_only_the_clients_entries_go(
+    namespace: Namespace, clients: list[str], gone: set[str]
+) -> None:
+    forwards = {("10.1.0.2", 4000), ("10.1.0.3", 4001)}
+
+    def body() -> None:
+        flows()
+        before = entries()
+        assert len(before) == 12
+        deleted = conntrack.delete_clients(clients)
+        left = entries()
+        assert left == {
+            entry
+            for entry in without(gone, before)
+            if not any(entry[2] == port and client in gone for client, port in forwards)
+        }
+        assert deleted == len(before) - len(left)
+
+    namespace.run(body)
+
+
+def test_counting_those_that_clients_opened(namespace: Namespace) -> None:
+    def body() -> None:
+        assert conntrack.count([IPv4Network("10.1.0.0/16")]) == 0
+        flows()
+        assert conntrack.count([IPv4Network("10.1.0.0/16")]) == 10
+        assert conntrack.count([IPv4Network("10.1.0.0/24")]) == 8
+        assert conntrack.count([IPv4Network("10.1.0.2/32"), IPv4Network("10.1.1.0/24")]) == 5
+        assert conntrack.count([]) == 0
+
+    namespace.run(body)
+
+
+def test_a_real_flow(namespace: Namespace) -> None:
+    namespace.shell("""
+        nft 'add table ip track'
+        nft 'add chain ip track out { type filter hook output priority 0; }'
+        nft 'add rule ip track out ct state new counter'
+    """)
+
+    def body() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.bind(("127.0.0.1", 0))
+            one.sendto(b"x", ("127.0.0.2", 9))
+            two = one.dup()
+        with two:
+            port = two.getsockname()[1]
+            assert ("127.0.0.1", "127.0.0.2", port) in entries()
+            assert conntrack.delete_clients(["127.0.0.1"]) >= 1
+            assert entries() == set()
+
+    namespace.run(body)
+
+
+def test_20_000_entries(namespace: Namespace) -> None:
+    def body() -> tuple[float, float]:
+        for client in range(200):
+            for port in range(100):
+                track(f"10.1.0.{client + 1}", OUTSIDE, 1000 + port)
+        began = time.perf_counter()
+        assert conntrack.delete_clients(["10.1.0.7"]) == 100
+        one = time.perf_counter()
+        assert conntrack.count([IPv4Network("10.1.0.0/16")]) == 19_900
+        counted = time.perf_counter()
+        return one - began, counted - one
+
+    one, counted = namespace.run(body)
+    assert one < 0.5
+    assert counted < 1.0

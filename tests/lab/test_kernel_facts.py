@@ -1,0 +1,257 @@
+"""What the machine has, read from the kernel, and word of changes."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+import pytest
+from tests.lab.netns import Namespace, eventually
+
+from egressd.model.facts import Facts, Interface, Route
+from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.netd.kernel import facts, routes
+from egressd.netd.kernel.facts import Watcher
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    with Namespace() as made:
+        yield made
+
+
+def shell(script: str) -> None:
+    subprocess.run(["sh", "-ec", script], check=True)
+
+
+def add(name: str, index: int) -> None:
+    """An interface that is up and has a carrier."""
+    shell(f"ip link add {name} index {index} type veth peer name {name}-end")
+    shell(f"ip link set {name}-end up; ip link set {name} up")
+
+
+def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
+    read = namespace.run(facts.read)
+    assert read == Facts(
+        interfaces={
+            "lo": Interface(
+                name="lo",
+                index=1,
+                is_up=True,
+                is_loopback=True,
+                addresses=(IPv4Interface("127.0.0.1/8"),),
+            )
+        },
+        routes=(),
+    )
+
+
+def test_interfaces(namespace: Namespace) -> None:
+    namespace.shell("""
+        ip link add br-lan index 20 type bridge
+        ip link add port type veth peer name port-end
+        ip link set port master br-lan
+        ip link set br-lan up
+        ip link set port up
+        ip link set port-end up
+        ip address add 192.168.7.1/24 dev br-lan
+        ip address add 192.168.8.1/25 dev br-lan
+        ip address add 2001:db8::1/64 dev br-lan
+        ip link add line index 30 type ifb
+        ip link set line up
+        ip address add 10.0.0.2 peer 10.0.0.1/32 dev line
+        ip link add idle type veth peer name idle-end
+        ip link set idle up
+    """)
+    for _ in range(50):  # the bridge's carrier comes with its port's
+        read = namespace.run(facts.read).interfaces
+        if read["br-lan"].is_up:
+            break
+        time.sleep(0.02)
+    assert read["br-lan"] == Interface(
+        name="br-lan",
+        index=20,
+        kind="bridge",
+        is_up=True,
+        addresses=(IPv4Interface("192.168.7.1/24"), IPv4Interface("192.168.8.1/25")),
+    )
+    assert read["port"].master == 20
+    assert read["port"].kind == "veth"
+    assert read["line"].index == 30
+    assert read["line"].is_point_to_point
+    assert read["line"].addresses == (IPv4Interface("10.0.0.2/32"),)
+    assert read["line"].peers == (IPv4Address("10.0.0.1"),)
+    assert not read["idle"].is_up  # no carrier
+    assert not read["idle-end"].is_up
+    assert not read["idle"].is_point_to_point
+
+
+def test_routes(namespace: Namespace) -> None:
+    namespace.shell("""
+        ip link add wan0 type veth peer name wan0-end
+        ip link add wan1 type veth peer name wan1-end
+        for i in wan0 wan0-end wan1 wan1-end; do ip link set $i up; done
+        ip address add 192.0.2.2/24 dev wan0
+        ip address add 198.51.100.2/24 dev wan1
+        ip route add default via 192.0.2.1 metric 100
+        ip route add default via 198.51.100.1 metric 200
+        ip route add 203.0.113.0/24 nexthop via 192.0.2.7 nexthop via 198.51.100.7
+        ip route add 10.9.0.0/16 dev wan1
+        ip route add unreachable 10.8.0.0/16
+        ip route add 10.7.0.0/16 dev wan1 table 77
+    """)
+    read = set(namespace.run(facts.read).routes)
+
+    def route(to: str, device: str, via: str = "", metric: int = 0) -> Route:
+        gateway = IPv4Address(via) if via else None
+        return Route(destination=IPv4Network(to), interface=device, gateway=gateway, metric=metric)
+
+    assert read == {
+        route("0.0.0.0/0", "wan0", "192.0.2.1", 100),
+        route("0.0.0.0/0", "wan1", "198.51.100.1", 200),
+        route("192.0.2.0/24", "wan0"),
+        route("198.51.100.0/24", "wan1"),
+        route("203.0.113.0/24", "wan0", "192.0.2.7"),
+        route("203.0.113.0/24", "wan1", "198.51.100.7"),
+        route("10.9.0.0/16", "wan1"),
+    }
+
+
+class Seen:
+    """A watcher's callback that reads the facts, as the reconciler does."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.facts = Facts()
+
+    async def look(self) -> None:
+        self.calls += 1
+        self.facts = facts.read()
+
+    def index(self, name: str) -> int:
+        interface = self.facts.interfaces.get(name)
+        return 0 if interface is None else interface.index
+
+
+def test_an_interface_that_goes_and_comes_back_with_another_index(namespace: Namespace) -> None:
+    async def body() -> None:
+        seen = Seen()
+        async with Watcher(seen.look):
+            add("lan0", 100)
+            shell("ip address add 10.1.0.1/24 dev lan0")
+            await eventually(lambda: seen.index("lan0") == 100)
+            shell("ip link delete lan0")
+            await eventually(lambda: seen.index("lan0") == 0)
+            add("lan0", 200)
+            await eventually(
+                lambda: seen.index("lan0") == 200 and seen.facts.interfaces["lan0"].is_up
+            )
+            shell("ip address add 10.2.0.1/24 dev lan0")
+            await eventually(lambda: seen.facts.interfaces["lan0"].addresses != ())
+            assert seen.facts == facts.read()
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_rename(namespace: Namespace) -> None:
+    async def body() -> None:
+        seen = Seen()
+        async with Watcher(seen.look):
+            add("ppp0", 100)
+            shell("ip link set ppp0 down; ip link set ppp0 name l2tp_office")
+            await eventually(lambda: seen.index("l2tp_office") == 100)
+            shell("ip link set l2tp_office up")
+            shell("ip address add 10.0.0.2 peer 10.0.0.1 dev l2tp_office")
+            await eventually(lambda: seen.facts.interfaces["l2tp_office"].peers != ())
+            assert "ppp0" not in seen.facts.interfaces
+            assert {r.interface for r in seen.facts.routes} == {"l2tp_office"}
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_word_comes_within_100_ms_and_in_few_calls(namespace: Namespace) -> None:
+    async def body() -> tuple[float, int]:
+        seen = Seen()
+        add("lan0", 100)
+        async with Watcher(seen.look):
+            for number in range(100):
+                shell(f"ip address add 10.0.{number}.1/24 dev lan0")
+            began = time.monotonic()
+            await eventually(lambda: seen.calls > 0)
+            delay = time.monotonic() - began
+            assert len(seen.facts.interfaces["lan0"].addresses) == 100
+            await asyncio.sleep(0.1)
+            return delay, seen.calls
+
+    delay, calls = namespace.run(lambda: asyncio.run(body()))
+    assert delay < 0.1
+    assert calls <= 2
+
+
+def test_a_loop_that_is_busy_catches_up_after_lost_events(namespace: Namespace) -> None:
+    async def body() -> None:
+        seen = Seen()
+        add("lan0", 100)
+        async with Watcher(seen.look):
+            batch = "".join(f"route add 10.{n >> 8}.{n & 255}.0/24 dev lan0\n" for n in range(5000))
+            add_all(batch)
+            assert lost() > 0, "nothing was lost: the test shows nothing"
+            await eventually(lambda: len(seen.facts.routes) == 5000)
+            calls = seen.calls
+            await asyncio.sleep(0.2)
+            assert seen.calls == calls
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def add_all(batch: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
+
+
+def lost() -> int:
+    """Messages that the kernel dropped because a netlink socket's queue was full."""
+    with open("/proc/self/net/netlink") as table:
+        rows = [line.split() for line in table]
+    column = rows[0].index("Drops")
+    return sum(int(row[column]) for row in rows[1:])
+
+
+def test_a_call_that_changes_routes_comes_to_rest(namespace: Namespace) -> None:
+    async def body() -> int:
+        calls = 0
+
+        async def converge() -> None:
+            nonlocal calls
+            calls += 1
+            known = facts.read().interfaces
+            wanted = [
+                RouteEntry(table=1001, destination=IPv4Network("0.0.0.0/0"), device=name)
+                for name in ("lan0",)
+                if name in known and known[name].is_up
+            ]
+            routes.sync(wanted, [PolicyRule(priority=900, iif="lan0", action="prohibit")])
+
+        async with Watcher(converge):
+            add("lan0", 100)
+            shell("ip address add 10.1.0.1/24 dev lan0")
+            await asyncio.sleep(0.3)
+            settled = calls
+            await asyncio.sleep(0.3)
+            assert calls == settled
+            return calls
+
+    assert 1 <= namespace.run(lambda: asyncio.run(body())) <= 5
+
+
+def test_reading_is_quick(namespace: Namespace) -> None:
+    def body() -> float:
+        began = time.perf_counter()
+        for _ in range(20):
+            facts.read()
+        return (time.perf_counter() - began) / 20
+
+    namespace.shell("for i in $(seq 15); do ip link add a$i type veth peer name b$i; done")
+    assert namespace.run(body) < 0.02

@@ -1,0 +1,164 @@
+"""libnftables against the kernel."""
+
+import threading
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+import pytest
+from tests.lab.netns import Namespace
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
+from egressd.netd.kernel.nft import Nft, as_listed
+from egressd.planner import nft as script
+from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
+from egressd.planner.topology import Topology
+
+pytestmark = pytest.mark.lab
+
+TABLE = """
+add table inet egressd
+add map inet egressd hosts { type ipv4_addr : mark; }
+add chain inet egressd filter { type filter hook forward priority filter; policy accept; }
+"""
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    with Namespace() as made:
+        yield made
+
+
+def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE + "add element inet egressd hosts { 192.0.2.1 : 0x10000001 }\n")
+        before = nft.chains(), nft.elements("hosts")
+        with pytest.raises(Failed):
+            nft.run(
+                "flush map inet egressd hosts\n"
+                "add element inet egressd hosts { 192.0.2.9 : 0x10000009 }\n"
+                "add rule inet egressd filter drop\n"
+                "add rule inet egressd nowhere drop\n"
+            )
+        assert (nft.chains(), nft.elements("hosts")) == before
+        assert before[1] == {"192.0.2.1": "0x10000001"}
+
+    namespace.run(body)
+
+
+def test_the_reason_is_told_in_short(namespace: Namespace) -> None:
+    def body() -> list[str]:
+        nft = Nft()
+        nft.run(TABLE + "add element inet egressd hosts { 192.0.2.1 : 1 }\n")
+        many = ", ".join(f"10.0.{i >> 8}.{i & 255} : 7" for i in range(10_000))
+        reasons = []
+        for text in (
+            "add element inet egressd hosts { 192.0.2.1 : 2 }",
+            f"add element inet egressd hosts {{ {many}, 192.0.2.1 : 2 }}",
+            f"add element inet egressd hosts {{ {many}, oops }}",
+            f"add element inet egressd hosts {{ {many}",
+            "add rule inet egressd filter " + "bogus " * 1000,
+        ):
+            with pytest.raises(Failed) as caught:
+                nft.run(text)
+            assert caught.value.action == "change nftables"
+            reasons.append(caught.value.cause)
+        return reasons
+
+    reasons = namespace.run(body)
+    assert reasons[0] == "Could not process rule: File exists (192.0.2.1)"
+    assert all(0 < len(reason) < 1000 for reason in reasons), reasons
+
+
+def test_check_does_nothing(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.check(TABLE)
+        assert nft.chains() is None
+        with pytest.raises(Failed, match="syntax error"):
+            nft.check("add table inet {")
+        nft.run(TABLE)
+        assert nft.chains() is not None
+
+    namespace.run(body)
+
+
+def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> None:
+    topology = Topology(
+        lans=("br-lan", "eth0.100"),
+        lan_networks=(
+            ("br-lan", IPv4Network("192.168.0.0/16")),
+            ("eth0.100", IPv4Network("10.9.8.0/31")),
+        ),
+        wans=("wan0", "wan1"),
+        direct_exits=("wan0", "wan1"),
+    )
+    plan = Plan(
+        floor=Floor(unmanaged=MARK_DIRECT, resolver="9.9.9.9"),
+        whitelist=WhitelistPlan(
+            mark=MARK_DIRECT,
+            ranges=("1.0.0.0-1.0.0.0", "1.1.0.0-1.1.255.255", "8.8.8.8-8.8.8.11"),
+            sniffers={MARK_DIRECT: node_mark(9)},
+            tcp_ports=(80, 443),
+            udp_ports=(443,),
+        ),
+        hosts={f"10.1.{i // 250}.{i % 250 + 1}": node_mark(i % 50 + 1) for i in range(1000)},
+        nets={"10.2.0.0-10.2.0.255": node_mark(1), "10.2.1.0-10.2.1.6": egress_mark(3)},
+        instances={"node:1": Instance(key="node:1", mark=node_mark(1), udp=False)},
+        egresses={"wan0": Egress(number=3, resolver="9.9.9.9")},
+    )
+
+    def body() -> None:
+        nft = Nft()
+        wanted = script.elements(plan, topology, {"node:1": 20_001})
+        assert len(wanted["hosts"]) == 1000
+        assert wanted["pairs"]
+        for _ in range(2):  # onto nothing, and onto itself
+            nft.run(script.load(wanted))
+            chains = nft.chains()
+            for name, content in wanted.items():
+                assert nft.elements(name) == {as_listed(k): v for k, v in content.items()}, name
+        assert nft.chains() == chains
+
+    namespace.run(body)
+
+
+def test_what_is_not_there_is_none(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        assert nft.chains() is None
+        assert nft.elements("hosts") is None
+        nft.run(TABLE)
+        assert nft.elements("hosts") == {}
+        assert nft.elements("nothing") is None
+
+    namespace.run(body)
+
+
+def test_threads_take_turns(namespace: Namespace) -> None:
+    def body() -> dict[str, str] | None:
+        nft = Nft()
+        nft.run(TABLE)
+
+        def add(part: int) -> None:
+            for i in range(100):
+                nft.run(f"add element inet egressd hosts {{ 10.0.{part}.{i} : {part + 1} }}")
+
+        threads = [threading.Thread(target=add, args=(part,)) for part in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return nft.elements("hosts")
+
+    elements = namespace.run(body)
+    assert elements is not None
+    assert elements == {f"10.0.{p}.{i}": f"{p + 1:#010x}" for p in range(4) for i in range(100)}
+
+
+def test_it_acts_on_its_own_namespace_only(namespace: Namespace) -> None:
+    with Namespace() as other:
+        namespace.run(lambda: Nft().run(TABLE))
+        assert other.shell("nft list ruleset") == ""
+        assert "egressd" in namespace.shell("nft list ruleset")

@@ -1,0 +1,160 @@
+"""Changes of nftables by other processes, told from our own."""
+
+import asyncio
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.lab.netns import Namespace, eventually
+
+from egressd.netd.kernel import nft_events
+from egressd.netd.kernel.netlink import Message
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.nft_events import ForeignChanges
+
+pytestmark = pytest.mark.lab
+
+TABLE = """
+add table inet egressd
+add map inet egressd hosts { type ipv4_addr : mark; }
+"""
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    with Namespace() as made:
+        yield made
+
+
+class Watched(ForeignChanges):
+    """Counts how often the kernel wakes it, and keeps what it tells."""
+
+    def __init__(self) -> None:
+        super().__init__(self.on_change)
+        self.reasons: list[str] = []
+        self.told_at: list[float] = []
+        self.woken = 0
+
+    async def on_change(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.told_at.append(time.monotonic())
+
+    def _heard(self, messages: list[Message], lost: bool) -> None:
+        self.woken += 1
+        super()._heard(messages, lost)
+
+
+def change() -> None:
+    """What another process does."""
+    subprocess.run(["nft", "add", "table", "inet", "other"], check=True)
+
+
+def flip(nft: Nft, times: int) -> None:
+    nft.run("flush map inet egressd hosts\nadd element inet egressd hosts { 192.0.2.1 : 0 }\n")
+    for mark in range(times):
+        nft.run(
+            "delete element inet egressd hosts { 192.0.2.1 }\n"
+            f"add element inet egressd hosts {{ 192.0.2.1 : {mark} }}\n"
+        )
+
+
+def test_another_process_is_told_within_100_ms(namespace: Namespace) -> None:
+    async def body() -> tuple[list[str], float]:
+        nft = Nft()
+        nft.run(TABLE)
+        async with Watched() as watched:
+            process = await asyncio.create_subprocess_exec("nft", "flush", "ruleset")
+            await process.wait()
+            ended = time.monotonic()
+            await eventually(lambda: bool(watched.reasons))
+            assert nft.chains() is None
+            return watched.reasons, watched.told_at[0] - ended
+
+    reasons, delay = namespace.run(lambda: asyncio.run(body()))
+    assert len(reasons) == 1
+    assert reasons[0].startswith("nft (process ")
+    assert delay < 0.1
+
+
+def test_our_own_are_not_told_and_do_not_wake_us(namespace: Namespace) -> None:
+    async def body() -> tuple[list[str], int]:
+        first = Nft()
+        first.run(TABLE)
+        async with Watched() as watched:
+            flip(first, 1000)
+            second = Nft()  # made since
+            flip(second, 1)
+            await asyncio.sleep(0.02)  # it meets the new socket
+            flip(second, 1000)
+            many = ", ".join(f"10.0.{i >> 8}.{i & 255} : 7" for i in range(10_000))
+            second.run(f"add element inet egressd hosts {{ {many} }}")
+            thread = threading.Thread(target=flip, args=(first, 1000))
+            thread.start()
+            thread.join()
+            await asyncio.sleep(0.1)
+            change()
+            await eventually(lambda: bool(watched.reasons))  # it does hear
+            return watched.reasons, watched.woken
+
+    reasons, woken = namespace.run(lambda: asyncio.run(body()))
+    assert len(reasons) == 1
+    assert reasons[0].startswith("nft (process ")
+    # Once to meet the second Nft's socket, once for the other process.
+    assert woken <= 2
+
+
+def test_a_foreign_change_amid_our_own_is_told(namespace: Namespace) -> None:
+    async def body() -> list[str]:
+        nft = Nft()
+        nft.run(TABLE)
+        async with Watched() as watched:
+            thread = threading.Thread(target=flip, args=(nft, 2000))
+            thread.start()
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(change)
+            await asyncio.to_thread(thread.join)
+            await asyncio.sleep(0.1)
+            return watched.reasons
+
+    reasons = namespace.run(lambda: asyncio.run(body()))
+    assert len(reasons) == 1
+    assert reasons[0].startswith("nft (process ")
+
+
+def test_lost_announcements_count_as_foreign(namespace: Namespace) -> None:
+    namespace.run(lambda: Nft().run(TABLE))
+
+    async def body() -> list[str]:
+        async with Watched() as watched:
+            stranger = namespace.start(lambda: flip(Nft(), 2000))
+            stranger.result()  # blocks the loop meanwhile, so that the queue overruns
+            await eventually(lambda: bool(watched.reasons))
+            return watched.reasons
+
+    reasons = namespace.run(lambda: asyncio.run(body()))
+    assert reasons[0] == nft_events.LOST
+
+
+def test_a_call_that_fails_is_made_again(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.kernel.follower._RETRY_S", 0.01)
+
+    async def body() -> int:
+        calls = 0
+
+        async def on_change(_reason: str) -> None:
+            nonlocal calls
+            calls += 1
+            if calls < 3:
+                raise OSError("not now")
+
+        async with ForeignChanges(on_change):
+            change()
+            await eventually(lambda: calls == 3)
+            await asyncio.sleep(0.1)
+            return calls
+
+    assert namespace.run(lambda: asyncio.run(body())) == 3

@@ -1,0 +1,209 @@
+"""Sockets of one client ended among others', in a real TPROXY listener."""
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+
+import pytest
+from tests.lab.netns import Namespace
+
+from egressd.netd.kernel import sockets
+from egressd.netd.kernel.sockets import ClientSocket
+
+pytestmark = pytest.mark.lab
+
+OUTSIDE = "198.51.100.1"
+ROUTER = "10.1.0.1"
+MOVED, OTHER = "10.1.0.2", "10.1.0.3"
+PROXY_PORT, API_PORT = 20_000, 8080
+_IP_TRANSPARENT = 19
+
+Networks = tuple[Namespace, Namespace]
+
+
+def serve() -> None:
+    """Echo on the TPROXY listener and on the router's API port, until killed."""
+    proxy = socket.socket()
+    proxy.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
+    proxy.bind(("127.0.0.1", PROXY_PORT))
+    proxy.listen()
+    api = socket.create_server((ROUTER, API_PORT))
+    listeners = [proxy, api]
+    open_: list[socket.socket] = []
+    while True:
+        for ready in select.select(listeners + open_, [], [])[0]:
+            if ready in listeners:
+                open_.append(ready.accept()[0])
+                continue
+            try:
+                data = ready.recv(64)
+                ready.sendall(data)
+            except OSError:
+                data = b""
+            if not data:
+                open_.remove(ready)
+                ready.close()
+
+
+def until_served() -> None:
+    """Wait for the listeners."""
+    for _ in range(200):
+        try:
+            socket.create_connection((ROUTER, API_PORT), timeout=2).close()
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+        else:
+            return
+    raise TimeoutError
+
+
+@pytest.fixture
+def networks() -> Iterator[Networks]:
+    """Clients in one namespace, a router with an echoing proxy in the other."""
+    with Namespace() as clients, Namespace() as router:
+        clients.cable("eth0", router, "lan0")
+        clients.shell(f"""
+            ip address add {MOVED}/24 dev eth0
+            ip address add {OTHER}/24 dev eth0
+            ip route add default via {ROUTER}
+        """)
+        router.shell(f"""
+            ip address add {ROUTER}/24 dev lan0
+            ip rule add fwmark 1 lookup 100
+            ip route add local default dev lo table 100
+            nft -f - <<END
+            table ip proxy {{
+                chain pre {{
+                    type filter hook prerouting priority mangle; policy accept;
+                    ip daddr {OUTSIDE} meta mark set 1
+                    ip daddr {OUTSIDE} tcp dport 1-65535 tproxy to 127.0.0.1:{PROXY_PORT}
+                }}
+            }}
+END
+        """)
+        router.start(serve)
+        clients.run(until_served)
+        yield clients, router
+
+
+def talk(seconds: float) -> dict[str, bool]:
+    """Keep four connections busy; which of them live to the end."""
+    ways = {
+        "moved": (MOVED, OUTSIDE, 80),
+        "moved again": (MOVED, OUTSIDE, 443),
+        "moved to the router": (MOVED, ROUTER, API_PORT),
+        "other": (OTHER, OUTSIDE, 80),
+    }
+    connections = {
+        name: socket.create_connection((target, port), timeout=2, source_address=(source, 0))
+        for name, (source, target, port) in ways.items()
+    }
+    end = time.monotonic() + seconds
+    alive = dict.fromkeys(connections, True)
+    while time.monotonic() < end:
+        for name, connection in connections.items():
+            if not alive[name]:
+                continue
+            try:
+                connection.sendall(b"ping")
+                alive[name] = connection.recv(4) == b"ping"
+            except ConnectionError:
+                alive[name] = False
+        time.sleep(0.01)
+    return alive
+
+
+def listed(clients: list[str]) -> list[ClientSocket]:
+    return list(sockets.of_clients(clients))
+
+
+def until_there(router: Namespace, clients: list[str], count: int) -> list[ClientSocket]:
+    for _ in range(200):
+        if len(found := router.run(listed, clients)) == count:
+            return found
+        time.sleep(0.01)
+    pytest.fail(f"{len(found)} sockets, not {count}")
+
+
+def test_only_the_moved_clients_connections_end(networks: Networks) -> None:
+    clients, router = networks
+    talker = clients.start(talk, 1.0)
+    found = until_there(router, [MOVED, OTHER], 4)
+    of_moved = {s.local for s in found if str(s.remote[0]) == MOVED}
+    assert of_moved == {
+        (IPv4Address(OUTSIDE), 80),
+        (IPv4Address(OUTSIDE), 443),
+        (IPv4Address(ROUTER), API_PORT),
+    }
+    ended = router.run(sockets.destroy_clients, [MOVED], [IPv4Address(ROUTER)])
+    assert ended == 2
+    assert talker.result() == {
+        "moved": False,
+        "moved again": False,
+        "moved to the router": True,
+        "other": True,
+    }
+
+
+def test_a_network_is_a_client_too(networks: Networks) -> None:
+    clients, router = networks
+    talker = clients.start(talk, 1.0)
+    until_there(router, [MOVED, OTHER], 4)
+    assert len(router.run(listed, ["10.1.0.0/31"])) == 0
+    assert len(router.run(listed, ["10.1.0.3-10.1.0.9"])) == 1
+    assert len(router.run(listed, [f"10.1.0.{n}" for n in range(3, 250, 2)])) == 1
+    assert router.run(sockets.destroy_clients, ["10.1.0.0/29"], []) == 4
+    assert not any(talker.result().values())
+
+
+def test_connected_udp_sockets_end_too(networks: Networks) -> None:
+    _, router = networks
+
+    def body() -> tuple[int, int]:
+        outcomes = []
+        for client in (MOVED, OTHER):
+            reply = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            reply.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
+            reply.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reply.bind((OUTSIDE, 53))
+            reply.connect((client, 5353))
+            outcomes.append(reply)
+        ended = sockets.destroy_clients([MOVED], [IPv4Address(ROUTER)])
+        broken = 0
+        for reply in outcomes:
+            reply.setblocking(False)
+            try:
+                reply.recv(1)
+            except BlockingIOError:
+                pass
+            except ConnectionAbortedError:
+                broken += 1
+        return ended, broken
+
+    assert router.run(body) == (1, 1)
+
+
+def test_2_000_sockets(networks: Networks) -> None:
+    _, router = networks
+
+    def body() -> tuple[float, float]:
+        server = socket.create_server(("127.0.0.1", 9000), backlog=4096)
+        kept = []
+        for number in range(2000):
+            client = socket.socket()
+            client.bind((f"127.1.{number // 250}.{number % 250 + 1}", 0))
+            client.connect(("127.0.0.1", 9000))
+            kept += [client, server.accept()[0]]
+        began = time.perf_counter()
+        assert sockets.destroy_clients(["127.1.0.7"], []) == 1
+        one = time.perf_counter()
+        assert sockets.destroy_clients(["127.1.1.0/24"], []) == 250
+        many = time.perf_counter()
+        assert len(kept) == 4000
+        return one - began, many - one
+
+    one, many = router.run(body)
+    assert one < 0.1
+    assert many < 0.5

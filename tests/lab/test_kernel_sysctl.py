@@ -1,0 +1,41 @@
+"""Kernel parameters of a network namespace."""
+
+from pathlib import Path
+
+import pytest
+from tests.lab.netns import Namespace
+
+from egressd.netd.kernel import sysctl
+
+pytestmark = pytest.mark.lab
+
+FORWARD = "net/ipv4/ip_forward"
+
+
+def test_each_namespace_has_its_own() -> None:
+    outside = Path("/proc/sys", FORWARD).read_text()
+    with Namespace() as one, Namespace() as two:
+        assert one.run(sysctl.write, {FORWARD: "1"}).changed == {FORWARD: "0"}
+        assert one.run(sysctl.write, {FORWARD: "1"}) == sysctl.Written({}, ())
+        assert two.run(Path("/proc/sys", FORWARD).read_text).strip() == "0"
+    assert Path("/proc/sys", FORWARD).read_text() == outside
+
+
+def test_interfaces_with_dots_and_interfaces_that_are_not_there() -> None:
+    with Namespace() as namespace:
+        namespace.shell("ip link add eth0.7 type veth peer name eth0.8")
+        wanted = {
+            f"net/ipv4/conf/{name}/rp_filter": "0" for name in ("all", "default", "eth0.7", "gone0")
+        }
+        namespace.shell("echo 1 > /proc/sys/net/ipv4/conf/eth0.7/rp_filter")
+        done = namespace.run(sysctl.write, wanted)
+        assert done.changed["net/ipv4/conf/eth0.7/rp_filter"] == "1"
+        assert "net/ipv4/conf/gone0/rp_filter" not in done.changed
+        assert done.problems == ()
+
+
+def test_what_cannot_be_set_is_told_and_the_rest_is_set() -> None:
+    with Namespace() as namespace:
+        done = namespace.run(sysctl.write, {"net/ipv4/ip_default_ttl": "9999", FORWARD: "1"})
+        assert done.problems == ("could not set net/ipv4/ip_default_ttl to 9999: Invalid argument",)
+        assert done.changed == {FORWARD: "0"}
