@@ -4,12 +4,16 @@ import json
 from base64 import b64encode
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import singbox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from egressd.formats.config_json import SETTINGS_KEYS
+from egressd.formats.entries import PROTOCOLS
+from egressd.formats.share_links import parse_link
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 from egressd.model.nouns import Node
@@ -406,3 +410,32 @@ def test_accepted_plugins_start(path: str, host: str, password: str, mux: bool) 
     with suppress(Invalid):
         outbound = build(node("ss", {**config, "plugin-opts": given_options}))
         assert engine_problem(outbound.options) == ""
+
+
+@given(path=awkward, host=st.sampled_from(["a.example", "192.0.2.1"]), tls=st.booleans())
+def test_plugin_options_are_read_back_as_they_were(path: str, host: str, tls: bool) -> None:
+    wanted = {"mode": "websocket", "host": host, "path": f"/{path}", "mux": True, "tls": tls}
+    config = {"cipher": "none", "password": "p", "plugin": "v2ray-plugin", "plugin-opts": wanted}
+    try:
+        text = build(node("ss", config)).options["plugin_opts"]
+    except Invalid:
+        assert "%" in path
+        return
+    link = parse_link(f"ss://none:p@a.example:1?plugin={quote(f'v2ray-plugin;{text}')}")
+    assert link.config["plugin-opts"] == {k: v for k, v in wanted.items() if v is not False}
+
+
+FOREIGN = ["detour", "bind_interface", "routing_mark", "certificate_path", "tag", "domain_resolver"]
+FOREIGN += ["plugin_opts", "server_port", "transport", "multiplex", "udp_over_tcp", "network_type"]
+values = st.just("x") | st.just(7) | st.just({"certificate_path": "/etc/shadow", "enabled": True})
+
+
+@given(st.sampled_from(ACCEPTED), st.dictionaries(st.sampled_from(FOREIGN) | free_text, values))
+def test_no_key_of_a_configuration_passes_through(
+    accepted: tuple[str, dict[str, Any]], extra: dict[str, Any]
+) -> None:
+    protocol, config = accepted
+    known = PROTOCOLS[protocol].table.keys
+    unknown = {k: v for k, v in extra.items() if k not in known and k not in SETTINGS_KEYS}
+    with suppress(Invalid):
+        assert build(node(protocol, {**config, **unknown})) == build(node(protocol, config))
