@@ -138,7 +138,7 @@ steps: st.SearchStrategy[Any] = st.one_of(
                 st.builds(
                     Whitelist,
                     ips=st.sampled_from(("", "198.51.100.0/24")),
-                    domains=st.sampled_from(("", "example.com")),
+                    domains=st.sampled_from(("", "example.com", "quic://example.org:8443")),
                     node=st.sampled_from(("DIRECT", "tokyo", "Group_fast")),
                 ),
             ),

@@ -41,14 +41,16 @@ def plan_change(
         whitelist=_if_new(before, after, compiled.whitelist),
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
-        instances=patch_between(
-            compiled.instances(before, resolvers, compiled.used_targets(before)),
-            compiled.instances(after, resolvers, compiled.used_targets(after)),
-        ),
+        instances=patch_between(_instances(before, resolvers), _instances(after, resolvers)),
         egresses=_egresses(before, after, resolvers),
         limits=_limits(before, after, touched),
         lines=patch_between(compiled.lines(before), compiled.lines(after)),
     )
+
+
+def _instances(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
+    served = compiled.instances(state, resolvers, compiled.used_targets(state))
+    return {**served, **compiled.services(state, resolvers)}
 
 
 def _rule_change(
@@ -60,6 +62,7 @@ def _rule_change(
     return Change(
         base=before.revision,
         revision=after.revision,
+        whitelist=_if_new(before, after, compiled.whitelist) if switched else None,
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
         instances=_switched_instances(after, switched, resolvers),

@@ -7,6 +7,7 @@ just what a few edits touch. Each function here is one table of `Plan`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Network
 
 from egressd.model.desired import DesiredState
@@ -14,14 +15,18 @@ from egressd.model.device import Resolvers
 from egressd.model.names import INTERFACE_PREFIX, TargetName, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, Floor, Instance, Limit, Plan, WhitelistPlan
-from egressd.planner import documents
-from egressd.planner.flatten import flatten
+from egressd.planner import documents, listing
+from egressd.planner.documents import Listed
+from egressd.planner.flatten import flatten, merge
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_REJECT,
+    SNIFF_DIRECT,
+    SNIFF_REJECT,
     egress_mark,
     group_mark,
     node_mark,
+    sniffer_mark,
 )
 
 
@@ -33,7 +38,10 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
         whitelist=whitelist(state),
         hosts=hosts(state, state.rules.values()),
         nets=nets(state),
-        instances=instances(state, resolvers, used_targets(state)),
+        instances={
+            **instances(state, resolvers, used_targets(state)),
+            **services(state, resolvers),
+        },
         egresses=egresses(state, resolvers),
         limits=limits(state.rules.values()),
         lines=lines(state),
@@ -136,11 +144,23 @@ def instances(
     A target that cannot work (a group without members, a relay that is gone) has none, and so
     blocks.
     """
+    listed = _listed(state)
+    made = (_instance(state, resolvers, parse_target(target), listed) for target in targets)
+    return {instance.key: instance for instance in made if instance is not None}
+
+
+def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
+    """An engine instance for each enabled proxy service."""
     result = {}
-    for target in targets:
-        parsed = parse_target(target)
-        if instance := _instance(state, resolvers, parsed):
-            result[instance.key] = instance
+    for service in state.services.values():
+        number = state.numbers.get(INTERFACE_PREFIX + service.outbound_interface)
+        if service.is_enabled and number is not None:
+            resolver = _egress_resolver(state, resolvers, service.outbound_interface)
+            document = documents.service_document(
+                service, egress_mark(number), resolver or resolvers.device[0]
+            )
+            key = f"service:{service.id}"
+            result[key] = Instance(key=key, config=document)
     return result
 
 
@@ -151,27 +171,73 @@ def instance_key(state: DesiredState, target: str) -> str | None:
         return f"node:{node.id}"
     if parsed.kind == "group" and target in state.numbers:
         return f"group:{state.numbers[target]}"
-    return None
+    number = sniffer_number(state, target)
+    return None if number is None else f"sniff:{number}"
 
 
-def _instance(state: DesiredState, resolvers: Resolvers, target: TargetName) -> Instance | None:
+def sniffer_number(state: DesiredState, target: str) -> int | None:
+    """The number of the instance that sniffs for a kernel-routed target; None without one."""
+    parsed = parse_target(target)
+    match parsed.kind:
+        case "direct":
+            return SNIFF_DIRECT
+        case "reject":
+            return SNIFF_REJECT
+        case "interface":
+            return state.numbers.get(target)
+        case _:
+            return None
+
+
+def _instance(
+    state: DesiredState, resolvers: Resolvers, target: TargetName, listed: Listed | None
+) -> Instance | None:
     key = instance_key(state, str(target))
     if key is None:
         return None
+    policy = documents.GroupPolicy.of(state.settings)
+    number = sniffer_number(state, str(target))
+    if number is not None:
+        if listed is None:
+            return None
+        mark = sniffer_mark(number)
+        document = documents.sniffer_document(
+            mark_of(state, str(target)), resolvers, policy, listed
+        )
+    else:
+        paths = dial_paths(state, target)
+        if not paths:
+            return None
+        mark = mark_of(state, str(target))
+        document = documents.target_document(paths, resolvers, policy, listed)
+    return Instance(key=key, mark=mark, config=document.config, udp=document.udp)
+
+
+def _listed(state: DesiredState) -> Listed | None:
+    """The whitelist as documents need it; None when no domain has to be seen.
+
+    A destination that does not exist leaves domains unseen: their traffic stays with the
+    client's own target.
+    """
+    if not state.settings.sniff_domains or not listing.entries_of(state.whitelist).domains:
+        return None
+    target = parse_target(state.whitelist.node)
+    paths = dial_paths(state, target)
+    if target.kind != "direct" and not paths:
+        return None
+    return Listed(whitelist=state.whitelist, paths=paths)
+
+
+def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialPath, ...]:
+    """The ways to the nodes of a target; those that miss a relay or an interface are left out."""
     if target.kind == "node":
         node = state.node_named(target.name)
         members = [] if node is None else [node]
-    else:
+    elif target.kind == "group":
         members = state.group_members(target.name)
-    paths = [path for node in members if (path := dial_path(state, node)) is not None]
-    if not paths:
-        return None
-    document = documents.target_document(
-        tuple(paths), resolvers, documents.GroupPolicy.of(state.settings)
-    )
-    return Instance(
-        key=key, mark=mark_of(state, str(target)), config=document.config, udp=document.udp
-    )
+    else:
+        members = []
+    return tuple(path for node in members if (path := dial_path(state, node)) is not None)
 
 
 def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
@@ -211,15 +277,7 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
 
 
 def _node_interfaces(state: DesiredState, target: TargetName) -> set[str]:
-    if target.kind == "node":
-        node = state.node_named(target.name)
-        members = [] if node is None else [node]
-    elif target.kind == "group":
-        members = state.group_members(target.name)
-    else:
-        return set()
-    paths = (dial_path(state, node) for node in members)
-    last_hops = (path.hops[-1] for path in paths if path is not None)
+    last_hops = (path.hops[-1] for path in dial_paths(state, target))
     return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
 
 
@@ -256,4 +314,24 @@ def whitelist(state: DesiredState) -> WhitelistPlan:
     """Where listed destinations go."""
     if not _has_entries(state.whitelist):
         return WhitelistPlan()
-    return WhitelistPlan(mark=mark_of(state, state.whitelist.node))
+    sniffers: dict[int, int] = {}
+    tcp: tuple[int, ...] = ()
+    udp: tuple[int, ...] = ()
+    if _listed(state) is not None:
+        tcp, udp = listing.ports(state.whitelist)
+        for target in used_targets(state):
+            number = sniffer_number(state, target)
+            if number is not None:
+                sniffers[mark_of(state, target)] = sniffer_mark(number)
+    return WhitelistPlan(
+        mark=mark_of(state, state.whitelist.node),
+        ranges=_ranges(state.whitelist),
+        sniffers=sniffers,
+        tcp_ports=tcp,
+        udp_ports=udp,
+    )
+
+
+@lru_cache(8)
+def _ranges(listed: Whitelist) -> tuple[str, ...]:
+    return merge(listing.entries_of(listed).networks)

@@ -19,12 +19,14 @@ import msgspec
 
 from egressd.formats.config_json import NodeSettings, read_settings
 from egressd.model.device import Resolvers
-from egressd.model.nouns import Node, Settings
-from egressd.planner import outbounds
-from egressd.planner.registry import MARK_DIRECT
+from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
+from egressd.planner import listing, outbounds
+from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
+
+_LOG: Final = {"level": "error", "timestamp": False}
 
 _REMEMBERED = 8192
 
@@ -75,17 +77,79 @@ def outbound_of(node: Node) -> outbounds.Outbound:
     return outbounds.build(node)
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """The whitelist's domain entries, and where they go: by `paths`, or DIRECT when empty."""
+
+    whitelist: Whitelist
+    paths: tuple[DialPath, ...] = ()
+
+
 @lru_cache(_REMEMBERED)
 def target_document(
-    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy
+    paths: tuple[DialPath, ...],
+    resolvers: Resolvers,
+    policy: GroupPolicy,
+    listed: Listed | None = None,
 ) -> Document:
     """The document of an instance that serves LAN clients through TPROXY."""
     document = _document(paths, resolvers, policy)
-    document["inbounds"] = [
-        {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
-    ]
-    document["route"]["rules"] = [{"port": 53, "action": "hijack-dns"}]
+    _serve_clients(document, policy, listed)
     return Document(config=_json(document), udp=_carries_udp(paths))
+
+
+@lru_cache(_REMEMBERED)
+def sniffer_document(
+    mark: int, resolvers: Resolvers, policy: GroupPolicy, listed: Listed
+) -> Document:
+    """The document of an instance that looks for listed domains among kernel-routed traffic.
+
+    What is not listed goes on by `mark`, or is refused when that is REJECT's.
+    """
+    refused = mark == MARK_REJECT
+    way = MARK_DIRECT if refused else mark
+    document: dict[str, Any] = {
+        "log": _LOG,
+        "dns": {
+            "servers": [_resolver("device", resolvers.device[0], way)],
+            "final": "device",
+            "strategy": "ipv4_only",
+        },
+        "outbounds": [_direct(FINAL, way)],
+        "route": {"final": FINAL, "default_domain_resolver": "device"},
+    }
+    _serve_clients(document, policy, listed)
+    if refused:
+        document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
+    return Document(config=_json(document), udp=True)
+
+
+@lru_cache(_REMEMBERED)
+def service_document(service: ProxyService, mark: int, resolver: str) -> str:
+    """The document of a local proxy service: a socks5 and http listener with one way out.
+
+    The resolver is asked by that way too.
+    """
+    users = [{"username": service.username, "password": service.password}]
+    document = {
+        "log": _LOG,
+        "dns": {
+            "servers": [_resolver("clients", resolver, mark)],
+            "final": "clients",
+            "strategy": "ipv4_only",
+        },
+        "inbounds": [
+            {
+                "type": "mixed",
+                "tag": "clients",
+                "listen": "0.0.0.0",  # noqa: S104 - who may connect is nftables' to say
+                "listen_port": service.port,
+                **({"users": users} if service.username or service.password else {}),
+            }
+        ],
+        "outbounds": [_direct(FINAL, mark)],
+        "route": {"final": FINAL, "default_domain_resolver": "clients"},
+    }
+    return _json(document)
 
 
 @lru_cache(_REMEMBERED)
@@ -97,29 +161,60 @@ def probe_document(path: DialPath, resolvers: Resolvers, policy: GroupPolicy) ->
 def _document(
     paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy
 ) -> dict[str, Any]:
+    # One node needs no choice; its own outbound is the final one.
+    outbounds = _outbounds(paths[0]) if len(paths) == 1 else _exit(FINAL, paths, policy)
+    final = _tag(paths[0].hops[0]) if len(paths) == 1 else FINAL
+    return {
+        "log": _LOG,
+        "dns": _dns(paths[0], final, resolvers, udp=_carries_udp(paths)),
+        "outbounds": outbounds,
+        "route": {"final": final, "default_domain_resolver": "device"},
+    }
+
+
+def _serve_clients(document: dict[str, Any], policy: GroupPolicy, listed: Listed | None) -> None:
+    """Add the inbound of LAN clients, and the rules that come before the final outbound."""
+    document["inbounds"] = [
+        {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
+    ]
+    rules: list[dict[str, Any]] = [{"port": 53, "action": "hijack-dns"}]
+    if listed is not None:
+        rules += listing.route_rules(listed.whitelist)
+        document["route"]["rule_set"] = listing.rule_sets(listed.whitelist)
+        known = {outbound["tag"] for outbound in document["outbounds"]}
+        document["outbounds"] += [
+            outbound
+            for outbound in _exit(listing.LISTED, listed.paths, policy)
+            if outbound["tag"] not in known
+        ]
+    document["route"]["rules"] = rules
+
+
+def _exit(tag: str, paths: tuple[DialPath, ...], policy: GroupPolicy) -> list[dict[str, Any]]:
+    """The outbounds that make `tag` one of `paths`, or DIRECT without any."""
+    if not paths:
+        return [_direct(tag, MARK_DIRECT)]
     made: dict[str, dict[str, Any]] = {}
     for path in paths:
         for outbound in _outbounds(path):
             made.setdefault(outbound["tag"], outbound)
-    entries = [_tag(path.hops[0]) for path in paths]
-    if len(entries) == 1:
-        final = entries[0]
-    else:
-        final = FINAL
-        made[final] = {
-            "type": "urltest",
-            "tag": final,
-            "outbounds": entries,
-            "url": policy.url,
-            "interval": f"{policy.interval_s}s",
-            "interrupt_exist_connections": False,
-        }
-    return {
-        "log": {"level": "error", "timestamp": False},
-        "dns": _dns(paths[0], final, resolvers, udp=_carries_udp(paths)),
-        "outbounds": list(made.values()),
-        "route": {"final": final, "default_domain_resolver": "device"},
+    choice = {
+        "type": "urltest",
+        "tag": tag,
+        "outbounds": [_tag(path.hops[0]) for path in paths],
+        "url": policy.url,
+        "interval": f"{policy.interval_s}s",
+        "interrupt_exist_connections": False,
     }
+    return [*made.values(), choice]
+
+
+def _direct(tag: str, mark: int) -> dict[str, Any]:
+    return {"type": "direct", "tag": tag, "routing_mark": mark}
+
+
+def _resolver(tag: str, server: str, mark: int) -> dict[str, Any]:
+    return {"tag": tag, "type": "udp", "server": server, "routing_mark": mark}
 
 
 def _outbounds(path: DialPath) -> list[dict[str, Any]]:
@@ -148,12 +243,7 @@ def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict
     else:
         asked |= {"type": "udp" if udp else "tcp", "detour": final}
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
-    device = {
-        "tag": "device",
-        "type": "udp",
-        "server": resolvers.device[0],
-        "routing_mark": path.mark,
-    }
+    device = _resolver("device", resolvers.device[0], path.mark)
     # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
     return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
 

@@ -33,6 +33,8 @@ EGRESS_NUMBER_MAX: Final = 0x0000_FFFF
 """Egress numbers also make routing table numbers, kept short for people to read."""
 _UNPLANNED_EGRESS: Final = 0x0000_F000
 """From here on: WANs that no rule names, numbered by netd itself."""
+PLANNED_EGRESS_MAX: Final = _UNPLANNED_EGRESS - 1
+"""The highest number that an interface's name is given in the desired state."""
 
 SNIFF_DIRECT: Final = 0
 """Number of the instance that sniffs for DIRECT clients; an egress's has the egress's number."""
