@@ -137,6 +137,8 @@ async def test_trial_calls_are_counted_down_by_license(tmp_path: Path) -> None:
     assert await spend_all(calls, "b", 3) == [2, 1, 0]
     with pytest.raises(OverQuota):
         await calls.spend("c", 0)
+    assert [calls.left(name, 40) for name in "abc"] == [0, 37, 40]
+    assert calls.left("a", 10) == 0
 
 
 async def test_an_orderly_end_loses_no_trial_call(tmp_path: Path) -> None:

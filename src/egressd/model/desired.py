@@ -109,6 +109,11 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         """The first id of `table` (or number of that prefix) that was never given."""
         return self.last_ids.get(table, 0) + 1
 
+    def row(self, table: str, key: int | str) -> Any:
+        """What `table` holds under `key`, or None: what an `Edit` there would replace."""
+        rows = getattr(self, table)
+        return rows if table in ("whitelist", "settings") else rows.get(key)
+
     def node_named(self, name: str) -> Node | None:
         """The node of that name, or None."""
         key = self.node_by_name.get(name)

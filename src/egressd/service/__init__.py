@@ -1,0 +1,15 @@
+"""The use cases: the only door to a change of what is wanted.
+
+Called by `api` and `console`; wired by `app`. Imports `model`, `formats` and `planner`; the
+outside world comes in through the protocols of `ports`. Every method checks what it is given
+(`Invalid`, every fault at once), and returns once the change is stored and in force.
+
+- `ledger`: the current state, and the one way in which it changes.
+- `rules`, `nodes`, `lines`, `whitelist`, `proxy_services`, `settings`, `system`: one resource
+  each.
+- `checks`, `listeners`: what a field may hold; which ports are taken.
+- `imports`: what became of an import's rows.
+- `references`, `relays`: what a rename moves; which node dials through which.
+- `numbering`: the numbers that groups and interfaces are given.
+- `consequences`: what an operator should know after a change.
+"""

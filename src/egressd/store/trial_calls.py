@@ -39,6 +39,10 @@ class TrialCalls:
             raise Failed("read the count of trial calls", str(error)) from error
         self._spent = dict(self._reserved)
 
+    def left(self, license_id: str, allowed: int) -> int:
+        """How many of the license's `allowed` calls were not used up yet."""
+        return max(0, allowed - self._spent.get(license_id, 0))
+
     async def spend(self, license_id: str, allowed: int) -> int:
         """Use up one of the license's `allowed` calls; the calls that are left after it.
 

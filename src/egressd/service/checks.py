@@ -1,0 +1,125 @@
+"""What a field may hold. Each check yields sentences that name the field and say what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final
+from urllib.parse import urlsplit
+
+from egressd.model.desired import DesiredState
+from egressd.model.errors import Invalid
+from egressd.model.names import (
+    GROUP_PREFIX,
+    INTERFACE_NAME_MAX,
+    INTERFACE_PREFIX,
+    NODE_NAME_MAX,
+    has_control_characters,
+    is_interface_name,
+    parse_target,
+)
+
+COMMENT_MAX: Final = 1024
+CREDENTIAL_MAX: Final = 255
+"""Bytes: what a SOCKS5 user name or password may have (RFC 1929), and pppd's limit."""
+
+TARGET_FORMS: Final = (
+    f"DIRECT, REJECT, a node's name, {GROUP_PREFIX}<group name> or "
+    f"{INTERFACE_PREFIX}<interface name>"
+)
+
+_IPV4 = re.compile(r"[0-9.]{7,15}\Z")
+_CIDR = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}\Z")
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise Invalid with all of `problems`, if there are any."""
+    if found := tuple(problems):
+        raise Invalid(*found)
+
+
+def text(field: str, value: str, most: int, least: int = 0) -> Iterator[str]:
+    """One line of at least `least` and at most `most` characters."""
+    if not least <= len(value) <= most:
+        yield f"{field} must have {f'{least} to' if least else 'at most'} {most} characters"
+    if has_control_characters(value):
+        yield f"{field} must not contain control characters"
+
+
+def credential(field: str, value: str) -> Iterator[str]:
+    """A user name or a password: up to `CREDENTIAL_MAX` bytes of UTF-8 on one line."""
+    if has_control_characters(value):
+        yield f"{field} must not contain control characters"
+    elif len(value.encode()) > CREDENTIAL_MAX:
+        yield f"{field} must have at most {CREDENTIAL_MAX} bytes"
+
+
+def group(field: str, value: str) -> Iterator[str]:
+    """A group's name, or nothing."""
+    yield from text(field, value, NODE_NAME_MAX)
+    if "," in value:
+        yield f"{field} must not contain a comma"
+    if value != value.strip():
+        yield f"{field} must not begin or end with white space"
+
+
+def whole(field: str, value: int, least: int, most: int) -> Iterator[str]:
+    """A number within bounds."""
+    if not least <= value <= most:
+        yield f"{field} must be a whole number from {least} to {most}"
+
+
+def one_of(field: str, value: str, allowed: Collection[str]) -> Iterator[str]:
+    """One of a few words."""
+    if value not in allowed:
+        yield f"{field} must be one of {', '.join(allowed)}"
+
+
+def interface(field: str, value: str) -> Iterator[str]:
+    """An interface's bare name; it need not be there."""
+    if value.startswith(INTERFACE_PREFIX):
+        yield f"{field} must be a bare interface name, without {INTERFACE_PREFIX}"
+    elif not is_interface_name(value):
+        yield (
+            f"{field} must be an interface name of 1 to {INTERFACE_NAME_MAX} characters: letters, "
+            "digits, and after the first also _ . @ -"
+        )
+
+
+def url(field: str, value: str) -> Iterator[str]:
+    """An http or https URL."""
+    try:
+        parts = urlsplit(value)
+        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_fine = False
+    if not is_fine or len(value) > 2048 or not value.isascii() or not value.isprintable():
+        yield f"{field} must be an http or https URL of at most 2048 characters"
+
+
+def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
+    """What traffic can be sent to: any target of a rule. An interface may appear later."""
+    parsed = parse_target(value)
+    if parsed.kind == "interface":
+        yield from interface(field, parsed.name)
+    elif not state.target_exists(parsed):
+        yield f"{field} must be {TARGET_FORMS}; there is no {parsed.kind} {parsed.name[:100]!r}"
+
+
+def normal_network(value: str) -> str | None:
+    """An IPv4 address or CIDR with its prefix length, ``10.0.0.5/32``; None if it is neither."""
+    try:
+        if _IPV4.match(value):
+            return f"{IPv4Address(value)}/32"
+        if _CIDR.match(value):
+            return str(IPv4Network(value))
+    except ValueError:
+        pass
+    return None
+
+
+def network(field: str, value: str) -> Iterator[str]:
+    """An IPv4 address or CIDR."""
+    if normal_network(value) is None:
+        yield f"{field} must be an IPv4 address or a CIDR without host bits"

@@ -1,0 +1,80 @@
+"""What an operator should know after a change: who is blocked by it.
+
+Naming what does not exist is allowed and fails closed, so it must be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
+from egressd.model.nouns import Line, Node, Rule, Whitelist
+from egressd.planner.documents import settings_of
+
+_LINE_PREFIXES = tuple(f"{kind}_" for kind in LINE_TYPES)
+
+
+def consequences(
+    before: DesiredState, after: DesiredState, edits: Sequence[Edit]
+) -> tuple[str, ...]:
+    """The sentences that belong to the change that `edits` made of `before`."""
+    targets = dict.fromkeys(
+        target for edit in edits for target in _targets_touched(before, after, edit)
+    )
+    return tuple(note for target in targets for note in _notes(after, target))
+
+
+def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:
+    """The targets that the edit took away, or newly sends traffic to."""
+    match before.row(edit.table, edit.key):
+        case Node(name=name, group=group):
+            yield name
+            if group:
+                yield GROUP_PREFIX + group
+        case Line(name=name):
+            yield INTERFACE_PREFIX + name
+    match edit.after:
+        case Rule(is_enabled=True, target_node=target) | Whitelist(node=target):
+            yield target
+
+
+def _notes(state: DesiredState, target: str) -> Iterator[str]:
+    reason = _why_blocked(state, target)
+    if reason is None:
+        return
+    parsed = parse_target(target)
+    if number := state.target_uses.get(target, 0):
+        yield f"{_counted(number, 'rule is', 'rules are')} blocked, as {reason}"
+    if target == state.settings.unmanaged:
+        yield f"clients without a rule are blocked, as {reason}"
+    if target == state.whitelist.node and (state.whitelist.domains or state.whitelist.ips):
+        yield f"the whitelist's destinations are blocked, as {reason}"
+    if parsed.kind == "node":
+        number = sum(settings_of(n).dialer_proxy == parsed.name for n in state.nodes.values())
+        if number:
+            yield f"{_counted(number, 'node does', 'nodes do')} not work, as {reason}"
+    if parsed.kind == "interface":
+        services = state.services.values()
+        number = sum(s.is_enabled and s.outbound_interface == parsed.name for s in services)
+        if number:
+            who = _counted(number, "proxy service does", "proxy services do")
+            yield f"{who} not work, as {reason}"
+
+
+def _why_blocked(state: DesiredState, target: str) -> str | None:
+    """Why no traffic can be sent to `target`, as far as the configuration tells; else None."""
+    parsed = parse_target(target)
+    if not state.target_exists(parsed):
+        return f"there is no {parsed.kind} {parsed.name}"
+    if parsed.kind == "interface" and parsed.name.startswith(_LINE_PREFIXES):
+        line_id = state.line_by_name.get(parsed.name)
+        if line_id is None:
+            return f"there is no line {parsed.name}"
+        if not state.lines[line_id].is_enabled:
+            return f"the line {parsed.name} is disabled"
+    return None
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,188 @@
+"""The current desired state, and the one way in which it changes.
+
+A change is built against the current state, written to the store's open transaction, put in
+force by netd, committed, and only then becomes the current state. Whatever fails on the way
+leaves all three as they were, or, when netd cannot be reached to say so, leaves `Ledger`
+knowing that it must send the whole plan before anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import Outcome
+from egressd.model.errors import Failed
+from egressd.model.plan import Change, Plan
+from egressd.service.consequences import consequences
+from egressd.service.numbering import numbered
+from egressd.service.ports import Netd, Store
+
+T = TypeVar("T")
+
+CompilePlan = Callable[[DesiredState], Plan]
+PlanChange = Callable[[DesiredState, DesiredState, Sequence[Edit]], Change]
+"""The state before, the state after, and the edits that lead from one to the other."""
+
+
+class Proposal(msgspec.Struct, Generic[T], frozen=True):
+    """What a use case wants changed, and what it answers once that is so."""
+
+    edits: list[Edit]
+    value: T
+
+
+class Ledger:
+    """Holds the state that is stored and in force. One change at a time."""
+
+    def __init__(
+        self, store: Store, netd: Netd, *, compile_plan: CompilePlan, plan_change: PlanChange
+    ) -> None:
+        self._store = store
+        self._netd = netd
+        self._compile_plan = compile_plan
+        self._plan_change = plan_change
+        self._lock = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
+        self._state: DesiredState | None = None
+        self._in_force = False
+
+    @property
+    def state(self) -> DesiredState:
+        """The state of the last change that was acknowledged. Raises Failed before `load`."""
+        if self._state is None:
+            raise Failed("read the configuration", "it is not loaded yet")
+        return self._state
+
+    @property
+    def revision(self) -> int:
+        """The current state's revision."""
+        return self.state.revision
+
+    @property
+    def phase(self) -> Literal["restoring", "running", "stopped"]:
+        """``restoring`` until the state is in force; ``stopped`` after an operator's stop."""
+        if self._state is None or not self._in_force:
+            return "restoring"
+        return "stopped" if self._state.settings.stopped else "running"
+
+    async def load(self) -> None:
+        """Read the stored state. Once, at start, before netd is connected."""
+        async with self._lock:
+            self._state = await self._store.load()
+
+    async def resync(self) -> None:
+        """Put the whole plan in force, whatever netd has. Repeat-safe.
+
+        Called whenever a connection to netd was made; changes wait meanwhile. Raises Failed
+        when netd refuses or goes away; the next change tries again.
+        """
+        async with self._lock:
+            self._in_force = False
+            await self._put_in_force()
+
+    async def change(
+        self, build: Callable[[DesiredState], Proposal[T]], *, is_large: bool = False
+    ) -> Outcome[T]:
+        """Make the change that `build` proposes for the current state; durable on return.
+
+        `build` is pure; what it raises is raised here, and nothing has changed then. With
+        `is_large` it runs in a thread, so that others are served meanwhile. Raises Failed when
+        the store or netd would not; then the old state is stored and in force. A caller that
+        is cancelled changes nothing about it: the change is made whole, or not at all.
+        """
+        task = asyncio.create_task(self._change(build, is_large))
+        self._changes.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for the changes that are under way."""
+        await asyncio.gather(*self._changes, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even where the caller went away
+
+    async def _change(
+        self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
+    ) -> Outcome[T]:
+        async with self._lock:
+            before = self.state
+            if not self._in_force:
+                await self._put_in_force()
+            if is_large:
+                proposal, step = await asyncio.to_thread(self._prepare, before, build)
+            else:
+                proposal, step = self._prepare(before, build)
+            if step is None:
+                return Outcome(proposal.value)
+            await self._make(step)
+        return Outcome(proposal.value, consequences(before, step.after, step.edits))
+
+    def _prepare(
+        self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
+    ) -> tuple[Proposal[T], _Step | None]:
+        """What `build` proposes, and the step there; None when nothing would be different."""
+        proposal = build(before)
+        edits = [edit for edit in proposal.edits if before.row(edit.table, edit.key) != edit.after]
+        if not edits:
+            return proposal, None
+        edits = numbered(before, edits)
+        after = before.with_edits(edits, before.revision + 1)
+        return proposal, _Step(before, after, edits, self._plan_change(before, after, edits))
+
+    async def _make(self, step: _Step) -> None:
+        """Store the step and put it in force, or neither. Even an empty change is told to netd,
+        so that its revision is the store's.
+        """
+        await self._store.begin(step.edits, step.after.revision)
+        try:
+            await self._netd.apply(step.change)
+        except BaseException:
+            await self._store.rollback()
+            await self._settle()
+            raise
+        try:
+            await self._store.commit()
+        except BaseException:
+            await self._take_back(step)
+            raise
+        self._state = step.after
+
+    async def _take_back(self, step: _Step) -> None:
+        """Have netd return to the state before a step that could not be stored."""
+        edits = [Edit(e.table, e.key, step.before.row(e.table, e.key)) for e in step.edits]
+        try:
+            await self._netd.apply(self._plan_change(step.after, step.before, edits))
+        except Failed:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """After netd failed: find out whether the current state is still in force; if not, see
+        to it, now or before the next change.
+        """
+        self._in_force = False
+        with suppress(Failed):
+            if (await self._netd.status()).revision == self.revision:
+                self._in_force = True
+            else:
+                await self._put_in_force()
+
+    async def _put_in_force(self) -> None:
+        plan = await asyncio.to_thread(self._compile_plan, self.state)
+        await self._netd.set_plan(plan)
+        self._in_force = True
+
+
+class _Step(msgspec.Struct, frozen=True):
+    before: DesiredState
+    after: DesiredState
+    edits: list[Edit]
+    change: Change

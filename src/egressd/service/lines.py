@@ -1,0 +1,230 @@
+"""VPN lines: L2TP and PPTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from egressd.formats.config_json import dns_servers_problem
+from egressd.formats.hosts import parse_host
+from egressd.formats.lines import parse_lines
+from egressd.formats.numbering import automatic_names
+from egressd.formats.rows import BadRow
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
+from egressd.model.errors import Failed, Missing
+from egressd.model.messages import LineStatus
+from egressd.model.names import (
+    DNS_PROFILES,
+    INTERFACE_NAME_MAX,
+    LINE_TYPES,
+    is_interface_name,
+)
+from egressd.model.nouns import Line
+from egressd.service import checks
+from egressd.service.imports import Tally, imported
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.numbering import AUTO
+from egressd.service.ports import Clock, Netd
+from egressd.service.references import rename_interface
+from egressd.service.relays import carrier_problems
+
+DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": 1723}
+
+_OFFLINE: Final = LineStatus(is_online=False)
+
+
+class Lines:
+    """The VPN lines."""
+
+    def __init__(self, ledger: Ledger, netd: Netd, clock: Clock) -> None:
+        self._ledger = ledger
+        self._netd = netd
+        self._clock = clock
+
+    async def list(self) -> list[tuple[Line, LineStatus]]:
+        """All lines, the oldest first, and how each is doing; offline where netd cannot say."""
+        try:
+            statuses = (await self._netd.status()).lines
+        except Failed:
+            statuses = {}
+        lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
+        return [(line, statuses.get(line.name, _OFFLINE)) for line in lines]
+
+    async def create(self, draft: LineDraft) -> Outcome[Line]:
+        """Add a line, enabled. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[Line]:
+            checks.refuse(_problems(state, draft))
+            line = _line(draft, state.next_id("lines"))
+            return Proposal([Edit("lines", line.id, line)], line)
+
+        return await self._ledger.change(build)
+
+    async def replace(self, kind: str, name: str, draft: LineDraft) -> Outcome[Line]:
+        """Give a line new fields; a new name moves the references to it.
+
+        Raises Invalid, Missing.
+        """
+
+        def build(state: DesiredState) -> Proposal[Line]:
+            before = _existing(state, kind, name)
+            checks.refuse(_problems(state, draft, before))
+            line = _line(draft, before.id)
+            edits = [Edit("lines", line.id, line)]
+            if line.name != before.name:
+                edits += rename_interface(state, before.name, line.name, self._clock())
+            return Proposal(edits, line)
+
+        return await self._ledger.change(build)
+
+    async def set_enabled_many(
+        self, items: Sequence[tuple[str, str]], is_enabled: bool
+    ) -> Outcome[int]:
+        """Switch the lines of these types and names, and say how many there are."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _lines_of(state, items)
+            switched = [msgspec.structs.replace(line, is_enabled=is_enabled) for line in found]
+            return Proposal([Edit("lines", line.id, line) for line in switched], len(found))
+
+        return await self._ledger.change(build)
+
+    async def delete_many(self, items: Sequence[tuple[str, str]]) -> Outcome[int]:
+        """Remove the lines of these types and names, and say how many there were."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _lines_of(state, items)
+            return Proposal([Edit("lines", line.id, None) for line in found], len(found))
+
+        return await self._ledger.change(build)
+
+    async def import_rows(
+        self, kind: str, text: str, *, auto_name: bool, start_index: int
+    ) -> ImportOutcome:
+        """Add a line of type `kind` for each row of `text`, or update the one of that name.
+
+        All are enabled then. An updated line keeps what rows do not say: its carrier and its
+        DNS. With `auto_name` they are numbered from `start_index`. Raises Invalid.
+        """
+        checks.refuse(checks.one_of("type", kind, LINE_TYPES))
+
+        def build(state: DesiredState) -> Proposal[ImportOutcome]:
+            tally = Tally()
+            wanted: dict[str, Line] = {}
+            fresh_id = state.next_id("lines")
+            names = automatic_names(kind, start_index, state.line_by_name) if auto_name else None
+            for row in parse_lines(kind, text, names):
+                if isinstance(row, BadRow):
+                    tally.bad(row)
+                    continue
+                draft = row.draft
+                before_id = state.line_by_name.get(draft.name)
+                before = None if before_id is None else state.lines[before_id]
+                if before is not None:
+                    draft = msgspec.structs.replace(
+                        draft,
+                        interface=before.interface,
+                        dns_profile=before.dns_profile,
+                        dns_servers=before.dns_servers,
+                    )
+                if problems := [*_field_problems(draft)]:
+                    tally.bad(BadRow(row.line, "; ".join(problems)))
+                    continue
+                if draft.name in wanted:
+                    line_id = wanted[draft.name].id
+                elif before is not None:
+                    line_id = before.id
+                else:
+                    line_id, fresh_id = fresh_id, fresh_id + 1
+                wanted[draft.name] = _line(draft, line_id)
+                tally.imported += 1
+            return Proposal(
+                [Edit("lines", line.id, line) for line in wanted.values()], tally.outcome()
+            )
+
+        return imported(await self._ledger.change(build, is_large=True))
+
+
+def _line(draft: LineDraft, line_id: int) -> Line:
+    fields = msgspec.structs.asdict(draft)
+    fields["server"] = parse_host(draft.server)
+    fields["port"] = draft.port or DEFAULT_PORTS[draft.type]
+    if draft.type == "pptp":
+        fields["secret"] = ""
+    return Line(id=line_id, **fields)
+
+
+def _existing(state: DesiredState, kind: str, name: str) -> Line:
+    line = _found(state, kind, name)
+    if line is None:
+        raise Missing(f"there is no {kind} line {name}")
+    return line
+
+
+def _found(state: DesiredState, kind: str, name: str) -> Line | None:
+    line_id = state.line_by_name.get(name)
+    line = None if line_id is None else state.lines[line_id]
+    return line if line is not None and line.type == kind else None
+
+
+def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Line]:
+    found = (_found(state, kind, name) for kind, name in dict.fromkeys(items))
+    return [line for line in found if line is not None]
+
+
+def _problems(state: DesiredState, draft: LineDraft, before: Line | None = None) -> Iterator[str]:
+    yield from _field_problems(draft)
+    if before is not None and draft.type != before.type:
+        yield f"type must stay {before.type}: it cannot change"
+    own_id = None if before is None else before.id
+    if state.line_by_name.get(draft.name, own_id) != own_id:
+        yield f"name must not be another's: there is a line {draft.name} already"
+    fields = msgspec.structs.asdict(draft)
+    probe = Line(id=state.next_id("lines") if own_id is None else own_id, **fields)
+    after = state.with_edits([Edit("lines", probe.id, probe)], state.revision)
+    yield from carrier_problems(after, [draft.name])
+
+
+def _field_problems(draft: LineDraft) -> Iterator[str]:
+    yield from checks.one_of("type", draft.type, LINE_TYPES)
+    yield from _name_problems(draft)
+    yield from _server_problems(draft.server)
+    if draft.port:
+        yield from checks.whole("port", draft.port, 1, 65535)
+    if not draft.username:
+        yield "username must not be empty"
+    for field in ("username", "password", "secret"):
+        yield from checks.credential(field, getattr(draft, field))
+    for field in ("password", "secret"):
+        if getattr(draft, field).startswith("@/"):
+            yield f"{field} must not begin with @/, which the VPN programs take for a file's name"
+    if draft.interface != AUTO:
+        yield from checks.interface("interface", draft.interface)
+    yield from checks.text("comment", draft.comment, checks.COMMENT_MAX)
+    yield from checks.one_of("dns_profile", draft.dns_profile, DNS_PROFILES)
+    if problem := dns_servers_problem(draft.dns_servers):
+        yield f"dns_servers {problem}"
+    if draft.dns_profile == "custom" and not draft.dns_servers:
+        yield "dns_servers must not be empty when dns_profile is custom"
+
+
+def _name_problems(draft: LineDraft) -> Iterator[str]:
+    prefix = f"{draft.type}_"
+    is_fine = is_interface_name(draft.name) and draft.name.startswith(prefix)
+    if draft.type in LINE_TYPES and (not is_fine or draft.name == prefix):
+        yield (
+            f"name must begin with {prefix}, go on with letters, digits or _ . @ - and have at "
+            f"most {INTERFACE_NAME_MAX} characters"
+        )
+
+
+def _server_problems(server: str) -> Iterator[str]:
+    try:
+        is_fine = ":" not in parse_host(server)
+    except ValueError:
+        is_fine = False
+    if not is_fine:
+        yield "server must be an IPv4 address or a host name"

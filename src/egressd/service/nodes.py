@@ -1,0 +1,288 @@
+"""Nodes: the upstream proxies."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from egressd.formats.config_json import parse_dns_servers, read_config, with_settings
+from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
+from egressd.formats.numbering import automatic_names
+from egressd.formats.rows import BadRow
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
+from egressd.model.errors import Invalid, Missing
+from egressd.model.messages import Delay, Probe
+from egressd.model.names import DNS_PROFILES, node_name_problem
+from egressd.model.nouns import Node
+from egressd.service import checks
+from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.numbering import numbered
+from egressd.service.ports import Clock, Netd
+from egressd.service.references import rename_node
+from egressd.service.relays import relay_problems
+
+DELAY_TIMEOUT_MAX_MS = 60_000
+
+NodeDocument = Callable[[DesiredState, Node], str | None]
+"""The engine document that dials a node of a state; None when its relay is missing."""
+
+
+class Nodes:
+    """The upstream proxies, and what they measure."""
+
+    def __init__(
+        self, ledger: Ledger, netd: Netd, clock: Clock, *, node_document: NodeDocument
+    ) -> None:
+        self._ledger = ledger
+        self._netd = netd
+        self._clock = clock
+        self._document = node_document
+
+    def list(self) -> builtins.list[Node]:
+        """All nodes, the oldest first."""
+        return sorted(self._ledger.state.nodes.values(), key=lambda node: node.id)
+
+    async def create(self, draft: NodeDraft) -> Outcome[Node]:
+        """Add a node that the engine takes. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[Node]:
+            node = Node(
+                id=state.next_id("nodes"),
+                created_at=self._clock(),
+                **msgspec.structs.asdict(draft),
+            )
+            edit = Edit("nodes", node.id, node)
+            checks.refuse(_problems(state, [edit], draft))
+            return Proposal([edit], node)
+
+        await self._try(build(self._ledger.state))
+        return await self._ledger.change(build)
+
+    async def replace(self, node_id: int, draft: NodeDraft) -> Outcome[Node]:
+        """Give a node new fields; a new name moves the references to it.
+
+        Raises Invalid, Missing.
+        """
+
+        def build(state: DesiredState) -> Proposal[Node]:
+            before = _existing(state, node_id)
+            node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
+            edits = [Edit("nodes", node.id, node)]
+            if node.name != before.name:
+                edits += rename_node(state, before.name, node.name, self._clock())
+            checks.refuse(_problems(state, edits, draft, own_id=node_id))
+            return Proposal(edits, node)
+
+        proposal = build(self._ledger.state)
+        before = _existing(self._ledger.state, node_id)
+        if (before.protocol, before.config_json) != (draft.protocol, draft.config_json):
+            await self._try(proposal)
+        return await self._ledger.change(build)
+
+    async def delete(self, node_id: int) -> Outcome[Node]:
+        """Remove a node, and say which. Raises Missing."""
+
+        def build(state: DesiredState) -> Proposal[Node]:
+            return Proposal([Edit("nodes", node_id, None)], _existing(state, node_id))
+
+        return await self._ledger.change(build)
+
+    async def delete_many(self, ids: Sequence[int]) -> Outcome[int]:
+        """Remove the nodes of `ids`, and say how many there were."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = [node_id for node_id in dict.fromkeys(ids) if node_id in state.nodes]
+            return Proposal([Edit("nodes", node_id, None) for node_id in found], len(found))
+
+        return await self._ledger.change(build)
+
+    async def update_many(self, batch: NodeBatch) -> Outcome[int]:
+        """Change the group, the egress or the DNS of several nodes. Raises Invalid."""
+        servers = _batch_servers(batch)
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = [state.nodes[key] for key in dict.fromkeys(batch.ids) if key in state.nodes]
+            nodes = [_with_batch(node, batch, servers) for node in found]
+            edits = [Edit("nodes", node.id, node) for node in nodes]
+            if batch.dialer_proxy:
+                after = state.with_edits(edits, state.revision)
+                # Said once for the relay, not for each node that would dial through it.
+                checks.refuse(dict.fromkeys(relay_problems(after, [n.name for n in nodes])))
+            return Proposal(edits, len(found))
+
+        return await self._ledger.change(build)
+
+    async def import_rows(
+        self,
+        kind: str,
+        text: str,
+        *,
+        replace: bool,
+        group: str,
+        auto_name: bool,
+        start_index: int,
+    ) -> ImportOutcome:
+        """Add a node for each row of `text`; with `replace` there are no others afterwards.
+
+        `kind` is one of the API's import types. With `auto_name` they are numbered from
+        `start_index`. A node whose name stays keeps its id, so that its clients go on undisturbed
+        where its configuration stays too. Raises Invalid.
+        """
+        checks.refuse(checks.one_of("type", kind, NODE_IMPORT_TYPES))
+        checks.refuse(checks.group("group", group))
+
+        def build(state: DesiredState) -> Proposal[ImportOutcome]:
+            kept = {} if replace else state.node_by_name
+            names = automatic_names(kind, start_index, kept) if auto_name else None
+            tally = Tally()
+            wanted: dict[str, Node] = {}
+            now, fresh_id = self._clock(), state.next_id("nodes")
+            for row in parse_nodes(kind, text, group=group, names=names):
+                if isinstance(row, BadRow):
+                    tally.bad(row)
+                    continue
+                name = row.draft.name
+                if name in wanted or name in kept:
+                    tally.already_there()
+                    continue
+                fields = msgspec.structs.asdict(row.draft)
+                before = state.node_named(name)
+                if before is None:
+                    wanted[name] = Node(id=fresh_id, created_at=now, **fields)
+                    fresh_id += 1
+                else:
+                    wanted[name] = msgspec.structs.replace(before, **fields)
+                tally.imported += 1
+            edits = [Edit("nodes", node.id, node) for node in wanted.values()]
+            if not replace:
+                return Proposal(edits, tally.outcome())
+            if tally.found_only_bad_rows:
+                return Proposal([], tally.outcome(KEPT))
+            nodes = state.nodes.values()
+            stale = [Edit("nodes", node.id, None) for node in nodes if node.name not in wanted]
+            return Proposal(stale + edits, tally.outcome())
+
+        return imported(await self._ledger.change(build, is_large=True))
+
+    async def delay(self, name: str, url: str | None, timeout_ms: int) -> Delay:
+        """How long a request through the node takes; -1 with the reason when it fails.
+
+        `url` None is the device's own. Raises Invalid, Missing, and Failed without netd.
+        """
+        url = self._checked_url(url, timeout_ms)
+        state = self._ledger.state
+        node = state.node_named(name)
+        if node is None:
+            raise Missing(f"there is no node {name}")
+        return (await self._measure(state, [node], url, timeout_ms))[name]
+
+    async def delay_all(self, url: str | None, timeout_ms: int) -> dict[str, int]:
+        """The delay of every node, by name; -1 where it fails. Raises Invalid, Failed."""
+        url = self._checked_url(url, timeout_ms)
+        delays = await self._measure(self._ledger.state, self.list(), url, timeout_ms)
+        return {name: delay.delay for name, delay in delays.items()}
+
+    def _checked_url(self, url: str | None, timeout_ms: int) -> str:
+        url = self._ledger.state.settings.delay_url if url is None else url
+        checks.refuse(
+            (
+                *checks.url("url", url),
+                *checks.whole("timeout", timeout_ms, 1, DELAY_TIMEOUT_MAX_MS),
+            )
+        )
+        return url
+
+    async def _measure(
+        self, state: DesiredState, nodes: Iterable[Node], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
+        results: dict[str, Delay] = {}
+        probes = []
+        for node in nodes:
+            document = self._document(state, node)
+            if document is None:
+                results[node.name] = Delay(delay=-1, error="the node that it dials through is gone")
+            else:
+                probes.append(Probe(name=node.name, config=document))
+        if probes:
+            results |= await self._netd.delays(probes, url, timeout_ms)
+        return results
+
+    async def _try(self, proposal: Proposal[Node]) -> None:
+        """Have the engine start the proposed node once. Raises Invalid with its reason."""
+        state = self._ledger.state
+        after = state.with_edits(numbered(state, proposal.edits), state.revision)
+        document = self._document(after, proposal.value)
+        if document is None:
+            return  # its relay's own relay is gone: the node blocks, and there is nothing to start
+        (reason,) = await self._netd.try_configs([document])
+        if reason:
+            raise Invalid(f"config_json must be a configuration that the engine takes: {reason}")
+
+
+def _existing(state: DesiredState, node_id: int) -> Node:
+    node = state.nodes.get(node_id)
+    if node is None:
+        raise Missing(f"there is no node with the id {node_id}")
+    return node
+
+
+def _problems(
+    state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
+) -> Iterator[str]:
+    """Every fault of a draft, and of the state that `edits`, which put it, lead to."""
+    if problem := node_name_problem(draft.name):
+        yield problem
+    if state.node_by_name.get(draft.name, own_id) != own_id:
+        yield f"name must not be another's: there is a node {draft.name} already"
+    yield from checks.group("group", draft.group)
+    try:
+        read_config(draft.protocol, draft.config_json)
+    except Invalid as invalid:
+        yield from invalid.problems
+    else:
+        after = state.with_edits(edits, state.revision)
+        for problem in relay_problems(after, [draft.name]):
+            yield f"config_json.{problem}"
+
+
+def _batch_servers(batch: NodeBatch) -> tuple[str, ...] | None:
+    """The batch's DNS servers. Raises Invalid for every fault that needs no state to be seen."""
+    problems: builtins.list[str] = []
+    servers: tuple[str, ...] | None = None
+    if batch.group is not None:
+        problems += checks.group("group", batch.group)
+    if batch.interface_name:
+        problems += checks.interface("interface_name", batch.interface_name)
+        if batch.dialer_proxy:
+            problems.append("interface_name and dialer_proxy must not both be given")
+    if batch.dialer_proxy and (problem := node_name_problem(batch.dialer_proxy)):
+        problems.append(problem.replace("name", "dialer_proxy", 1))
+    if batch.node_dns_profile:
+        problems += checks.one_of("node_dns_profile", batch.node_dns_profile, DNS_PROFILES)
+    if batch.node_dns_servers is not None:
+        try:
+            servers = parse_dns_servers(batch.node_dns_servers)
+        except Invalid as invalid:
+            problems += (f"node_{problem}" for problem in invalid.problems)
+    if batch.node_dns_profile == "custom" and not (batch.node_dns_servers or "").strip(", \r\n\t"):
+        problems.append("node_dns_servers must not be empty when node_dns_profile is custom")
+    checks.refuse(problems)
+    return servers
+
+
+def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -> Node:
+    """The node with the batch's changes. One kind of egress replaces the other."""
+    interface, relay = batch.interface_name, batch.dialer_proxy
+    text = with_settings(
+        node.config_json,
+        interface_name="" if relay and interface is None else interface,
+        dialer_proxy="" if interface and relay is None else relay,
+        dns_profile=batch.node_dns_profile,
+        dns_servers=servers,
+    )
+    group = node.group if batch.group is None else batch.group
+    return msgspec.structs.replace(node, config_json=text, group=group)

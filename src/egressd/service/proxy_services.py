@@ -1,0 +1,207 @@
+"""Proxy services: local listeners whose traffic leaves by one interface."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from egressd.formats.proxy_services import parse_proxy_services
+from egressd.formats.rows import BadRow
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import ImportOutcome, Outcome, ProxyServiceDraft
+from egressd.model.errors import Missing, OverQuota
+from egressd.model.nouns import ProxyService
+from egressd.service import checks
+from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.listeners import reason_reserved
+from egressd.service.ports import Clock
+
+NAME_MAX = 64
+
+
+class ProxyServices:
+    """The local listeners.
+
+    `quota` says how many the license allows at the moment; `own_ports` are the ports that
+    egressd listens on, each with what it is for.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        quota: Callable[[], int],
+        own_ports: Mapping[int, str],
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._quota = quota
+        self._own_ports = own_ports
+
+    def list(self) -> builtins.list[ProxyService]:
+        """All services, the oldest first."""
+        return sorted(self._ledger.state.services.values(), key=lambda service: service.id)
+
+    def quota(self) -> tuple[int, int]:
+        """How many services are allowed in all, and how many there are, enabled or not."""
+        return self._quota(), len(self._ledger.state.services)
+
+    async def create(self, draft: ProxyServiceDraft) -> Outcome[ProxyService]:
+        """Add a service. Raises Invalid, OverQuota."""
+
+        def build(state: DesiredState) -> Proposal[ProxyService]:
+            checks.refuse(self._problems(draft, state.services.values()))
+            quota = self._quota()
+            if len(state.services) >= quota:
+                raise OverQuota(f"all {quota} proxy services that are allowed exist already")
+            service = self._service(draft, state.next_id("services"))
+            return Proposal([Edit("services", service.id, service)], service)
+
+        return await self._ledger.change(build)
+
+    async def replace(self, service_id: int, draft: ProxyServiceDraft) -> Outcome[ProxyService]:
+        """Give a service new fields. Raises Invalid, Missing."""
+
+        def build(state: DesiredState) -> Proposal[ProxyService]:
+            before = _existing(state, service_id)
+            others = state.services.delete(service_id).values()
+            checks.refuse(self._problems(draft, others))
+            service = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
+            return Proposal([Edit("services", service.id, service)], service)
+
+        return await self._ledger.change(build)
+
+    async def set_enabled(self, service_id: int, is_enabled: bool) -> Outcome[ProxyService]:
+        """Switch a service on or off. Raises Missing."""
+
+        def build(state: DesiredState) -> Proposal[ProxyService]:
+            before = _existing(state, service_id)
+            service = msgspec.structs.replace(before, is_enabled=is_enabled)
+            return Proposal([Edit("services", service.id, service)], service)
+
+        return await self._ledger.change(build)
+
+    async def set_enabled_many(self, ids: Sequence[int], is_enabled: bool) -> Outcome[int]:
+        """Switch the services of `ids`, and say how many there are."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _services_of(state, ids)
+            switched = [msgspec.structs.replace(s, is_enabled=is_enabled) for s in found]
+            return Proposal([Edit("services", s.id, s) for s in switched], len(found))
+
+        return await self._ledger.change(build)
+
+    async def delete(self, service_id: int) -> Outcome[ProxyService]:
+        """Remove a service, and say which. Raises Missing."""
+
+        def build(state: DesiredState) -> Proposal[ProxyService]:
+            return Proposal([Edit("services", service_id, None)], _existing(state, service_id))
+
+        return await self._ledger.change(build)
+
+    async def delete_many(self, ids: Sequence[int]) -> Outcome[int]:
+        """Remove the services of `ids`, and say how many there were."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _services_of(state, ids)
+            return Proposal([Edit("services", s.id, None) for s in found], len(found))
+
+        return await self._ledger.change(build)
+
+    async def import_rows(self, text: str, *, replace: bool) -> ImportOutcome:
+        """Add a service for each row of `text`; with `replace` there are no others afterwards.
+
+        A service whose name stays keeps its id. Rows beyond the quota are bad ones.
+        """
+
+        def build(state: DesiredState) -> Proposal[ImportOutcome]:
+            tally = Tally()
+            kept = {} if replace else {s.name: s for s in state.services.values()}
+            wanted = self._wanted(state, text, tally, kept)
+            edits = [Edit("services", s.id, s) for s in wanted.values()]
+            if not replace:
+                return Proposal(edits, tally.outcome())
+            if tally.found_only_bad_rows:
+                return Proposal([], tally.outcome(KEPT))
+            services = state.services.values()
+            stale = [Edit("services", s.id, None) for s in services if s.name not in wanted]
+            return Proposal(stale + edits, tally.outcome())
+
+        return imported(await self._ledger.change(build, is_large=True))
+
+    def _wanted(
+        self, state: DesiredState, text: str, tally: Tally, kept: Mapping[str, ProxyService]
+    ) -> dict[str, ProxyService]:
+        """The services that the rows make beside those that are kept, by name."""
+        wanted: dict[str, ProxyService] = {}
+        quota, fresh_id = self._quota(), state.next_id("services")
+        ports = {service.port: service.name for service in kept.values()}
+        for row in parse_proxy_services(text):
+            if isinstance(row, BadRow):
+                tally.bad(row)
+                continue
+            draft = row.draft
+            if draft.name in kept or draft.name in wanted:
+                tally.already_there()
+                continue
+            problems = [*self._field_problems(draft), *_port_problems(draft.port, ports)]
+            if not problems and len(kept) + len(wanted) >= quota:
+                problems = [f"all {quota} proxy services that are allowed exist already"]
+            if problems:
+                tally.bad(BadRow(row.line, "; ".join(problems)))
+                continue
+            before_id = state.service_by_name.get(draft.name)
+            if before_id is None:
+                wanted[draft.name] = self._service(draft, fresh_id)
+                fresh_id += 1
+            else:
+                wanted[draft.name] = msgspec.structs.replace(
+                    state.services[before_id], **msgspec.structs.asdict(draft)
+                )
+            ports[draft.port] = draft.name
+            tally.imported += 1
+        return wanted
+
+    def _service(self, draft: ProxyServiceDraft, service_id: int) -> ProxyService:
+        fields = msgspec.structs.asdict(draft)
+        return ProxyService(id=service_id, created_at=self._clock(), **fields)
+
+    def _problems(self, draft: ProxyServiceDraft, others: Iterable[ProxyService]) -> Iterator[str]:
+        others = list(others)
+        yield from self._field_problems(draft)
+        if any(other.name == draft.name for other in others):
+            yield f"name must not be another's: there is a proxy service {draft.name} already"
+        yield from _port_problems(draft.port, {other.port: other.name for other in others})
+
+    def _field_problems(self, draft: ProxyServiceDraft) -> Iterator[str]:
+        yield from checks.text("name", draft.name, NAME_MAX, least=1)
+        yield from checks.interface("outbound_interface", draft.outbound_interface)
+        yield from checks.whole("port", draft.port, 1, 65535)
+        if reason := reason_reserved(draft.port, self._own_ports):
+            yield f"port must not be one that the system reserves: {draft.port} is for {reason}"
+        for field in ("username", "password"):
+            yield from checks.credential(field, getattr(draft, field))
+        if ":" in draft.username:
+            yield "username must not contain a colon, which ends it in HTTP (RFC 7617)"
+        if draft.password and not draft.username:
+            yield "username must not be empty when a password is given"
+
+
+def _existing(state: DesiredState, service_id: int) -> ProxyService:
+    service = state.services.get(service_id)
+    if service is None:
+        raise Missing(f"there is no proxy service with the id {service_id}")
+    return service
+
+
+def _services_of(state: DesiredState, ids: Iterable[int]) -> builtins.list[ProxyService]:
+    return [state.services[key] for key in dict.fromkeys(ids) if key in state.services]
+
+
+def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[str]:
+    if port in taken:
+        yield f"port must be free: the proxy service {taken[port]} listens on {port}"

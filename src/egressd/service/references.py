@@ -1,0 +1,48 @@
+"""What a rename moves: everything that names the thing goes on naming it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from egressd.formats.config_json import with_settings
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.names import INTERFACE_PREFIX
+from egressd.planner.documents import settings_of
+
+
+def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
+    """Edits of what names the node `old`, but for the node itself. O(rules + nodes)."""
+    yield from _rename_target(state, old, new, now)
+    if state.whitelist.node == old:
+        yield Edit("whitelist", 0, msgspec.structs.replace(state.whitelist, node=new))
+    for node in state.nodes.values():
+        if settings_of(node).dialer_proxy == old:
+            text = with_settings(node.config_json, dialer_proxy=new)
+            yield Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
+
+
+def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
+    """Edits of what names the line `old`, but for the line itself. O(rules + nodes)."""
+    yield from _rename_target(state, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new, now)
+    for service in state.services.values():
+        if service.outbound_interface == old:
+            moved = msgspec.structs.replace(service, outbound_interface=new)
+            yield Edit("services", service.id, moved)
+    for line in state.lines.values():
+        if line.interface == old:
+            yield Edit("lines", line.id, msgspec.structs.replace(line, interface=new))
+    for node in state.nodes.values():
+        if settings_of(node).interface_name == old:
+            text = with_settings(node.config_json, interface_name=new)
+            yield Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
+
+
+def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
+    for rule in state.rules.values():
+        if rule.target_node == old:
+            moved = msgspec.structs.replace(rule, target_node=new, updated_at=now)
+            yield Edit("rules", rule.id, moved)
+    if state.settings.unmanaged == old:
+        yield Edit("settings", 0, msgspec.structs.replace(state.settings, unmanaged=new))

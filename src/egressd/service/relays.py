@@ -1,0 +1,43 @@
+"""Chains: a node dials through its relay, which may dial through another; a line likewise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from egressd.model.desired import DesiredState
+from egressd.planner.documents import settings_of
+from egressd.service.numbering import AUTO
+
+
+def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
+    """Why the nodes of these names, as they are in `state`, could not be dialled."""
+    yield from _circles("dialer_proxy", names, lambda name: _relay(state, name))
+    for name in names:
+        relay = _relay(state, name)
+        if relay and relay not in state.node_by_name:
+            yield f"dialer_proxy must name a node; there is no node {relay!r}"
+
+
+def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
+    """Why the lines of these names could not be dialled: each would carry the other."""
+    return _circles("interface", names, lambda name: _carrier(state, name))
+
+
+def _circles(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[str]:
+    for name in names:
+        chain = [name]
+        while (following := after(chain[-1])) and following not in chain:
+            chain.append(following)
+        if following == name:
+            yield f"{field} must not lead in a circle: {' -> '.join((*chain, name))}"
+
+
+def _relay(state: DesiredState, name: str) -> str:
+    node = state.node_named(name)
+    return "" if node is None else settings_of(node).dialer_proxy
+
+
+def _carrier(state: DesiredState, name: str) -> str:
+    line_id = state.line_by_name.get(name)
+    carrier = AUTO if line_id is None else state.lines[line_id].interface
+    return "" if carrier == AUTO else carrier

@@ -1,0 +1,226 @@
+"""Routing rules: which client goes where, and how fast."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from egressd.formats.rows import BadRow
+from egressd.formats.rules import parse_rules
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
+from egressd.model.errors import Missing
+from egressd.model.nouns import RULE_LIMIT_MAX_KBPS, Rule
+from egressd.service import checks
+from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.ports import Clock
+
+MAC_MAX = 64
+"""Characters: it is annotation only."""
+
+
+class Rules:
+    """The rules of clients."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def list(self) -> builtins.list[Rule]:
+        """All rules, the oldest first."""
+        return sorted(self._ledger.state.rules.values(), key=lambda rule: rule.id)
+
+    async def create(self, draft: RuleDraft) -> Outcome[Rule]:
+        """Add a rule. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[Rule]:
+            checks.refuse(_problems(state, draft))
+            now = self._clock()
+            rule = _rule(draft, state.next_id("rules"), created_at=now, updated_at=now)
+            return Proposal([Edit("rules", rule.id, rule)], rule)
+
+        return await self._ledger.change(build)
+
+    async def replace(self, rule_id: int, draft: RuleDraft) -> Outcome[Rule]:
+        """Give a rule new fields. Raises Invalid, Missing."""
+
+        def build(state: DesiredState) -> Proposal[Rule]:
+            before = _existing(state, rule_id)
+            checks.refuse(_problems(state, draft, rule_id))
+            rule = self._updated(before, draft)
+            return Proposal([Edit("rules", rule.id, rule)], rule)
+
+        return await self._ledger.change(build)
+
+    async def set_enabled(self, rule_id: int, is_enabled: bool) -> Outcome[Rule]:
+        """Switch a rule on or off. Raises Missing."""
+
+        def build(state: DesiredState) -> Proposal[Rule]:
+            rule = self._changed(_existing(state, rule_id), is_enabled=is_enabled)
+            return Proposal([Edit("rules", rule.id, rule)], rule)
+
+        return await self._ledger.change(build)
+
+    async def delete(self, rule_id: int) -> Outcome[Rule]:
+        """Remove a rule, and say which. Raises Missing."""
+
+        def build(state: DesiredState) -> Proposal[Rule]:
+            return Proposal([Edit("rules", rule_id, None)], _existing(state, rule_id))
+
+        return await self._ledger.change(build)
+
+    async def delete_many(self, ips: Sequence[str]) -> Outcome[int]:
+        """Remove the rules of `ips`, and say how many there were. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _rules_of(state, ips)
+            return Proposal([Edit("rules", rule.id, None) for rule in found], len(found))
+
+        return await self._ledger.change(build)
+
+    async def set_enabled_many(self, ips: Sequence[str], is_enabled: bool) -> Outcome[int]:
+        """Switch the rules of `ips`, and say how many there are. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[int]:
+            found = _rules_of(state, ips)
+            return self._change_all(found, is_enabled=is_enabled)
+
+        return await self._ledger.change(build)
+
+    async def update_many(self, batch: RuleBatch) -> Outcome[int]:
+        """Change the target or the limits of several rules. Raises Invalid."""
+        fields = {
+            name: value
+            for name in ("target_node", "upload_limit_kbps", "download_limit_kbps")
+            if (value := getattr(batch, name)) is not None
+        }
+
+        def build(state: DesiredState) -> Proposal[int]:
+            checks.refuse(_batch_problems(state, batch))
+            return self._change_all(_rules_of(state, batch.ips), **fields)
+
+        return await self._ledger.change(build)
+
+    async def import_rows(self, text: str, *, replace: bool) -> ImportOutcome:
+        """Add a rule for each row of `text`; with `replace` there are no others afterwards.
+
+        A rule whose address stays keeps its id, so that its client goes on undisturbed.
+        """
+
+        def build(state: DesiredState) -> Proposal[ImportOutcome]:
+            tally = Tally()
+            wanted = self._wanted(state, text, tally, replace=replace)
+            edits = [Edit("rules", rule.id, rule) for rule in wanted.values()]
+            if not replace:
+                return Proposal(edits, tally.outcome())
+            if tally.found_only_bad_rows:
+                return Proposal([], tally.outcome(KEPT))
+            stale = [Edit("rules", r.id, None) for r in state.rules.values() if r.ip not in wanted]
+            return Proposal(stale + edits, tally.outcome())
+
+        return imported(await self._ledger.change(build, is_large=True))
+
+    def _wanted(
+        self, state: DesiredState, text: str, tally: Tally, *, replace: bool
+    ) -> dict[str, Rule]:
+        """The rules that the rows make, by address."""
+        wanted: dict[str, Rule] = {}
+        now, fresh_id = self._clock(), state.next_id("rules")
+        for row in parse_rules(text):
+            if isinstance(row, BadRow):
+                tally.bad(row)
+                continue
+            draft = row.draft
+            if problems := [*_field_problems(state, draft)]:
+                tally.bad(BadRow(row.line, "; ".join(problems)))
+                continue
+            ip = checks.normal_network(draft.ip)
+            assert ip is not None
+            before_id = state.rule_by_ip.get(ip)
+            if ip in wanted or (before_id is not None and not replace):
+                tally.already_there()
+                continue
+            if before_id is None:
+                wanted[ip] = _rule(draft, fresh_id, created_at=now, updated_at=now)
+                fresh_id += 1
+            else:
+                wanted[ip] = self._updated(state.rules[before_id], draft)
+            tally.imported += 1
+        return wanted
+
+    def _updated(self, before: Rule, draft: RuleDraft) -> Rule:
+        """`before` with the draft's fields."""
+        fields = msgspec.structs.asdict(draft)
+        fields["ip"] = checks.normal_network(draft.ip)
+        return self._changed(before, **fields)
+
+    def _changed(self, before: Rule, **fields: object) -> Rule:
+        """`before` with other fields, and the time of the change if it is one."""
+        after = msgspec.structs.replace(before, **fields)
+        if after == before:
+            return before
+        return msgspec.structs.replace(after, updated_at=self._clock())
+
+    def _change_all(self, found: Iterable[Rule], **fields: object) -> Proposal[int]:
+        edits = [Edit("rules", rule.id, self._changed(rule, **fields)) for rule in found]
+        return Proposal(edits, len(edits))
+
+
+def _rule(draft: RuleDraft, rule_id: int, *, created_at: str, updated_at: str) -> Rule:
+    fields = msgspec.structs.asdict(draft)
+    fields["ip"] = checks.normal_network(draft.ip)
+    return Rule(id=rule_id, created_at=created_at, updated_at=updated_at, **fields)
+
+
+def _existing(state: DesiredState, rule_id: int) -> Rule:
+    rule = state.rules.get(rule_id)
+    if rule is None:
+        raise Missing(f"there is no rule with the id {rule_id}")
+    return rule
+
+
+def _rules_of(state: DesiredState, ips: Iterable[str]) -> builtins.list[Rule]:
+    """The rules of these addresses, each once. Raises Invalid for what is no address."""
+    wanted = {ip: checks.normal_network(ip) for ip in ips}
+    checks.refuse(
+        f"ips must be IPv4 addresses or CIDRs without host bits; {ip[:50]!r} is not"
+        for ip, normal in wanted.items()
+        if normal is None
+    )
+    keys = dict.fromkeys(state.rule_by_ip.get(ip) for ip in wanted.values() if ip is not None)
+    return [state.rules[key] for key in keys if key is not None]
+
+
+def _problems(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -> Iterator[str]:
+    yield from _field_problems(state, draft)
+    taken = state.rule_by_ip.get(checks.normal_network(draft.ip) or "")
+    if taken not in (None, own_id):
+        yield f"ip must not have a rule already: {draft.ip} has one"
+
+
+def _field_problems(state: DesiredState, draft: RuleDraft) -> Iterator[str]:
+    yield from checks.network("ip", draft.ip)
+    yield from checks.text("mac", draft.mac, MAC_MAX)
+    yield from checks.text("comment", draft.comment, checks.COMMENT_MAX)
+    yield from checks.target("target_node", draft.target_node, state)
+    yield from _limit("upload_limit_kbps", draft.upload_limit_kbps)
+    yield from _limit("download_limit_kbps", draft.download_limit_kbps)
+
+
+def _limit(field: str, value: int) -> Iterator[str]:
+    return checks.whole(field, value, 0, RULE_LIMIT_MAX_KBPS)
+
+
+def _batch_problems(state: DesiredState, batch: RuleBatch) -> Iterator[str]:
+    fields = (batch.target_node, batch.upload_limit_kbps, batch.download_limit_kbps)
+    if all(field is None for field in fields):
+        yield "one of update_target, update_upload and update_download must be true"
+    if batch.target_node is not None:
+        yield from checks.target("target_node", batch.target_node, state)
+    if batch.upload_limit_kbps is not None:
+        yield from _limit("upload_limit_kbps", batch.upload_limit_kbps)
+    if batch.download_limit_kbps is not None:
+        yield from _limit("download_limit_kbps", batch.download_limit_kbps)

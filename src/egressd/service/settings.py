@@ -1,0 +1,43 @@
+"""The device's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import Outcome
+from egressd.model.nouns import Settings
+from egressd.service import checks
+from egressd.service.ledger import Ledger, Proposal
+
+GROUP_STRATEGIES: Final = ("urltest", "fallback", "sticky")
+CHECK_INTERVAL_S: Final = (5, 3600)
+"""Seconds between health checks: the fewest and the most."""
+
+
+class DeviceSettings:
+    """The settings that are not of one resource."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def get(self) -> Settings:
+        """The settings in force."""
+        return self._ledger.state.settings
+
+    async def put(self, settings: Settings) -> Outcome[Settings]:
+        """Replace all settings. Raises Invalid."""
+
+        def build(state: DesiredState) -> Proposal[Settings]:
+            checks.refuse(_problems(state, settings))
+            return Proposal([Edit("settings", 0, settings)], settings)
+
+        return await self._ledger.change(build)
+
+
+def _problems(state: DesiredState, settings: Settings) -> Iterator[str]:
+    yield from checks.target("unmanaged", settings.unmanaged, state)
+    yield from checks.url("delay_url", settings.delay_url)
+    yield from checks.whole("check_interval_s", settings.check_interval_s, *CHECK_INTERVAL_S)
+    yield from checks.one_of("group_strategy", settings.group_strategy, GROUP_STRATEGIES)

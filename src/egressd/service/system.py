@@ -1,0 +1,83 @@
+"""What the device is doing. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from egressd.model.errors import Failed
+from egressd.service.ledger import Ledger
+from egressd.service.ports import Netd
+
+
+class SystemStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The device as a whole."""
+
+    state: str
+    """``restoring``, ``running`` or ``stopped``."""
+    uptime_s: int
+    """Whole seconds since the service started."""
+    has_api_access: bool
+    connections: int
+    """Tracked flows of LAN clients; 0 while netd is away."""
+    memory: int
+    """Resident bytes of all of egressd's processes that can be asked."""
+
+
+class System:
+    """Queries about the device.
+
+    `uptime_s` gives the seconds since start, `own_memory` the resident bytes of this process,
+    `has_api_access` what the license says.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        netd: Netd,
+        *,
+        uptime_s: Callable[[], float],
+        own_memory: Callable[[], int],
+        has_api_access: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._netd = netd
+        self._uptime_s = uptime_s
+        self._own_memory = own_memory
+        self._has_api_access = has_api_access
+
+    async def status(self) -> SystemStatus:
+        """How the device is doing. Never fails: without netd it is ``restoring``."""
+        state, connections, memory = self._ledger.phase, 0, self._own_memory()
+        try:
+            seen = await self._netd.status()
+        except Failed:
+            state = "restoring"
+        else:
+            connections, memory = seen.connections, memory + seen.memory
+            if seen.state == "restoring":
+                state = "restoring"
+        return SystemStatus(
+            state=state,
+            uptime_s=int(self._uptime_s()),
+            has_api_access=self._has_api_access(),
+            connections=connections,
+            memory=memory,
+        )
+
+    async def interfaces(self) -> list[str]:
+        """The system's interfaces, then the enabled lines that are not among them.
+
+        Raises Failed without netd.
+        """
+        return [name for name, _ in await self.interfaces_with_ip()]
+
+    async def interfaces_with_ip(self) -> list[tuple[str, str]]:
+        """The same, each with its first IPv4 address or an empty string. Raises Failed."""
+        found = {i.name: i.ip for i in (await self._netd.status()).interfaces}
+        lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
+        for line in lines:
+            if line.is_enabled:
+                found.setdefault(line.name, "")
+        return list(found.items())

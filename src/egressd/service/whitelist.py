@@ -1,0 +1,48 @@
+"""The whitelist: destinations that go their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from egressd.formats.whitelist import parse_whitelist
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import Outcome
+from egressd.model.errors import Invalid
+from egressd.model.names import GROUP_PREFIX, parse_target
+from egressd.model.nouns import Whitelist
+from egressd.service import checks
+from egressd.service.ledger import Ledger, Proposal
+
+
+class DeviceWhitelist:
+    """The one whitelist of the device."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def get(self) -> Whitelist:
+        """The whitelist, as it was written."""
+        return self._ledger.state.whitelist
+
+    async def put(self, domains: str, ips: str, node: str) -> Outcome[Whitelist]:
+        """Replace the whitelist. Raises Invalid."""
+        wanted = Whitelist(domains=domains, ips=ips, node=node)
+
+        def build(state: DesiredState) -> Proposal[Whitelist]:
+            checks.refuse(_problems(state, wanted))
+            return Proposal([Edit("whitelist", 0, wanted)], wanted)
+
+        return await self._ledger.change(build, is_large=True)
+
+
+def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:
+    try:
+        parse_whitelist(wanted.domains, wanted.ips)
+    except Invalid as invalid:
+        yield from invalid.problems
+    target = parse_target(wanted.node)
+    if target.kind in ("reject", "interface") or not state.target_exists(target):
+        yield (
+            f"node must be DIRECT, a node's name or {GROUP_PREFIX}<group name>; "
+            f"{wanted.node[:100]!r} is none"
+        )
