@@ -1,0 +1,67 @@
+"""The application: everything put together, once."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from egressd import __version__
+from egressd.api import document, faults
+from egressd.api.endpoints import Endpoint, EndpointTable
+from egressd.api.events import Broadcast, EventSource
+from egressd.api.gate import Access, Gate
+from egressd.api.metrics import DeviceMetrics
+from egressd.api.observe import Observe, RequestMetrics
+from egressd.api.problems import Problems
+from egressd.api.routes import lines, nodes, ops, proxy_services, rules, system, whitelist
+from egressd.api.services import Services
+from egressd.api.wire.answers import failure
+
+
+async def nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
+    """What answers outside the API where there is no console: 404."""
+    await failure("there is nothing here", 404)(scope, receive, send)
+
+
+def create_app(
+    services: Services,
+    *,
+    access: Access,
+    events: EventSource,
+    other: ASGIApp = nothing_else,
+) -> ASGIApp:
+    """The ASGI application.
+
+    `events` opens a stream of what happens on the device. `other` gets the requests that are
+    neither the API's nor the operations endpoints': the console.
+    """
+    app = FastAPI(
+        title="egressd",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.router.route_class = Endpoint
+    for resource in (system, nodes, lines, rules, whitelist, proxy_services):
+        resource.add(app, services)
+    registry = CollectorRegistry()
+    documentation = ops.Documentation()
+    ops.add(
+        app,
+        services,
+        metrics=DeviceMetrics(registry, services),
+        broadcast=Broadcast(events),
+        documentation=documentation,
+    )
+    endpoints = [route for route in app.router.routes if isinstance(route, Endpoint)]
+    described = document.build(app, endpoints)
+    documentation.publish(described)
+    faults.install(app, Problems(described))
+    # Built now: FastAPI would do it at the first request.
+    app.middleware_stack = app.build_middleware_stack()
+    gate = Gate(app, access=access, endpoints=EndpointTable(endpoints), other=other)
+    return Observe(gate, RequestMetrics(registry))

@@ -1,0 +1,142 @@
+"""The OpenAPI 3.1 document: FastAPI's, made complete.
+
+FastAPI knows paths, parameters and bodies. Added here: the shapes of answers (msgspec's
+schemas of the structs that are sent), the failures that every endpoint has, and the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from egressd.api.endpoints import API_PREFIX, Endpoint
+from egressd.api.gate import NOT_ALLOWED, TOKEN_INVALID, TRIAL_EXHAUSTED
+from egressd.api.wire.answers import Answer, Error
+
+ACCESS_REQUIRED: Final = "API_ACCESS_REQUIRED"
+
+DESCRIPTION: Final = """\
+Manages where each LAN client's traffic leaves: proxy nodes, VPN lines, rules, a whitelist and
+local proxy services.
+
+An answer with `msg` means: stored durably, and in force in the kernel and the engine. A
+well-formed request about something that is not there, or over a quota, is answered with status
+200 and `error`. A request that cannot be is answered 400, with every fault told at once; 500
+means that the store or the data plane failed and that nothing has changed.
+"""
+
+TAGS: Final = (
+    ("System", "How the device is doing."),
+    ("Nodes", "Upstream proxies, alone or in groups."),
+    ("VPN lines", "L2TP and PPTP lines that traffic can leave by."),
+    ("Rules", "Which client goes where, and how fast."),
+    ("Whitelist", "Destinations that go their own way for every client."),
+    ("Proxy services", "Local listeners that leave by one interface."),
+    ("Operations", "Health, metrics, events and this document."),
+)
+
+_FAILURES: Final = {
+    400: (
+        "BadRequest",
+        "The request cannot be; every fault is told",
+        "port must be a whole number",
+    ),
+    401: ("Unauthorized", "The token is missing, malformed or wrong", TOKEN_INVALID),
+    403: ("Forbidden", "The license or the endpoint", ACCESS_REQUIRED),
+    500: ("Failed", "The store or the data plane failed; nothing has changed", "commit: disk full"),
+}
+
+
+def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document of all `endpoints` of `app`."""
+    endpoints = list(endpoints)
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        description=DESCRIPTION,
+        license_info={"name": "MIT", "identifier": "MIT"},
+        routes=endpoints,
+        tags=[{"name": name, "description": text} for name, text in TAGS],
+        servers=[{"url": "/", "description": "This device"}],
+    )
+    components = document["components"]
+    _drop_fastapis_errors(components["schemas"])
+    components["schemas"] |= _answer_schemas(endpoints)
+    components["responses"] = {
+        name: _failure_response(status, text, example)
+        for status, (name, text, example) in _FAILURES.items()
+    }
+    components["securitySchemes"] = {
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The API token of the device's API settings page.",
+        }
+    }
+    document["security"] = [{"token": []}]
+    for endpoint in endpoints:
+        for method in endpoint.methods or ():
+            _complete(document["paths"][endpoint.path][method.lower()], endpoint)
+    exact: dict[str, Any] = _with_integers(document)
+    return exact
+
+
+def _with_integers(value: Any) -> Any:
+    """FastAPI makes ``1.0`` of bounds that are whole numbers; undo that."""
+    match value:
+        case dict():
+            return {key: _with_integers(inner) for key, inner in value.items()}
+        case list():
+            return [_with_integers(inner) for inner in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _drop_fastapis_errors(schemas: dict[str, Any]) -> None:
+    # FastAPI describes its own 422 answers, which are 400 in our shape.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+
+
+def _answer_schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    answers: set[type[Answer]] = {Error}
+    answers |= {endpoint.answer for endpoint in endpoints if endpoint.answer is not None}
+    _, schemas = msgspec.json.schema_components(
+        sorted(answers, key=lambda answer: answer.__name__),
+        ref_template="#/components/schemas/{name}",
+    )
+    for schema in schemas.values():
+        schema["additionalProperties"] = False
+    return schemas
+
+
+def _failure_response(status: int, text: str, example: str) -> dict[str, Any]:
+    examples = {"error": {"value": {"error": example}}}
+    if status == 403:
+        examples = {
+            text: {"value": {"error": text}}
+            for text in (ACCESS_REQUIRED, TRIAL_EXHAUSTED, NOT_ALLOWED)
+        }
+    content = {"schema": {"$ref": "#/components/schemas/Error"}, "examples": examples}
+    return {"description": text, "content": {"application/json": content}}
+
+
+def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if endpoint.is_open:
+        operation["security"] = []
+        return
+    is_api = endpoint.path.startswith(API_PREFIX)
+    takes_input = "requestBody" in operation or "parameters" in operation
+    for status, (name, _, _) in _FAILURES.items():
+        if (status == 400 and not takes_input) or (status in (403, 500) and not is_api):
+            continue
+        responses[str(status)] = {"$ref": f"#/components/responses/{name}"}

@@ -1,0 +1,231 @@
+"""Endpoints: declared once, with all that the OpenAPI document says of them, and found once.
+
+`EndpointTable` is the only place that reads a request's path. FastAPI's own routing is told
+what was found (`Endpoint.matches`), so that what the gate lets through is what runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from egressd.api.intake import JsonRequest, bounded, has_body
+from egressd.api.wire.answers import Answer, Error
+
+API_ROOT: Final = "/svc"
+"""No endpoint but the API's lies here: whatever is asked for here is judged by its rules."""
+API_PREFIX: Final = API_ROOT + "/api/v1"
+OPS_PREFIX: Final = "/ops"
+"""Health, metrics, events and the documentation, beside the API."""
+
+SMALL_BODY: Final = 1024 * 1024
+"""Bytes in a body: a batch of 10,000 addresses takes a quarter of it."""
+LARGE_BODY: Final = 16 * 1024 * 1024
+"""Bytes in the body of an import."""
+
+_FOUND: Final = "egressd.endpoint"
+
+Handler = Callable[..., Coroutine[Any, Any, Response]]
+
+
+class Endpoint(APIRoute):
+    """A FastAPI route that is chosen by the `EndpointTable`, and whose body is read strictly."""
+
+    body_max: int = SMALL_BODY
+    is_open: bool = False
+    """Whether it answers everybody."""
+    answer: type[Answer] | None = None
+    """The shape of its answer, where that is JSON."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether this is what the table found for the request."""
+        found: Found | None = scope.get(_FOUND)
+        if found is None or found.endpoint is not self:
+            return Match.NONE, {}
+        return Match.FULL, {
+            "endpoint": self.endpoint,
+            "path_params": found.parameters,
+            "route": self,
+        }
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, given a request that reads JSON our way."""
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            receive = request.receive
+            if has_body(request.headers):
+                receive = bounded(receive, request.headers, self.body_max)
+            return await handle(JsonRequest(request.scope, receive))
+
+        return handle_json
+
+
+class Found(NamedTuple):
+    """The endpoint of a request, and the values of its path's parameters."""
+
+    endpoint: Endpoint
+    parameters: dict[str, str]
+
+    @staticmethod
+    def of(scope: Scope) -> Found | None:
+        """What `put` was given for this request."""
+        return scope.get(_FOUND)
+
+    def put(self, scope: Scope) -> None:
+        """Note it for this request."""
+        scope[_FOUND] = self
+
+
+class EndpointTable:
+    """Finds endpoints by method and path, byte for byte.
+
+    A literal path of the specification is never read as a parameter, whatever its method:
+    ``PUT /rules/batch`` is not the rule with the id "batch".
+    """
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._literal: dict[str, dict[str, Endpoint]] = {}
+        self._patterns: dict[tuple[str, ...], dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            if "{" in endpoint.path:
+                methods = self._patterns.setdefault(tuple(endpoint.path.split("/")), {})
+            else:
+                methods = self._literal.setdefault(endpoint.path, {})
+            methods.update(dict.fromkeys(endpoint.methods or (), endpoint))
+
+    def find(self, method: str, raw_path: bytes) -> Found | None:
+        """The endpoint, or None. `raw_path` is the path as it was sent, without its query."""
+        try:
+            path = raw_path.decode("ascii")
+        except UnicodeDecodeError:
+            return None
+        literal = self._literal.get(path)
+        if literal is not None:
+            endpoint = literal.get(method)
+            return Found(endpoint, {}) if endpoint else None
+        segments = path.split("/")
+        for pattern, methods in self._patterns.items():
+            if len(pattern) == len(segments) and method in methods:
+                parameters = _parameters(pattern, segments)
+                if parameters is not None:
+                    return Found(methods[method], parameters)
+        return None
+
+
+def _parameters(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    """The values of the pattern's ``{parameters}``, decoded; None where it does not fit."""
+    values = {}
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            try:
+                value = unquote_to_bytes(segment).decode()
+            except UnicodeDecodeError:
+                return None
+            if not value or "/" in value:
+                return None
+            values[wanted[1:-1]] = value
+        elif wanted != segment:
+            return None
+    return values
+
+
+class Endpoints:
+    """Declares the endpoints of one resource."""
+
+    def __init__(self, app: FastAPI, tag: str, prefix: str = API_PREFIX) -> None:
+        self._app = app
+        self._tag = tag
+        self._prefix = prefix
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        *,
+        answer: type[Answer],
+        example: dict[str, Any],
+        body: dict[str, Any] | None = None,
+        refusal: str | None = None,
+        body_max: int = SMALL_BODY,
+        is_open: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """A decorator for the handler of an endpoint that answers with JSON.
+
+        `example` and `body` are examples of its answer and its body. `refusal` is an example
+        of the error it answers with status 200: a well-formed request about something that
+        is not there, or over a quota.
+        """
+        shapes = [_reference(answer)]
+        examples = {"done": {"value": example}}
+        if refusal is not None:
+            shapes.append(_reference(Error))
+            examples["refused"] = {"value": {"error": refusal}}
+        schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+        content = {"application/json": {"schema": schema, "examples": examples}}
+
+        def declare(handler: Handler) -> Handler:
+            endpoint = self._declare(handler, method, path, summary, content=content, body=body)
+            endpoint.answer = answer
+            endpoint.body_max = body_max
+            endpoint.is_open = is_open
+            return handler
+
+        return declare
+
+    def add_text(
+        self, path: str, summary: str, media_type: str, *, is_open: bool = False
+    ) -> Callable[[Handler], Handler]:
+        """A decorator for the handler of a GET that answers with something else."""
+
+        def declare(handler: Handler) -> Handler:
+            endpoint = self._declare(handler, "GET", path, summary, content={media_type: {}})
+            endpoint.is_open = is_open
+            return handler
+
+        return declare
+
+    def _declare(
+        self,
+        handler: Handler,
+        method: str,
+        path: str,
+        summary: str,
+        *,
+        content: dict[str, Any],
+        body: dict[str, Any] | None = None,
+    ) -> Endpoint:
+        extra: dict[str, Any] = {}
+        if body is not None:
+            extra["requestBody"] = {"content": {"application/json": {"example": body}}}
+        self._app.add_api_route(
+            self._prefix + path,
+            handler,
+            methods=[method],
+            summary=summary,
+            description=inspect.getdoc(handler),
+            operation_id=handler.__name__,
+            tags=[self._tag],
+            response_model=None,
+            response_class=Response,
+            responses={200: {"description": "Handled", "content": content}},
+            openapi_extra=extra,
+        )
+        endpoint = self._app.router.routes[-1]
+        assert isinstance(endpoint, Endpoint)
+        return endpoint
+
+
+def _reference(answer: type[Answer]) -> dict[str, Any]:
+    """A JSON Schema reference to an answer's shape in the OpenAPI document."""
+    return {"$ref": f"#/components/schemas/{answer.__name__}"}

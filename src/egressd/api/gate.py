@@ -1,0 +1,175 @@
+"""The gate: who may call what, decided before anything else of a request is looked at.
+
+Under the API's prefix the order is fixed: token (401), license (403), endpoint (403), and
+only then the body. So nobody without the token learns which paths there are. Under ``/ops``
+three endpoints are open; every other one takes the token or a console session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import quote
+
+import structlog
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
+from egressd.api.throttle import DEBT_MAX_S, Throttle, source_of
+from egressd.api.wire.answers import failure
+from egressd.model.errors import EgressdError, Failed
+
+log = structlog.get_logger()
+
+TOKEN_INVALID: Final = "API Token invalid"  # noqa: S105 - an error text, not a secret
+TRIAL_EXHAUSTED: Final = "API_TRIAL_QUOTA_EXHAUSTED"
+NOT_ALLOWED: Final = "API_ENDPOINT_NOT_ALLOWED"
+
+_BEARER: Final = re.compile(rb"bearer +([!-~]+)", re.IGNORECASE)
+_SLASHES: Final = re.compile(r"/+")
+_UNREAD_MAX: Final = 65_536
+"""Bytes of a refused request's body that are let come and thrown away."""
+
+
+class Admission(Protocol):
+    """What the license says of API calls."""
+
+    def refusal(self) -> str | None:
+        """The error text of a call that may not go on, or None when it may."""
+        ...
+
+    async def spend(self) -> bool:
+        """Count a call that goes on; False when the trial's last was taken meanwhile.
+
+        Raises Failed when the count cannot be stored.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who gets in."""
+
+    token: Callable[[], str]
+    """The token in force. May raise Failed; then nobody gets in with one."""
+    admission: Admission
+    has_session: Callable[[Scope], bool] = lambda scope: False
+    """Whether a request comes from somebody who is logged in to the console."""
+
+
+class Gate:
+    """ASGI middleware. What lies under neither prefix goes to `other`."""
+
+    def __init__(
+        self, app: ASGIApp, *, access: Access, endpoints: EndpointTable, other: ASGIApp
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._endpoints = endpoints
+        self._other = other
+        self._throttle = Throttle()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer it."""
+        # Read as generously as any server could: what might be taken for ours is held to be.
+        path = _SLASHES.sub("/", scope["path"]) + "/"
+        if path.startswith(API_ROOT + "/"):
+            refusal = await self._refuse_api_call(scope)
+        elif path.startswith(OPS_PREFIX + "/"):
+            refusal = await self._refuse_operator(scope)
+        else:
+            await self._other(scope, receive, send)
+            return
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        if _brings_much(scope):
+            refusal.headers["connection"] = "close"
+        await refusal(scope, receive, send)
+
+    async def _refuse_api_call(self, scope: Scope) -> Response | None:
+        refusal = await self._refuse_bearer(scope)
+        if refusal is not None:
+            return refusal
+        admission = self._access.admission
+        text = admission.refusal()
+        if text is not None:
+            return failure(text, 403)
+        found = self._endpoints.find(scope["method"], raw_path(scope))
+        if found is None:
+            return failure(NOT_ALLOWED, 403)
+        try:
+            if not await admission.spend():
+                return failure(TRIAL_EXHAUSTED, 403)
+        except Failed as error:
+            return failure(str(error), 500)
+        found.put(scope)
+        return None
+
+    async def _refuse_operator(self, scope: Scope) -> Response | None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = self._endpoints.find(method, raw_path(scope))
+        if (found is None or not found.endpoint.is_open) and not self._access.has_session(scope):
+            refusal = await self._refuse_bearer(scope)
+            if refusal is not None:
+                return refusal
+        if found is None:
+            return failure("there is no such endpoint", 404)
+        found.put(scope)
+        return None
+
+    async def _refuse_bearer(self, scope: Scope) -> Response | None:
+        """The answer to a request that does not bear the token, in due time; else None."""
+        sent = _bearer_token(scope)
+        if sent is None:
+            return _unauthorized()
+        source = source_of((scope.get("client") or ("local",))[0])
+        now = asyncio.get_running_loop().time()
+        if not self._throttle.may_try(source, now):
+            return _unauthorized(retry_after_s=int(DEBT_MAX_S))
+        try:
+            expected = self._access.token().encode()
+        except EgressdError as error:
+            log.error("no token can be checked", reason=str(error))
+            return _unauthorized()
+        if expected and hmac.compare_digest(sent, expected):
+            return None
+        delay = self._throttle.wrong(source, now)
+        if delay:
+            await asyncio.sleep(delay)
+        else:
+            log.warning("a wrong API token was sent", source=source)
+        return _unauthorized()
+
+
+def raw_path(scope: Scope) -> bytes:
+    """The path as it was sent."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]).encode() if raw is None else raw
+
+
+def _bearer_token(scope: Scope) -> bytes | None:
+    """The token of the one ``Authorization: Bearer`` header (RFC 6750, 2.1)."""
+    sent = [value for name, value in scope["headers"] if name == b"authorization"]
+    match = _BEARER.fullmatch(sent[0]) if len(sent) == 1 else None
+    return match.group(1) if match else None
+
+
+def _unauthorized(retry_after_s: int = 0) -> Response:
+    response = failure(TOKEN_INVALID, 401)
+    response.headers["www-authenticate"] = "Bearer"
+    if retry_after_s:
+        response.headers["retry-after"] = str(retry_after_s)
+    return response
+
+
+def _brings_much(scope: Scope) -> bool:
+    """Whether a refused request has a body too large to wait for."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" in headers or not length.isdigit() or int(length) > _UNREAD_MAX

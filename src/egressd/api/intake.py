@@ -1,0 +1,153 @@
+"""Reading a request's body: bounded in size, time and depth, and strict about its JSON.
+
+JSON as RFC 8259 has it, in UTF-8. Refused on top: a key twice in an object (parsers disagree
+on which counts), and what the RFC leaves to chance: NaN, Infinity, numbers that overflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+BODY_TIMEOUT_S: Final = 30.0
+"""Seconds for a whole body to arrive."""
+
+_DEPTH_MAX: Final = 16
+"""Nesting of a body. Ours have three levels; what text fields hold is not counted."""
+_DIGITS_MAX: Final = 20
+"""Characters of the longest 64-bit integer."""
+_BEYOND_64_BITS: Final = 1 << 64
+_EXACT_MAX: Final = 1 << 53
+"""The integers that a double holds exactly, and that ``1.0`` or ``1e3`` may stand for."""
+
+
+class Unreadable(HTTPException):
+    """A body that is not taken, with the reason (400)."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(400, problem)
+
+
+class JsonRequest(Request):
+    """A request whose `json` is strict."""
+
+    async def json(self) -> Any:
+        """The body's document. Raises Unreadable."""
+        return decode(await self.body())
+
+
+def has_body(headers: Headers) -> bool:
+    """Whether a body comes with the request. Raises Unreadable when it is not announced as JSON."""
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" not in headers and not length.strip("0"):
+        return False
+    kinds = headers.getlist("content-type")
+    if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != "application/json":
+        raise Unreadable("Content-Type must be application/json on a request with a body")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Unreadable("Content-Encoding must not be used: the body must be plain JSON")
+    return True
+
+
+def bounded(
+    receive: Receive, headers: Headers, size_max: int, timeout_s: float = BODY_TIMEOUT_S
+) -> Receive:
+    """`receive` for a body of at most `size_max` bytes that arrives within `timeout_s`.
+
+    Raises Unreadable from there, or at once when the body is announced to be larger.
+    """
+    too_large = f"body must not be larger than {size_max} bytes"
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > size_max:
+        raise Unreadable(too_large)
+    received = 0
+    deadline = asyncio.get_running_loop().time() + timeout_s
+
+    async def receive_bounded() -> Message:
+        nonlocal received
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise Unreadable(f"body did not arrive within {timeout_s:g} seconds") from None
+        received += len(message.get("body", b""))
+        if received > size_max:
+            raise Unreadable(too_large)
+        return message
+
+    return receive_bounded
+
+
+def decode(body: bytes) -> Any:
+    """The JSON document `body`. Raises Unreadable.
+
+    Integers beyond 64 bits become one just beyond them, which every field refuses by name.
+    """
+    try:
+        text = body.decode("utf-8")
+        document = _DECODER.decode(text)
+    except UnicodeDecodeError:
+        raise Unreadable("body must be JSON in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(
+            f"body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise Unreadable(f"body must not nest deeper than {_DEPTH_MAX} levels") from None
+    if _is_deeper(document, _DEPTH_MAX):
+        raise Unreadable(f"body must not nest deeper than {_DEPTH_MAX} levels")
+    return document
+
+
+def _is_deeper(document: Any, levels: int) -> bool:
+    if not isinstance(document, dict | list):
+        return False
+    if levels == 0:
+        return True
+    inner = document.values() if isinstance(document, dict) else document
+    return any(_is_deeper(value, levels - 1) for value in inner)
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        seen: set[str] = set()
+        twice = [key for key, _ in pairs if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
+        raise Unreadable(f"{twice[0][:64]} must not be given twice")
+    return document
+
+
+def _integer(digits: str) -> int:
+    # int() takes time that grows with the square of the digits.
+    if len(digits) <= _DIGITS_MAX:
+        return int(digits)
+    return -_BEYOND_64_BITS if digits.startswith("-") else _BEYOND_64_BITS
+
+
+def _number(text: str) -> float:
+    """A number with a fraction or an exponent. A whole one is an integer, as JSON Schema has it."""
+    number = float(text)
+    if abs(number) <= _EXACT_MAX and number.is_integer():
+        return int(number)
+    if number in (float("inf"), float("-inf")):
+        return _BEYOND_64_BITS if number > 0 else -_BEYOND_64_BITS
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise Unreadable(f"body must be JSON: {name} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_constant,
+)

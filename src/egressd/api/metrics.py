@@ -1,0 +1,61 @@
+"""Prometheus metrics of the device, read when they are scraped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from egressd.api.services import Services
+from egressd.model.errors import EgressdError
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+class DeviceMetrics:
+    """Gauges of what is configured and how the device is doing."""
+
+    def __init__(self, registry: CollectorRegistry, services: Services) -> None:
+        self._registry = registry
+        self._services = services
+        self._up = Gauge(
+            "egressd_up", "Whether the stored configuration is in force", registry=registry
+        )
+        self._connections = Gauge(
+            "egressd_connections", "Tracked flows of LAN clients", registry=registry
+        )
+        self._memory = Gauge(
+            "egressd_memory_bytes", "Resident bytes of egressd's processes", registry=registry
+        )
+        self._revision = Gauge(
+            "egressd_revision", "Revision of the stored configuration", registry=registry
+        )
+        self._configured = Gauge(
+            "egressd_configured", "Things configured, by kind", ("kind",), registry=registry
+        )
+        self._lines_online = Gauge(
+            "egressd_lines_online", "VPN lines that have an address", registry=registry
+        )
+
+    async def scrape(self) -> bytes:
+        """All metrics in Prometheus' text form."""
+        services = self._services
+        self._revision.set(services.ledger.revision)
+        for kind, number in (
+            ("rules", len(services.rules.list())),
+            ("nodes", len(services.nodes.list())),
+            ("proxy_services", len(services.proxy_services.list())),
+        ):
+            self._configured.labels(kind).set(number)
+        try:
+            status = await services.system.status()
+            lines = await services.lines.list()
+        except EgressdError:
+            self._up.set(0)
+        else:
+            self._up.set(status.state == "running")
+            self._connections.set(status.connections)
+            self._memory.set(status.memory)
+            self._configured.labels("lines").set(len(lines))
+            self._lines_online.set(sum(line_status.is_online for _, line_status in lines))
+        return generate_latest(self._registry)

@@ -1,0 +1,47 @@
+"""``/whitelist``."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from egressd.api.endpoints import Endpoints
+from egressd.api.services import Services
+from egressd.api.wire.answers import Said, reply, said
+from egressd.api.wire.whitelist import WhitelistAnswer, WhitelistReplace
+
+_EXAMPLE = {
+    "domains": "example.com\nhttps://intranet.example.com:9443",
+    "ips": "198.51.100.0/24",
+    "node": "DIRECT",
+}
+
+
+def add(app: FastAPI, services: Services) -> None:
+    """Declare the endpoints."""
+    endpoints = Endpoints(app, "Whitelist")
+    whitelist = services.whitelist
+
+    @endpoints.add(
+        "GET", "/whitelist", "Show the whitelist", answer=WhitelistAnswer, example=_EXAMPLE
+    )
+    async def show_whitelist() -> Response:
+        saved = whitelist.get()
+        return reply(WhitelistAnswer(domains=saved.domains, ips=saved.ips, node=saved.node))
+
+    @endpoints.add(
+        "PUT",
+        "/whitelist",
+        "Replace the whitelist",
+        body=_EXAMPLE,
+        answer=Said,
+        example={"msg": "whitelist saved"},
+    )
+    async def replace_whitelist(body: WhitelistReplace) -> Response:
+        """Takes effect at once, and closes the connections there are.
+
+        A domain stands for itself and its subdomains. For another port than the usual ones,
+        write `http://`, `https://` or `quic://`, the domain, a colon and the port.
+        """
+        outcome = await whitelist.put(body.domains, body.ips, body.node)
+        return reply(Said(msg=said("whitelist saved", outcome.notes)))

@@ -1,0 +1,26 @@
+"""The use cases that the API calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egressd.service.ledger import Ledger
+from egressd.service.lines import Lines
+from egressd.service.nodes import Nodes
+from egressd.service.proxy_services import ProxyServices
+from egressd.service.rules import Rules
+from egressd.service.system import System
+from egressd.service.whitelist import DeviceWhitelist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """One object a resource, all of the same `ledger`."""
+
+    ledger: Ledger
+    system: System
+    nodes: Nodes
+    lines: Lines
+    rules: Rules
+    whitelist: DeviceWhitelist
+    proxy_services: ProxyServices

@@ -1,0 +1,160 @@
+"""The types of single fields on the wire.
+
+All strict: a number is never a string, a boolean is only ``true`` or ``false``. What a field
+may hold is said here, so that the OpenAPI document and the error texts (``x-takes``) say the
+same; whether the named thing exists is for `service` to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Path
+from pydantic import BeforeValidator, Field
+
+from egressd.model.names import GROUP_PREFIX, INTERFACE_NAME_MAX, NODE_NAME_MAX
+from egressd.model.nouns import RULE_LIMIT_MAX_KBPS
+
+ID_MAX: Final = 2**53 - 1
+"""The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
+
+TIMEOUT_MAX_MS: Final = 60_000
+
+# Each pattern is spelled so that the regular expressions of Rust, Python and ECMAScript read it
+# alike. A lone surrogate is refused before it comes to one, since it has no UTF-8 form.
+_ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4_OR_CIDR = rf"^({_OCTET}\.){{3}}{_OCTET}(/(3[0-2]|[12]?[0-9]))?$"
+_INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"
+
+_TARGET_MAX = len(GROUP_PREFIX) + NODE_NAME_MAX
+_TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
+
+_DECIMAL = re.compile(r"[0-9]{1,19}")
+
+
+def _takes(text: str) -> dict[str, Any]:
+    """What a field takes, where its constraints alone would not tell a person."""
+    return {"x-takes": text}
+
+
+Text = Annotated[str, Field(max_length=1024, pattern=_ONE_LINE)]
+"""One line of free text."""
+Lines = Annotated[
+    str, Field(pattern=_LINES, json_schema_extra=_takes("text without control characters"))
+]
+"""Text of several lines, bounded by the body's size."""
+
+Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
+Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
+Host = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
+"""An IP address or a host name (RFC 1035: 253 characters)."""
+Credential = Annotated[str, Field(max_length=255, pattern=_ONE_LINE)]
+
+RuleIp = Annotated[
+    str,
+    Field(
+        pattern=_IPV4_OR_CIDR,
+        json_schema_extra=_takes("an IPv4 address or a CIDR without host bits"),
+    ),
+]
+Target = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_TARGET_MAX,
+        pattern=_ONE_LINE,
+        json_schema_extra=_takes(_TARGET_FORMS),
+    ),
+]
+TargetOrEmpty = Annotated[
+    str,
+    Field(
+        max_length=_TARGET_MAX,
+        pattern=_ONE_LINE,
+        json_schema_extra=_takes(f"{_TARGET_FORMS}, or an empty string"),
+    ),
+]
+InterfaceName = Annotated[
+    str,
+    Field(
+        max_length=INTERFACE_NAME_MAX,
+        pattern=rf"^{_INTERFACE}$",
+        json_schema_extra=_takes(
+            f"an interface's bare name of 1 to {INTERFACE_NAME_MAX} characters"
+        ),
+    ),
+]
+InterfaceNameOrEmpty = Annotated[
+    str,
+    Field(
+        max_length=INTERFACE_NAME_MAX,
+        pattern=rf"^({_INTERFACE})?$",
+        json_schema_extra=_takes(
+            f"an interface's bare name of 1 to {INTERFACE_NAME_MAX} characters, or an empty string"
+        ),
+    ),
+]
+LineName = Annotated[
+    str,
+    Field(
+        max_length=INTERFACE_NAME_MAX,
+        pattern=r"^(l2tp|pptp)_[A-Za-z0-9_.@-]+$",
+        json_schema_extra=_takes(
+            f"a name that begins with l2tp_ or pptp_, of at most {INTERFACE_NAME_MAX} characters"
+        ),
+    ),
+]
+LineType = Literal["l2tp", "pptp"]
+DnsProfile = Literal["auto", "domestic", "outbound", "return", "custom"]
+Protocol = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9_-]{1,32}$",
+        json_schema_extra=_takes("a protocol's name, such as socks5, ss, vmess, vless or trojan"),
+    ),
+]
+ConfigJson = Annotated[
+    str,
+    Field(
+        max_length=65_536,
+        pattern=_LINES,
+        json_schema_extra=_takes("the text of a JSON object, of at most 65536 characters"),
+    ),
+]
+Url = Annotated[
+    str,
+    Field(
+        max_length=2048,
+        pattern=r"^https?://[!-~]+$",
+        json_schema_extra=_takes("an http or https URL of at most 2048 characters"),
+    ),
+]
+
+Id = Annotated[int, Field(ge=1, le=ID_MAX, json_schema_extra=_takes("a whole number from 1"))]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Kbps = Annotated[int, Field(ge=0, le=RULE_LIMIT_MAX_KBPS)]
+Index = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+def _decimal(text: Any) -> Any:
+    # A path or a query holds text. Only plain digits are a number: int() also takes "1_000",
+    # "+1" and digits of other scripts.
+    return int(text) if isinstance(text, str) and _DECIMAL.fullmatch(text) else text
+
+
+IdInPath = Annotated[
+    int,
+    Path(
+        alias="id",
+        ge=1,
+        le=ID_MAX,
+        strict=True,
+        json_schema_extra=_takes("a whole number from 1"),
+    ),
+    BeforeValidator(_decimal),
+]
+Timeout = Annotated[int, Field(ge=1, le=TIMEOUT_MAX_MS, strict=True), BeforeValidator(_decimal)]
+"""Milliseconds, in a query."""

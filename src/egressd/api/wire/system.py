@@ -1,0 +1,62 @@
+"""The device: status, traffic, interfaces."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from egressd.api.wire.answers import Answer
+
+Memory = Annotated[int, Meta(description="Resident bytes of egressd's processes.")]
+Connections = Annotated[int, Meta(description="Tracked flows of LAN clients.")]
+
+_NAMES = {"has_api_access": "hasAPIAccess", "ad_message": "adMessage"}
+
+
+class SystemStatus(Answer, frozen=True, kw_only=True, rename=_NAMES):
+    """How the device is doing."""
+
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["running", "stopped", "restoring"]})]
+    uptime: Annotated[str, Meta(description="For people to read.")]
+    version: str
+    has_api_access: bool
+    connections: Connections
+    memory: Memory
+    ad_message: Annotated[str, Meta(description="Branding.")]
+
+
+class Traffic(Answer, frozen=True, kw_only=True):
+    """Traffic counters."""
+
+    up: Annotated[int, Meta(description="Reserved.")]
+    down: Annotated[int, Meta(description="Reserved.")]
+    connections: Connections
+    memory: Memory
+
+
+class Interfaces(Answer, frozen=True, kw_only=True):
+    """Names of interfaces."""
+
+    interfaces: list[str]
+
+
+class InterfaceRow(Answer, frozen=True, kw_only=True):
+    """An interface and its address."""
+
+    name: str
+    ip: Annotated[str, Meta(description="IPv4 address; empty when it has none.")]
+
+
+class InterfacesWithIp(Answer, frozen=True, kw_only=True):
+    """Interfaces and their addresses."""
+
+    interfaces: list[InterfaceRow]
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    """Whether the stored configuration is in force."""
+
+    status: Annotated[
+        str, Meta(extra_json_schema={"enum": ["running", "stopped", "restoring", "failed"]})
+    ]

@@ -1,0 +1,34 @@
+"""The whitelist: destinations that go their own way for every client."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+from pydantic import Field
+
+from egressd.api.wire.answers import Answer
+from egressd.api.wire.bodies import Body
+from egressd.api.wire.fields import Lines, Target
+
+
+class WhitelistReplace(Body):
+    """The whole whitelist. Saving it closes the connections there are."""
+
+    domains: Annotated[Lines, Field(description="Domains, comma or newline separated.")]
+    ips: Annotated[Lines, Field(description="IPv4 addresses and CIDRs, likewise.")]
+    node: Annotated[
+        Target,
+        Field(
+            description="Where it all goes. Never Interface:.",
+            json_schema_extra={"x-takes": "DIRECT, a node's name or Group_<group name>"},
+        ),
+    ]
+
+
+class WhitelistAnswer(Answer, frozen=True, kw_only=True):
+    """The whitelist as it was saved."""
+
+    domains: Annotated[str, Meta(description="Domains, comma or newline separated.")]
+    ips: Annotated[str, Meta(description="IPv4 addresses and CIDRs, likewise.")]
+    node: Annotated[str, Meta(description="DIRECT, a node's name or Group_<group name>.")]

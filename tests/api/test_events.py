@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from egressd.api import events as events_module
+from egressd.api.events import STREAMS_MAX, Broadcast
+from egressd.model.messages import Event
+
+
+class Listener:
+    """The receiving end of one stream."""
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self.status = 0
+        self.chunks: asyncio.Queue[Message] = asyncio.Queue()
+        self.gone = asyncio.Event()
+        self.task = asyncio.create_task(self._listen(broadcast))
+
+    async def _listen(self, broadcast: Broadcast) -> None:
+        await broadcast.response()({"type": "http"}, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = dict(message["headers"])
+        else:
+            await self.chunks.put(message)
+
+    async def next(self) -> bytes:
+        chunk: bytes = (await asyncio.wait_for(self.chunks.get(), 2))["body"]
+        return chunk
+
+
+class Source:
+    """Events that a test makes."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.closed = 0
+
+    async def __call__(self) -> AsyncIterator[Event]:
+        try:
+            while (event := await self.queue.get()) is not None:
+                yield event
+        finally:
+            self.closed += 1
+
+
+def run(scenario: Any) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+def test_events_are_relayed_as_they_come_until_the_source_ends() -> None:
+    async def scenario() -> None:
+        source = Source()
+        listener = Listener(Broadcast(source))
+        assert await listener.next() == b": listening\n\n"
+        assert listener.headers[b"content-type"].startswith(b"text/event-stream")
+        assert b"content-length" not in listener.headers
+        await source.queue.put(Event(topic="line", subject="l2tp_1", text="two\nlines"))
+        assert await listener.next() == (
+            b'data: {"topic":"line","subject":"l2tp_1","text":"two\\nlines"}\n\n'
+        )
+        await source.queue.put(None)
+        assert await listener.next() == b""
+        await listener.task
+        assert source.closed == 1
+
+    run(scenario)
+
+
+def test_a_listener_that_goes_away_is_let_go() -> None:
+    async def scenario() -> None:
+        source = Source()
+        listener = Listener(Broadcast(source))
+        await listener.next()
+        listener.gone.set()
+        await listener.task
+        assert source.closed == 1
+
+    run(scenario)
+
+
+def test_a_stream_that_is_cancelled_closes_its_source() -> None:
+    async def scenario() -> None:
+        source = Source()
+        listener = Listener(Broadcast(source))
+        await listener.next()
+        listener.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listener.task
+        assert source.closed == 1
+
+    run(scenario)
+
+
+def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "KEEP_ALIVE_S", 0.01)
+
+    async def scenario() -> None:
+        source = Source()
+        listener = Listener(Broadcast(source))
+        await listener.next()
+        assert await listener.next() == b": still here\n\n"
+        assert await listener.next() == b": still here\n\n"
+        await source.queue.put(Event(topic="after"))
+        while (chunk := await listener.next()).startswith(b":"):
+            pass
+        assert b"after" in chunk
+        listener.gone.set()
+        await listener.task
+
+    run(scenario)
+
+
+def test_streams_are_bounded_and_their_places_given_back() -> None:
+    async def scenario() -> None:
+        broadcast = Broadcast(Source())
+        listeners = [Listener(broadcast) for _ in range(STREAMS_MAX)]
+        for listener in listeners:
+            await listener.next()
+        refused = Listener(broadcast)
+        await refused.task
+        assert refused.status == 503
+        for listener in listeners:
+            listener.gone.set()
+            await listener.task
+        again = Listener(broadcast)
+        assert await again.next() == b": listening\n\n"
+        again.gone.set()
+        await again.task
+
+    run(scenario)
