@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 
@@ -15,14 +16,8 @@ def main(arguments: list[str]) -> None:
             path = Path(file)
         case _:
             sys.exit(__doc__)
-    if name == "netd":
-        from egressd.app import netd_process
-
-        netd_process.main(path)
-    else:
-        from egressd.app import api_process
-
-        api_process.main(path)
+    # Only what the process needs is loaded: neither has use for the other's libraries.
+    import_module(f"egressd.app.{name}_process").main(path)
 
 
 main(sys.argv[1:])

@@ -95,6 +95,8 @@ class Engine(_Table):
 
 class License(_Table):
     mode: Literal["off", "enforced"] = "off"
+    public_keys: tuple[str, ...] = ()
+    """The vendor's keys, as ``egressd license keygen`` prints them."""
 
 
 class Console(_Table):
@@ -119,6 +121,11 @@ class Config(_Table):
     def api_data(self) -> Path:
         """Where the api keeps its database and token; owned by its user."""
         return self.data.dir / "api"
+
+    @property
+    def license_file(self) -> Path:
+        """The installed license."""
+        return self.api_data / "license"
 
     @property
     def netd_data(self) -> Path:

@@ -27,6 +27,12 @@ class ApplyChange(msgspec.Struct, frozen=True, tag="apply_change"):
     change: Change
 
 
+class Halt(msgspec.Struct, frozen=True, tag="halt"):
+    """Block every client until the next `SetPlan`: what is wanted is not known any more."""
+
+    reason: str
+
+
 class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
     """Ask for a `Status`."""
 
@@ -63,7 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from the api."""
 
     number: int
-    body: SetPlan | ApplyChange | GetStatus | Try | MeasureDelay | Watch
+    body: SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Watch
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -19,6 +19,7 @@ from egressd.model.messages import (
     Done,
     Event,
     GetStatus,
+    Halt,
     MeasureDelay,
     Probe,
     Refused,
@@ -39,7 +40,7 @@ _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
 _RECONNECT_S = 0.1
 
-Body = SetPlan | ApplyChange | GetStatus | Try | MeasureDelay | Watch
+Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Watch
 
 
 class NetdClient:
@@ -82,6 +83,10 @@ class NetdClient:
     async def apply(self, change: Change) -> None:
         """Put a change in force. Raises Failed, and then nothing has changed."""
         await self._ask(ApplyChange(change), Done)
+
+    async def halt(self, reason: str) -> None:
+        """Block every client until the next plan. Raises Failed."""
+        await self._ask(Halt(reason), Done)
 
     async def status(self) -> Status:
         """netd's view of the device. Raises Failed."""

@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+import msgspec
 import structlog
 
 from egressd.model.device import Ports
@@ -153,10 +154,20 @@ class Reconciler:
             self._check(change)
             await self._carry_out(change, strict=True)
 
-    async def status(self, others: Iterable[int] = ()) -> Status:
-        """How the device is doing; `others` are processes of ours that netd did not start."""
+    async def halt(self, reason: str) -> None:
+        """Block every client until the next whole plan."""
+        async with self._lock:
+            floor = msgspec.structs.replace(self.plan.floor, stopped=True)
+            revision = self.plan.revision
+            await self._carry_out(
+                Change(base=revision, revision=revision, floor=floor), strict=False
+            )
+        self._publish(Event(topic="halted", text=reason))
+
+    async def status(self) -> Status:
+        """How the device is doing."""
         networks = [network for _, network in self.topology.lan_networks]
-        pids = {os.getpid(), *others, *self.pool.pids()}
+        pids = {os.getpid(), *self.pool.pids()}
         return Status(
             state=self._state(),
             revision=self.plan.revision,

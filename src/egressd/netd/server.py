@@ -19,6 +19,7 @@ from egressd.model.messages import (
     Done,
     Event,
     GetStatus,
+    Halt,
     MeasureDelay,
     Refused,
     Reply,
@@ -51,8 +52,6 @@ class Server:
         self._reconciler = reconciler
         self._watchers: set[asyncio.StreamWriter] = set()
         self._decoder = msgspec.msgpack.Decoder(Request)
-        self.peer_pids: set[int] = set()
-        """Processes that are connected at the moment."""
 
     async def open(self) -> None:
         """Listen. A socket file left by an earlier netd is replaced."""
@@ -85,7 +84,6 @@ class Server:
             log.warning("refused a connection", uid=uid, pid=pid)
             writer.close()
             return
-        self.peer_pids.add(pid)
         tasks: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -98,7 +96,6 @@ class Server:
         except (ValueError, msgspec.DecodeError) as error:
             log.warning("dropped a connection that sent nonsense", pid=pid, error=str(error))
         finally:
-            self.peer_pids.discard(pid)
             self._watchers.discard(writer)
             writer.close()
 
@@ -127,8 +124,11 @@ class Server:
             case ApplyChange(change=change):
                 await reconciler.apply(change)
                 return Done()
+            case Halt(reason=reason):
+                await reconciler.halt(reason)
+                return Done()
             case GetStatus():
-                return await reconciler.status(self.peer_pids)
+                return await reconciler.status()
             case Try(configs=configs):
                 return Trial(tuple(await reconciler.pool.try_configs(configs)))
             case MeasureDelay(probes=probes, url=url, timeout_ms=timeout_ms):

@@ -124,7 +124,7 @@ def nets(state: DesiredState) -> dict[str, int]:
 
 
 def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
-    """Limits of the enabled rules among `rules` that have one, by address or CIDR."""
+    """Limits of the enabled rules among `rules`, by address or CIDR."""
     return {
         rule.host: Limit(
             number=rule.id,
@@ -132,7 +132,7 @@ def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
             download_kbps=rule.download_limit_kbps,
         )
         for rule in rules
-        if rule.is_enabled and (rule.upload_limit_kbps or rule.download_limit_kbps)
+        if rule.is_enabled
     }
 
 
@@ -257,6 +257,14 @@ def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
             return None if mark == MARK_REJECT else documents.DialPath(hops=tuple(hops), mark=mark)
         at = state.node_named(settings.dialer_proxy)
     return None
+
+
+def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:
+    """A document that dials `node`, for a trial or a measurement; None when it has no way out."""
+    path = dial_path(state, node)
+    if path is None:
+        return None
+    return documents.probe_document(path, resolvers, documents.GroupPolicy.of(state.settings))
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:

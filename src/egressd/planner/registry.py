@@ -109,13 +109,22 @@ ROUTE_PROTOCOL: Final = 0xE6
 # --- nftables and ports. ------------------------------------------------------------------
 
 NFT_TABLE: Final = "egressd"
-"""Name of our one table, family inet."""
+"""Name of our tables: family inet, and netdev for speed limits."""
 
 ENGINE_PORTS: Final = range(20_000, 30_000)
 """Loopback ports of engine listeners: below Linux's ephemeral range (32768 to 60999)."""
 
-IFB_NAME: Final = "egressd-ifb"
-"""The intermediate device that upload is shaped on."""
+# --- Speed limits. --------------------------------------------------------------------------
 
-HELPER_INTERFACES: Final = (IFB_NAME,)
+UPLOAD_DEVICE: Final = "egressd-up"
+DOWNLOAD_DEVICE: Final = "egressd-down"
+"""The intermediate functional blocks (IFB) that limited clients' packets wait on."""
+
+HELPER_INTERFACES: Final = (UPLOAD_DEVICE, DOWNLOAD_DEVICE)
 """Interfaces of egressd's own, not shown to operators."""
+
+HTB_MAJOR: Final = 0x6567
+"""Major number of our HTB qdiscs, ``6567:``. It stays in a packet's priority on its way
+through later qdiscs, which take it for a class of theirs when they bear the same number: so
+it is one that neither people (``1:``) nor the kernel (``8001:`` and up) give.
+"""

@@ -1,0 +1,170 @@
+"""The api process: everything that needs root's files first, then none of its rights.
+
+The order matters. Sockets are bound and directories are made by root; then capabilities go;
+then every module and file of the program is loaded, while root's files can still be read;
+then the user changes, and only then is anything of the outside world touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from egressd.api import server
+from egressd.api.app import create_app
+from egressd.api.gate import Access
+from egressd.app import accounts, config, logs, tls
+from egressd.app.events import EventHub
+from egressd.app.preload import preload
+from egressd.app.reach import make_reachable
+from egressd.app.use_cases import UseCases
+from egressd.license.device import this_device
+from egressd.license.licensing import LicenseSettings, Licensing
+from egressd.model.errors import EgressdError, Failed
+from egressd.netd import privileges
+from egressd.netd.client import NetdClient
+from egressd.store.api_token import ApiToken
+from egressd.store.database import Database
+from egressd.store.files import prepare_directory
+from egressd.store.preparation import prepare
+from egressd.store.trial_calls import TrialCalls
+
+log = structlog.get_logger()
+
+_HALT_WAIT_S = 10.0
+"""How long netd is waited for when it has to be told that the database is bad."""
+
+
+def main(path: Path | None) -> None:
+    """Run until SIGTERM."""
+    logs.configure("api")
+    try:
+        settings = config.load(path)
+        listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
+        _give_up_root(settings)
+        uvloop.run(_serve(settings, listeners))
+    except EgressdError as error:
+        log.error("the api cannot go on", error=str(error))
+        sys.exit(1)
+
+
+def _give_up_root(settings: config.Config) -> None:
+    owner = accounts.account(settings.api.user)
+    as_root = os.geteuid() == 0
+    settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid) if as_root else None)
+    if as_root:
+        make_reachable((settings.api_data, settings.run.dir), owner.pw_uid, owner.pw_gid)
+        privileges.begin_drop(owner.pw_uid, owner.pw_gid)
+    prepare()
+    preload()
+    if as_root:
+        privileges.finish_drop()
+
+
+async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+
+    hub = EventHub()
+    database = Database(settings.api_data)
+
+    async def resync() -> None:
+        await cases.ledger.resync()
+
+    netd = NetdClient(settings.netd_socket, on_connect=resync, on_event=hub.publish)
+    trial_calls = TrialCalls(settings.api_data)
+    licensing = Licensing(
+        LicenseSettings(
+            mode=settings.license.mode,
+            path=settings.license_file,
+            public_keys=settings.license.public_keys,
+        ),
+        device=this_device() if settings.license.mode == "enforced" else "",
+        trial_calls=trial_calls,
+    )
+    cases = UseCases(
+        database,
+        netd,
+        resolvers=settings.resolvers(),
+        clock=_now,
+        licensing=licensing,
+        own_ports=_listen_ports(settings),
+    )
+    token = ApiToken(settings.api_data)
+    app = create_app(
+        cases.services,
+        access=Access(token=token.token, admission=licensing),
+        events=hub.stream,
+    )
+    try:
+        token.ensure()
+        trial_calls.open()
+        await database.open()
+        await cases.ledger.load()
+    except Failed as error:
+        await _halt(settings, str(error))
+        raise
+    context = tls.context(settings.api_data, ())
+    connection = asyncio.create_task(netd.run())
+    plain, secure = sockets
+    log.info("the api is ready", listen=settings.api.listen, revision=cases.ledger.revision)
+    try:
+        await server.serve(app, [server.Listener(plain), server.Listener(secure, context)], ending)
+    finally:
+        hub.close()
+        await cases.ledger.close()
+        connection.cancel()
+        with suppress(asyncio.CancelledError):
+            await connection
+        await database.close()
+
+
+async def _halt(settings: config.Config, reason: str) -> None:
+    """Have netd block every client: what is wanted cannot be read."""
+    connected = asyncio.Event()
+
+    async def on_connect() -> None:
+        connected.set()
+
+    netd = NetdClient(settings.netd_socket, on_connect=on_connect, on_event=lambda _: None)
+    connection = asyncio.create_task(netd.run())
+    with suppress(TimeoutError, Failed):
+        await asyncio.wait_for(connected.wait(), _HALT_WAIT_S)
+        await netd.halt(reason)
+    connection.cancel()
+    with suppress(asyncio.CancelledError):
+        await connection
+
+
+def _bind(endpoint: str) -> socket.socket:
+    host, _, port = endpoint.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host.strip("[]"), int(port)))
+    except OSError as error:
+        raise Failed(f"listen at {endpoint}", error.strerror or str(error)) from error
+    return bound
+
+
+def _listen_ports(settings: config.Config) -> dict[int, str]:
+    """Ports that no proxy service may take, with what they are for."""
+    endpoints = {settings.api.listen: "the API", settings.api.tls_listen: "the API over HTTPS"}
+    return {int(endpoint.rpartition(":")[2]): use for endpoint, use in endpoints.items()}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,78 @@
+"""The use cases, given what they need."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from egressd.api.services import Services
+from egressd.license.licensing import Licensing
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.nouns import Node
+from egressd.planner.change import plan_change
+from egressd.planner.compile import compile_plan, node_document
+from egressd.service.ledger import Ledger
+from egressd.service.lines import Lines
+from egressd.service.nodes import Nodes
+from egressd.service.ports import Clock, Netd, Store
+from egressd.service.proxy_services import ProxyServices
+from egressd.service.rules import Rules
+from egressd.service.settings import DeviceSettings
+from egressd.service.system import System
+from egressd.service.whitelist import DeviceWhitelist
+
+
+class UseCases:
+    """Everything that can be asked of the device, over one store and one netd."""
+
+    def __init__(
+        self,
+        store: Store,
+        netd: Netd,
+        *,
+        resolvers: Resolvers,
+        clock: Clock,
+        licensing: Licensing,
+        own_ports: Mapping[int, str],
+    ) -> None:
+        def document(state: DesiredState, node: Node) -> str | None:
+            return node_document(state, node, resolvers)
+
+        started = time.monotonic()
+        self.ledger = ledger = Ledger(
+            store,
+            netd,
+            compile_plan=partial(compile_plan, resolvers=resolvers),
+            plan_change=partial(plan_change, resolvers=resolvers),
+        )
+        self.settings = DeviceSettings(ledger)
+        self.services = Services(
+            ledger=ledger,
+            rules=Rules(ledger, clock),
+            nodes=Nodes(ledger, netd, clock, node_document=document),
+            lines=Lines(ledger, netd, clock),
+            proxy_services=ProxyServices(
+                ledger,
+                clock,
+                quota=lambda: licensing.grants().proxy_service_quota,
+                own_ports=own_ports,
+            ),
+            whitelist=DeviceWhitelist(ledger),
+            system=System(
+                ledger,
+                netd,
+                uptime_s=lambda: time.monotonic() - started,
+                own_memory=_resident,
+                has_api_access=lambda: licensing.refusal() is None,
+            ),
+        )
+
+
+def _resident() -> int:
+    """Resident bytes of this process (proc_pid_statm(5))."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
