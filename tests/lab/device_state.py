@@ -1,0 +1,60 @@
+"""A device in a known state: nodes and rules put there by the API, and taken away again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from egressd.lab.lab import Lab
+from egressd.model.errors import Failed
+
+SERVER = "203.0.113.10"
+
+
+def add_nodes(lab: Lab) -> None:
+    """Every node of the lab, under its name."""
+    known = {node["name"] for node in lab.api.get("/nodes")["data"]}
+    for node in lab.nodes.values():
+        if node.name not in known:
+            lab.api.post("/nodes", node.draft())
+
+
+def send(lab: Lab, client: int, target: str) -> None:
+    """Give a client its rule, or change the one it has."""
+    address = lab.client(client).address
+    rule = {"ip": address, "target_node": target}
+    for known in lab.api.get("/rules")["data"]:
+        if known["ip"] == address:
+            lab.api.put(f"/rules/{known['id']}", {**rule, **_REST})
+            return
+    lab.api.post("/rules", rule)
+
+
+def clear(lab: Lab) -> None:
+    """No rules and no nodes."""
+    for rule in lab.api.get("/rules")["data"]:
+        lab.api.delete(f"/rules/{rule['id']}")
+    for node in lab.api.get("/nodes")["data"]:
+        lab.api.delete(f"/nodes/{node['id']}")
+
+
+def eventually(check: Callable[[], bool], seconds: float = 5.0) -> float:
+    """How long it took until `check` held. Raises AssertionError when it never did."""
+    begun = time.monotonic()
+    while True:
+        with suppress(Failed):
+            if check():
+                return time.monotonic() - begun
+        passed = time.monotonic() - begun
+        assert passed < seconds, f"not so within {seconds} s"
+        time.sleep(0.02)
+
+
+_REST = {
+    "mac": "",
+    "comment": "",
+    "is_enabled": True,
+    "upload_limit_kbps": 0,
+    "download_limit_kbps": 0,
+}

@@ -1,0 +1,188 @@
+"""Each target carries its client's TCP, UDP and DNS, as the servers see it; or refuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+
+
+@pytest.fixture(autouse=True)
+def _nodes(lab: Lab) -> Iterator[None]:
+    add_nodes(lab)
+    yield
+    clear(lab)
+
+
+def exits(lab: Lab) -> dict[str, str]:
+    """Target -> the address that the world should see."""
+    nodes = {name: node.address for name, node in lab.nodes.items()}
+    wans = {f"Interface:{wan.interface}": wan.address for wan in lab.wans}
+    return {**nodes, **wans, "DIRECT": lab.wan(1).address}
+
+
+ALL = ("socks5", "socks5-udp", "http", "ss", "DIRECT", "Interface:wan1", "Interface:wan2")
+WITH_UDP = ("socks5-udp", "ss", "DIRECT", "Interface:wan1", "Interface:wan2")
+ENGINE = ("socks5", "socks5-udp", "http", "ss")
+
+
+@pytest.mark.parametrize("target", ALL)
+def test_tcp_leaves_by_the_target(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    assert lab.client(1).http(WEB).seen == exits(lab)[target]
+
+
+@pytest.mark.parametrize("target", WITH_UDP)
+def test_udp_leaves_by_the_target(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    reply = lab.client(1).udp_echo("hello", SERVER)
+    assert (reply.error, reply.seen) == ("", exits(lab)[target])
+
+
+@pytest.mark.parametrize("target", ["socks5", "http"])
+def test_udp_to_a_node_without_it_is_refused_at_once(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    reply = lab.client(1).udp_echo("hello", SERVER)
+    assert reply.error == "ECONNREFUSED"
+    assert reply.seconds < 1
+
+
+@pytest.mark.parametrize("target", ALL)
+@pytest.mark.parametrize("server", [str(LAN_ADDRESS), RESOLVERS["google"], RESOLVERS["quad9"]])
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+def test_dns_leaves_by_the_target_whichever_resolver_is_asked(
+    lab: Lab, target: str, server: str, tcp: bool
+) -> None:
+    send(lab, 1, target)
+    reply = lab.client(1).dns(f"a-name.{WHOAMI}", server, tcp=tcp)
+    assert (reply.error, reply.addresses) == ("", (exits(lab)[target],))
+
+
+@pytest.mark.parametrize("target", ENGINE)
+def test_other_protocols_to_a_node_are_rejected(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    assert lab.client(1).ping(SERVER).error in ("EACCES", "EHOSTUNREACH", "ENETUNREACH")
+
+
+@pytest.mark.parametrize("target", ["DIRECT", "Interface:wan2"])
+def test_ping_leaves_by_kernel_routed_targets(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    assert lab.client(1).ping(SERVER).ok
+
+
+def test_reject_refuses_at_once(lab: Lab) -> None:
+    send(lab, 1, "REJECT")
+    for reply in (
+        lab.client(1).http(WEB),
+        lab.client(1).udp_echo("hello", SERVER),
+        lab.client(1).ping(SERVER),
+        lab.client(1).dns("www.test", RESOLVERS["google"]),
+    ):
+        assert not reply.ok
+        assert reply.seconds < 1
+
+
+def test_a_client_without_a_rule_is_refused(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    assert lab.client(1).http(WEB).ok
+    assert lab.client(2).http(WEB).error == "ECONNREFUSED"
+
+
+def test_a_cidr_rule_and_a_more_specific_one_inside_it(lab: Lab) -> None:
+    lab.api.post("/rules", {"ip": "10.77.0.0/24", "target_node": "Interface:wan2"})
+    send(lab, 2, "socks5")
+    assert lab.client(1).http(WEB).seen == lab.wan(2).address
+    assert lab.client(2).http(WEB).seen == lab.nodes["socks5"].address
+    lab.api.post("/rules", {"ip": "10.77.0.12/31", "target_node": "REJECT"})
+    assert lab.client(1).http(WEB).seen == lab.wan(2).address
+    assert lab.client(2).http(WEB).seen == lab.nodes["socks5"].address
+    assert not lab.client(3).http(WEB).ok
+
+
+def test_a_disabled_rule_is_as_if_it_were_not_there(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    rule = lab.api.get("/rules")["data"][0]
+    lab.api.patch(f"/rules/{rule['id']}/status", {"is_enabled": False})
+    assert not lab.client(1).http(WEB).ok
+    lab.api.patch(f"/rules/{rule['id']}/status", {"is_enabled": True})
+    assert lab.client(1).http(WEB).ok
+
+
+def test_an_interface_that_does_not_exist_blocks_until_it_does(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan9")
+    refused = lab.client(1).http(WEB)
+    assert not refused.ok
+    assert refused.seconds < 1
+
+
+def test_a_node_whose_server_refuses_is_stored_and_blocks(lab: Lab) -> None:
+    draft = lab.nodes["socks5"].draft() | {
+        "name": "dead",
+        "config_json": '{"server": "203.0.113.10", "port": 1}',
+    }
+    lab.api.post("/nodes", draft)
+    send(lab, 1, "dead")
+    assert not lab.client(1).http(WEB).ok
+    answer = lab.api.ask("GET", "/svc/api/v1/nodes/delay?name=dead&url=" + WEB)
+    assert answer.status == 200
+    assert answer.body["delay"] == -1
+    assert "refused" in answer.body["error"]
+
+
+def test_delays_of_all_nodes(lab: Lab) -> None:
+    delays = lab.api.get(f"/nodes/delay/all?url={WEB}&timeout=5000")["data"]
+    assert set(delays) == set(lab.nodes)
+    assert all(delay >= 0 for delay in delays.values())
+
+
+def test_a_deleted_node_blocks_its_clients_until_it_is_back(lab: Lab) -> None:
+    send(lab, 1, "socks5")
+    node = next(n for n in lab.api.get("/nodes")["data"] if n["name"] == "socks5")
+    answer = lab.api.delete(f"/nodes/{node['id']}")
+    assert "1 rule" in answer["msg"]
+    assert not lab.client(1).http(WEB).ok
+    lab.api.post("/nodes", lab.nodes["socks5"].draft())
+    assert lab.client(1).http(WEB).seen == lab.nodes["socks5"].address
+
+
+def test_a_download_of_one_gibibyte_through_a_node_arrives_whole(lab: Lab) -> None:
+    size = 1 << 30
+    send(lab, 1, "ss")
+    download = lab.client(1).download(f"{WEB}bytes/{size}", verify=True, timeout=60)
+    eventually(lambda: download.progress().finished, 90)
+    done = download.stop()
+    assert (done.error, done.received) == ("", size)
+
+
+def test_lan_networks_and_the_router_are_not_ruled(namespaces: None) -> None:
+    with Lab(LabSpec(second_lan=True, nodes=())) as lab:
+        lab.start_egressd()
+        send(lab, 1, "REJECT")
+        assert lab.client(1).ping(lab.guest(1).address).ok
+        assert lab.client(1).ping(str(LAN_ADDRESS)).ok
+        assert lab.client(1).ping(lab.client(2).address).ok
+
+
+def test_one_arm(namespaces: None) -> None:
+    with Lab(LabSpec(one_arm=True, wans=1)) as lab:
+        lab.start_egressd()
+        add_nodes(lab)
+        send(lab, 1, "DIRECT")
+        send(lab, 2, "ss")
+        send(lab, 3, "Interface:lan0")
+        assert lab.client(1).http(WEB).seen == lab.wan(1).address
+        assert lab.client(2).http(WEB).seen == lab.nodes["ss"].address
+        assert lab.client(3).http(WEB).seen == lab.wan(1).address
+        assert lab.client(2).udp_echo("hello", SERVER).seen == lab.nodes["ss"].address
+        for number in (1, 2, 3):
+            assert lab.client(number).dns("www.test", RESOLVERS["google"]).ok
+        send(lab, 1, "REJECT")
+        assert not lab.client(1).http(WEB).ok
