@@ -19,6 +19,8 @@ from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS
 from egressd.model.errors import Failed
 
+COMMAND: Final = (str(Path(sys.executable).with_name("egressd")),)
+"""``egressd`` as it is installed beside the running interpreter."""
 API_PORT: Final = 8787
 TLS_PORT: Final = 8788
 API_PREFIX: Final = "/svc/api/v1"
@@ -138,7 +140,7 @@ class Device:
         self.config.write_text(_toml(tables))
         self.program = Program(
             router.namespace,
-            [sys.executable, "-m", "egressd.cli", "serve", "--config", str(self.config)],
+            [*COMMAND, "serve", "--config", str(self.config)],
             folder / "egressd.log",
             # Go's and Python's TLS then trust the lab's HTTPS servers.
             {"SSL_CERT_FILE": str(trusted)},
@@ -207,7 +209,7 @@ class Device:
 
     def run(self, *argv: str, check: bool = True) -> str:
         """Run an ``egressd`` command with this device's configuration; what it printed."""
-        command = [sys.executable, "-m", "egressd.cli", *argv, "--config", str(self.config)]
+        command = [*COMMAND, *argv, "--config", str(self.config)]
         return self._router.run(*command, check=check).stdout
 
     def _read_token(self) -> str:

@@ -156,7 +156,7 @@ class Show:
         return Group("", table)
 
     def _timeline(self, title: str, scene: scenes.Event) -> RenderableType:
-        table = _table(title, "everybody's downloads, a mark every 0.1 s")
+        table = _table(title, "all downloads, a mark each 0.1 s")
         table.add_column("client")
         table.add_column("leaves by")
         table.add_column(" " * (scene.event_tick) + "▼", no_wrap=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
 
 from egressd.lab import scenes
 from egressd.lab import spec as plan
@@ -27,7 +28,15 @@ NO_RULE: Final = "(no rule)"
 CHANGED_TO: Final = "http"
 WEB: Final = plan.WEB_SERVERS[0]
 RESOLVER: Final = plan.RESOLVERS["google"]
+FORBIDDEN: Final = plan.WEB_SERVERS[1]
+FORBIDDEN6: Final = plan.SERVERS6[0]
+FORBIDDEN_RESOLVER: Final = plan.RESOLVERS["quad9"]
+"""Addresses that are asked only by clients who may not get out: whatever reaches them has
+leaked, also what bears no token, as a bare SYN or a TLS hello."""
+_LANS: Final = tuple(map(ip_network, ("10.77.0.0/16", str(plan.GUEST_NETWORK), f"{plan.LAN6}/64")))
 BACK_SECONDS: Final = 15.0
+_NOT_WRITTEN: Final = ("id", "created_at", "updated_at")
+"""Fields of a rule that a PUT, which takes all others, does not take."""
 
 SPEC: Final = LabSpec(clients=len(TARGETS) + 1, nodes=("socks5", "ss", "http"))
 
@@ -38,7 +47,8 @@ class Actor:
     def __init__(self, client: Client, target: str) -> None:
         self.client = client
         self.target = target
-        self.rule_id = 0
+        self.rule: dict[str, Any] = {}
+        """As ``GET /rules`` gave it; empty for none."""
 
 
 class Story:
@@ -94,13 +104,13 @@ class Story:
         for actor in self._actors[: len(TARGETS)]:
             api.post("/rules", {"ip": actor.client.address, "target_node": actor.target})
         rule_seconds = (time.monotonic() - rules_begun) / len(TARGETS)
-        ids = {rule["ip"]: rule["id"] for rule in api.get("/rules")["data"]}
+        rules = {rule["ip"]: rule for rule in api.get("/rules")["data"]}
         for actor in self._actors:
-            actor.rule_id = ids.get(actor.client.address, 0)
+            actor.rule = rules.get(actor.client.address, {})
         return scenes.Started(
             seconds=time.monotonic() - begun,
-            ok=len(ids) == len(TARGETS),
-            rules=len(ids),
+            ok=len(rules) == len(TARGETS),
+            rules=len(rules),
             nodes=len(self._lab.nodes),
             health_seconds=health,
             rule_seconds=rule_seconds,
@@ -118,11 +128,11 @@ class Story:
     def _departure(self, actor: Actor) -> scenes.Departure:
         token = self._token_of(actor)
         client = actor.client
-        web = client.http(f"http://{WEB}/{token}", timeout=3)
-        echo = client.udp_echo(token, timeout=1)
-        whoami = f"{token}.{plan.WHOAMI}"
-        told = client.dns(whoami, RESOLVER, timeout=3)
         expected = self._expected(actor.target)
+        server, resolver = (WEB, RESOLVER) if expected else (FORBIDDEN, FORBIDDEN_RESOLVER)
+        web = client.http(f"http://{server}/{token}", timeout=3)
+        echo = client.udp_echo(token, server, timeout=1)
+        told = client.dns(f"{token}.{plan.WHOAMI}", resolver, timeout=3)
         dns = told.addresses[0] if told.addresses else ""
         udp_expected = expected if self._carries_udp(actor.target) else ""
         return scenes.Departure(
@@ -145,11 +155,9 @@ class Story:
         with Timeline([(a.client, a.target) for a in self._reaching()]) as timeline:
             timeline.watch(0.8)
             event_tick = timeline.ticks
+            kept = {k: v for k, v in actor.rule.items() if k not in _NOT_WRITTEN}
             asked = time.monotonic()
-            self._lab.api.put(
-                f"/rules/{actor.rule_id}",
-                {"ip": actor.client.address, "target_node": CHANGED_TO},
-            )
+            self._lab.api.put(f"/rules/{actor.rule['id']}", kept | {"target_node": CHANGED_TO})
             request_seconds = time.monotonic() - asked
             actor.target = CHANGED_TO
             token = self._token_of(actor)
@@ -179,14 +187,25 @@ class Story:
             timeline.watch(0.8)
             event_tick = timeline.ticks
             node.program.kill()
-            blocked = actor.client.http(f"http://{WEB}/{token}")
+            blocked = actor.client.http(f"http://{FORBIDDEN}/{token}")
             with ThreadPoolExecutor(1) as pool:
-                trying = pool.submit(actor.client.every_way, token, timeout=1.5)
+                trying = pool.submit(
+                    actor.client.every_way,
+                    token,
+                    address=FORBIDDEN,
+                    address6=FORBIDDEN6,
+                    resolver=FORBIDDEN_RESOLVER,
+                    timeout=1.5,
+                )
                 timeline.watch(1.2)
             tried = trying.result()
             held = timeline.held(actor.client)
         got_out = [kind for kind, result in tried.items() if result.ok]
-        packets = sum(f.packets for f in capture.flows(token) if f.interface != "lo")
+        packets = sum(
+            flow.packets
+            for flow in capture.read().flows
+            if flow.token == token or (_is_forbidden(flow) and not flow.outgoing)
+        )
         return scenes.Outage(
             seconds=time.monotonic() - begun,
             ok=not blocked.ok and not got_out and not packets and all(row.ok for row in held),
@@ -227,11 +246,7 @@ class Story:
         """Search everything captured for packets that were where they may not be."""
         begun = time.monotonic()
         captured = capture.read()
-        leaks = [
-            flow
-            for flow in captured.flows
-            if flow.token in self._allowed and not self._may_pass(flow)
-        ]
+        leaks = [flow for flow in captured.flows if not self._may_pass(flow)]
         return scenes.Verdict(
             seconds=time.monotonic() - begun,
             ok=not leaks,
@@ -273,11 +288,19 @@ class Story:
         """
         if flow.outgoing or flow.interface == "lo":
             return True
+        if _is_forbidden(flow) or any(ip_address(flow.source) in lan for lan in _LANS):
+            return False
+        if flow.token not in self._allowed:
+            return True
         target = self._allowed[flow.token]
         if node := self._node(target):
             return flow.interface == node.link or flow.destination == node.address
         wan = {"DIRECT": 1, "Interface:wan2": 2}.get(target)
         return wan is not None and flow.interface == self._lab.wan(wan).far
+
+
+def _is_forbidden(flow: Flow) -> bool:
+    return flow.destination in (FORBIDDEN, FORBIDDEN6, FORBIDDEN_RESOLVER)
 
 
 def play() -> Iterator[scenes.AnyScene]:
