@@ -29,6 +29,9 @@ TARGET_FORMS: Final = (
     f"{INTERFACE_PREFIX}<interface name>"
 )
 
+URL_MAX: Final = 2048
+
+_URL = re.compile(r"https?://[!-~]+\Z")
 _IPV4 = re.compile(r"[0-9.]{7,15}\Z")
 _CIDR = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}\Z")
 
@@ -91,11 +94,12 @@ def url(field: str, value: str) -> Iterator[str]:
     """An http or https URL."""
     try:
         parts = urlsplit(value)
-        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        is_fine = bool(_URL.match(value) and parts.hostname and parts.port != 0)
+        is_fine = is_fine and len(value) <= URL_MAX
+    except ValueError:  # a port that is no number, brackets around what is no address
         is_fine = False
-    if not is_fine or len(value) > 2048 or not value.isascii() or not value.isprintable():
-        yield f"{field} must be an http or https URL of at most 2048 characters"
+    if not is_fine:
+        yield f"{field} must be an http or https URL of at most {URL_MAX} characters"
 
 
 def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
@@ -117,9 +121,3 @@ def normal_network(value: str) -> str | None:
     except ValueError:
         pass
     return None
-
-
-def network(field: str, value: str) -> Iterator[str]:
-    """An IPv4 address or CIDR."""
-    if normal_network(value) is None:
-        yield f"{field} must be an IPv4 address or a CIDR without host bits"

@@ -11,7 +11,7 @@ from egressd.formats.rows import BadRow
 from egressd.formats.rules import parse_rules
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
-from egressd.model.errors import Missing
+from egressd.model.errors import Invalid, Missing
 from egressd.model.nouns import RULE_LIMIT_MAX_KBPS, Rule
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
@@ -37,9 +37,8 @@ class Rules:
         """Add a rule. Raises Invalid."""
 
         def build(state: DesiredState) -> Proposal[Rule]:
-            checks.refuse(_problems(state, draft))
-            now = self._clock()
-            rule = _rule(draft, state.next_id("rules"), created_at=now, updated_at=now)
+            ip = _checked(state, draft)
+            rule = self._new(draft, ip, state.next_id("rules"))
             return Proposal([Edit("rules", rule.id, rule)], rule)
 
         return await self._ledger.change(build)
@@ -49,8 +48,8 @@ class Rules:
 
         def build(state: DesiredState) -> Proposal[Rule]:
             before = _existing(state, rule_id)
-            checks.refuse(_problems(state, draft, rule_id))
-            rule = self._updated(before, draft)
+            ip = _checked(state, draft, rule_id)
+            rule = self._updated(before, draft, ip)
             return Proposal([Edit("rules", rule.id, rule)], rule)
 
         return await self._ledger.change(build)
@@ -128,34 +127,37 @@ class Rules:
     ) -> dict[str, Rule]:
         """The rules that the rows make, by address."""
         wanted: dict[str, Rule] = {}
-        now, fresh_id = self._clock(), state.next_id("rules")
+        fresh_id = state.next_id("rules")
         for row in parse_rules(text):
             if isinstance(row, BadRow):
                 tally.bad(row)
                 continue
             draft = row.draft
-            if problems := [*_field_problems(state, draft)]:
+            ip = checks.normal_network(draft.ip)
+            problems = [*_field_problems(state, draft, ip)]
+            if ip is None or problems:
                 tally.bad(BadRow(row.line, "; ".join(problems)))
                 continue
-            ip = checks.normal_network(draft.ip)
-            assert ip is not None
             before_id = state.rule_by_ip.get(ip)
             if ip in wanted or (before_id is not None and not replace):
                 tally.already_there()
                 continue
             if before_id is None:
-                wanted[ip] = _rule(draft, fresh_id, created_at=now, updated_at=now)
+                wanted[ip] = self._new(draft, ip, fresh_id)
                 fresh_id += 1
             else:
-                wanted[ip] = self._updated(state.rules[before_id], draft)
+                wanted[ip] = self._updated(state.rules[before_id], draft, ip)
             tally.imported += 1
         return wanted
 
-    def _updated(self, before: Rule, draft: RuleDraft) -> Rule:
+    def _new(self, draft: RuleDraft, ip: str, rule_id: int) -> Rule:
+        now = self._clock()
+        fields = msgspec.structs.asdict(draft) | {"ip": ip}
+        return Rule(id=rule_id, created_at=now, updated_at=now, **fields)
+
+    def _updated(self, before: Rule, draft: RuleDraft, ip: str) -> Rule:
         """`before` with the draft's fields."""
-        fields = msgspec.structs.asdict(draft)
-        fields["ip"] = checks.normal_network(draft.ip)
-        return self._changed(before, **fields)
+        return self._changed(before, **(msgspec.structs.asdict(draft) | {"ip": ip}))
 
     def _changed(self, before: Rule, **fields: object) -> Rule:
         """`before` with other fields, and the time of the change if it is one."""
@@ -167,12 +169,6 @@ class Rules:
     def _change_all(self, found: Iterable[Rule], **fields: object) -> Proposal[int]:
         edits = [Edit("rules", rule.id, self._changed(rule, **fields)) for rule in found]
         return Proposal(edits, len(edits))
-
-
-def _rule(draft: RuleDraft, rule_id: int, *, created_at: str, updated_at: str) -> Rule:
-    fields = msgspec.structs.asdict(draft)
-    fields["ip"] = checks.normal_network(draft.ip)
-    return Rule(id=rule_id, created_at=created_at, updated_at=updated_at, **fields)
 
 
 def _existing(state: DesiredState, rule_id: int) -> Rule:
@@ -194,15 +190,20 @@ def _rules_of(state: DesiredState, ips: Iterable[str]) -> builtins.list[Rule]:
     return [state.rules[key] for key in keys if key is not None]
 
 
-def _problems(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -> Iterator[str]:
-    yield from _field_problems(state, draft)
-    taken = state.rule_by_ip.get(checks.normal_network(draft.ip) or "")
-    if taken not in (None, own_id):
-        yield f"ip must not have a rule already: {draft.ip} has one"
+def _checked(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -> str:
+    """The draft's address, normalised. Raises Invalid with every fault of the draft."""
+    ip = checks.normal_network(draft.ip)
+    problems = [*_field_problems(state, draft, ip)]
+    if ip is not None and state.rule_by_ip.get(ip, own_id) != own_id:
+        problems.append(f"ip must not have a rule already: {draft.ip} has one")
+    if ip is None or problems:
+        raise Invalid(*problems)
+    return ip
 
 
-def _field_problems(state: DesiredState, draft: RuleDraft) -> Iterator[str]:
-    yield from checks.network("ip", draft.ip)
+def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> Iterator[str]:
+    if ip is None:
+        yield "ip must be an IPv4 address or a CIDR without host bits"
     yield from checks.text("mac", draft.mac, MAC_MAX)
     yield from checks.text("comment", draft.comment, checks.COMMENT_MAX)
     yield from checks.target("target_node", draft.target_node, state)

@@ -1,0 +1,116 @@
+"""The use cases of the device as a whole: whitelist, settings, system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from egressd.model.errors import Failed, Invalid
+from egressd.model.messages import Status
+from egressd.model.nouns import Settings, Whitelist
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Bench, Make
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_whitelist_is_kept_as_it_was_written(bench: Bench) -> None:
+    assert bench.whitelist.get() == Whitelist()
+    await bench.add_node("tokyo", group="asia")
+    domains, ips = "*.Example.com,\nquic://example.org:8443", "192.0.2.1\n198.51.100.0/24"
+    for node in ("tokyo", "Group_asia", "DIRECT"):
+        outcome = await bench.whitelist.put(domains, ips, node)
+        assert (
+            outcome.value == bench.whitelist.get() == Whitelist(domains=domains, ips=ips, node=node)
+        )
+        await bench.agree()
+    await bench.whitelist.put("", "", "DIRECT")
+    await bench.agree()
+
+
+@pytest.mark.parametrize("node", ["", "REJECT", "Interface:wan1", "nobody", "Group_none", "direct"])
+async def test_the_whitelists_destination_is_direct_a_node_or_a_group(
+    bench: Bench, node: str
+) -> None:
+    with pytest.raises(Invalid, match="node must be DIRECT, a node's name or Group_"):
+        await bench.whitelist.put("example.com", "", node)
+
+
+async def test_every_bad_entry_is_told(bench: Bench) -> None:
+    with pytest.raises(Invalid) as refused:
+        await bench.whitelist.put("ftp://a.example, b c", "10.0.0.1/8\n::1", "x")
+    fields = [problem.split()[0].rstrip(":") for problem in refused.value.problems]
+    assert fields == ["domains", "domains", "ips", "ips", "node"]
+    assert bench.whitelist.get() == Whitelist()
+
+
+async def test_settings_are_saved(bench: Bench) -> None:
+    assert bench.settings.get() == Settings()
+    await bench.add_node("tokyo")
+    wanted = Settings(
+        unmanaged="tokyo",
+        delay_url="http://example.com/x",
+        check_interval_s=60,
+        group_strategy="sticky",
+        sniff_domains=False,
+        stopped=True,
+    )
+    assert (await bench.settings.put(wanted)).value == wanted
+    assert bench.settings.get() == wanted
+    await bench.agree()
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"unmanaged": "nobody"}, "unmanaged must be"),
+        ({"delay_url": "gopher://x"}, "delay_url must be"),
+        ({"check_interval_s": 4}, "check_interval_s must be"),
+        ({"check_interval_s": 3601}, "check_interval_s must be"),
+        ({"group_strategy": "random"}, "group_strategy must be one of"),
+    ],
+)
+async def test_a_bad_setting_is_told(bench: Bench, fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Invalid, match=problem):
+        await bench.settings.put(msgspec.structs.replace(Settings(), **fields))
+    assert bench.settings.get() == Settings()
+
+
+async def test_the_status_adds_up(bench: Bench, interfaces: Callable[..., Status]) -> None:
+    bench.netd.shown = interfaces({}, {})
+    status = await bench.system.status()
+    assert (status.state, status.uptime_s, status.has_api_access) == ("running", 93, True)
+    assert (status.connections, status.memory) == (7, 6000)
+    await bench.settings.put(Settings(stopped=True))
+    assert (await bench.system.status()).state == "stopped"
+
+
+async def test_the_status_tells_that_things_are_being_restored(bench: Bench) -> None:
+    bench.netd.shown = Status(state="restoring", revision=0)
+    assert (await bench.system.status()).state == "restoring"
+    bench.netd.is_away = True
+    status = await bench.system.status()
+    assert (status.state, status.connections, status.memory) == ("restoring", 0, 1000)
+
+
+async def test_interfaces_are_the_systems_and_the_enabled_lines(
+    bench: Bench, make: Make, interfaces: Callable[..., Status]
+) -> None:
+    for name in ("l2tp_1", "l2tp_2", "pptp_1"):
+        await bench.lines.create(make.line(name))
+    await bench.lines.set_enabled_many([("l2tp", "l2tp_2")], False)
+    bench.netd.shown = interfaces({"lan0": "10.0.0.1", "wan1": "", "l2tp_1": "192.0.2.9"}, {})
+    assert await bench.system.interfaces_with_ip() == [
+        ("lan0", "10.0.0.1"),
+        ("wan1", ""),
+        ("l2tp_1", "192.0.2.9"),
+        ("pptp_1", ""),
+    ]
+    assert await bench.system.interfaces() == ["lan0", "wan1", "l2tp_1", "pptp_1"]
+    bench.netd.is_away = True
+    with pytest.raises(Failed, match="not running"):
+        await bench.system.interfaces()

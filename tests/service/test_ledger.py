@@ -1,0 +1,271 @@
+"""A change is stored and in force, or neither, whatever fails and whenever."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed, Invalid
+from egressd.model.nouns import Settings
+from egressd.model.plan import Change, Plan
+from egressd.service import numbering
+from egressd.service.ledger import Proposal
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Bench, Make, OpenBench, Settle
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_nothing_can_be_asked_before_the_state_is_loaded(
+    tmp_path: Path, open_bench: OpenBench, make: Make
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        assert bench.ledger.phase == "restoring"
+        for call in (bench.ledger.resync(), bench.rules.create(make.rule())):
+            with pytest.raises(Failed, match="not loaded"):
+                await call
+        assert bench.netd.asked == []
+
+
+async def test_start_puts_the_whole_stored_state_in_force(
+    tmp_path: Path, open_bench: OpenBench, make: Make
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.start()
+        await bench.rules.create(make.rule())
+    async with open_bench(tmp_path) as bench:
+        await bench.ledger.load()
+        assert bench.ledger.phase == "restoring"
+        await bench.ledger.resync()
+        assert bench.ledger.phase == "running"
+        assert "10.0.0.5" in bench.netd.plan.hosts
+        await bench.agree()
+
+
+async def test_a_change_is_stored_and_in_force_when_it_returns(bench: Bench, make: Make) -> None:
+    outcome = await bench.rules.create(make.rule())
+    assert outcome.value.id == 1
+    assert bench.ledger.revision == 1
+    await bench.agree()
+    change = bench.netd.asked[-1]
+    assert isinstance(change, Change)
+    assert list(change.hosts.put) == ["10.0.0.5"]
+
+
+async def test_a_change_that_the_plan_does_not_show_still_has_its_revision(
+    bench: Bench, make: Make
+) -> None:
+    rule = (await bench.rules.create(make.rule())).value
+    await bench.rules.replace(rule.id, make.rule(comment="living room"))
+    change = bench.netd.asked[-1]
+    assert isinstance(change, Change)
+    assert change.is_empty
+    assert change.revision == bench.ledger.revision == 2
+    await bench.agree()
+
+
+async def test_nothing_is_done_for_a_change_that_changes_nothing(bench: Bench, make: Make) -> None:
+    rule = (await bench.rules.create(make.rule())).value
+    asked = len(bench.netd.asked)
+    bench.clock.tick()
+    assert (await bench.rules.set_enabled(rule.id, True)).value == rule
+    assert (await bench.rules.replace(rule.id, make.rule())).value == rule
+    assert (await bench.rules.delete_many(["10.9.9.9"])).value == 0
+    assert bench.ledger.revision == 1
+    assert len(bench.netd.asked) == asked
+
+
+async def test_a_refused_draft_reaches_nobody(bench: Bench, make: Make) -> None:
+    asked = len(bench.netd.asked)
+    with pytest.raises(Invalid):
+        await bench.rules.create(make.rule(ip="nonsense"))
+    assert bench.ledger.revision == 0
+    assert len(bench.netd.asked) == asked
+    await bench.agree()
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_what_a_builder_raises_is_raised(bench: Bench, is_large: bool) -> None:
+    def build(state: DesiredState) -> Proposal[None]:
+        raise Invalid("no")
+
+    with pytest.raises(Invalid, match="no"):
+        await bench.ledger.change(build, is_large=is_large)
+    await bench.agree()
+
+
+@pytest.mark.parametrize("store_fails", ["", "begin", "commit"])
+async def test_a_failed_change_leaves_the_old_state(
+    bench: Bench, make: Make, store_fails: str
+) -> None:
+    """Whatever netd does at each of the next calls, and whichever call of the store fails."""
+    ways = ("obey", "refuse", "break", "lose")
+    addresses = (f"10.0.{n >> 8}.{n & 255}" for n in itertools.count(1))
+    for behaviour in itertools.product(ways, repeat=3):
+        before = bench.state
+        bench.netd.behaviour = list(behaviour)
+        bench.store.failing = [store_fails]
+        try:
+            await bench.rules.create(make.rule(next(addresses)))
+        except Failed:
+            assert bench.state is before
+            assert await bench.store.load() == before
+        else:
+            assert (behaviour[0], store_fails) == ("obey", "")
+        bench.netd.behaviour = []
+        bench.store.failing = []
+        bench.netd.return_after_restart()
+        await bench.rules.create(make.rule(next(addresses)))
+        await bench.agree()
+
+
+async def test_a_disk_that_is_full_takes_the_change_out_of_force_again(
+    bench: Bench, make: Make
+) -> None:
+    await bench.rules.create(make.rule("10.0.0.1"))
+    bench.store.failing = ["commit"]
+    with pytest.raises(Failed, match="disk is full"):
+        await bench.rules.create(make.rule("10.0.0.2"))
+    put, back = bench.netd.asked[-2:]
+    assert isinstance(put, Change)
+    assert isinstance(back, Change)
+    assert (put.base, put.revision) == (back.revision, back.base) == (1, 2)
+    assert back.hosts.drop == ("10.0.0.2",)
+    await bench.agree()
+
+
+async def test_a_refusal_does_not_set_the_whole_plan_again(bench: Bench, make: Make) -> None:
+    bench.netd.behaviour = ["refuse"]
+    with pytest.raises(Failed, match="the kernel would not"):
+        await bench.rules.create(make.rule())
+    assert sum(isinstance(asked, Plan) for asked in bench.netd.asked) == 1
+    assert bench.ledger.phase == "running"
+    await bench.agree()
+
+
+async def test_without_netd_a_change_fails_and_reads_go_on(bench: Bench, make: Make) -> None:
+    await bench.rules.create(make.rule("10.0.0.1"))
+    bench.netd.is_away = True
+    for _ in range(2):
+        with pytest.raises(Failed, match="not running"):
+            await bench.rules.create(make.rule("10.0.0.2"))
+    assert [rule.host for rule in bench.rules.list()] == ["10.0.0.1"]
+    assert bench.ledger.phase == "restoring"
+    bench.netd.plan = Plan()  # it comes back with an empty disk
+    bench.netd.return_after_restart()
+    await bench.ledger.resync()
+    await bench.agree()
+
+
+async def test_changes_wait_while_the_whole_plan_is_set(
+    bench: Bench, make: Make, settle: Settle
+) -> None:
+    bench.netd.hold = asyncio.Event()
+    resync = asyncio.create_task(bench.ledger.resync())
+    change = asyncio.create_task(bench.rules.create(make.rule()))
+    await settle()
+    assert bench.ledger.phase == "restoring"
+    assert not change.done()
+    bench.netd.hold.set()
+    await resync
+    await change
+    await bench.agree()
+
+
+async def test_a_caller_that_goes_away_leaves_no_half_change(
+    bench: Bench, make: Make, settle: Settle
+) -> None:
+    bench.netd.hold = asyncio.Event()
+    leaving = asyncio.create_task(bench.rules.create(make.rule("10.0.0.1")))
+    await settle()
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert bench.rules.list() == []
+    bench.netd.hold.set()
+    await bench.rules.create(make.rule("10.0.0.2"))
+    assert [rule.host for rule in bench.rules.list()] == ["10.0.0.1", "10.0.0.2"]
+    await bench.agree()
+
+
+async def test_a_change_that_fails_after_its_caller_went_away_is_quiet(
+    bench: Bench, make: Make, settle: Settle
+) -> None:
+    bench.netd.hold = asyncio.Event()
+    bench.netd.behaviour = ["refuse"]
+    leaving = asyncio.create_task(bench.rules.create(make.rule()))
+    await settle()
+    leaving.cancel()
+    bench.netd.hold.set()
+    await bench.ledger.close()
+    await bench.agree()
+
+
+async def test_thirty_two_writers_lose_nothing(bench: Bench, make: Make) -> None:
+    async def write(writer: int) -> None:
+        for number in range(3):
+            ip = f"10.{writer}.0.{number}"
+            rule = (await bench.rules.create(make.rule(ip))).value
+            await bench.rules.replace(rule.id, make.rule(ip, comment=str(writer)))
+            if number % 2:
+                await bench.rules.delete(rule.id)
+
+    await asyncio.gather(*(write(writer) for writer in range(32)))
+    kept = {f"10.{writer}.0.{number}" for writer in range(32) for number in (0, 2)}
+    assert {rule.host for rule in bench.rules.list()} == kept
+    assert all(rule.comment == rule.ip.split(".")[1] for rule in bench.rules.list())
+    assert bench.ledger.revision == 32 * (3 + 3 + 1)
+    assert len({rule.id for rule in bench.rules.list()}) == len(kept)
+    await bench.agree()
+
+
+async def test_the_phase_tells_of_an_operators_stop(bench: Bench) -> None:
+    await bench.settings.put(Settings(stopped=True))
+    phases = [bench.ledger.phase]
+    assert bench.netd.plan.floor.stopped
+    await bench.settings.put(Settings())
+    phases.append(bench.ledger.phase)
+    assert phases == ["stopped", "running"]
+
+
+async def test_names_of_groups_and_interfaces_get_numbers_that_stay(
+    bench: Bench, make: Make
+) -> None:
+    node = await bench.add_node("a", group="asia", **{"interface-name": "wan2"})
+    await bench.rules.create(make.rule("10.0.0.1", "Interface:wan1"))
+    await bench.services.create(make.service(outbound_interface="wan3"))
+    await bench.lines.create(make.line("l2tp_1", interface="wan4"))
+    await bench.lines.create(make.line("l2tp_2"))
+    await bench.settings.put(Settings(unmanaged="Interface:wan5"))
+    expected = {"Group_asia": 1, "Interface:wan2": 1, "Interface:wan1": 2, "Interface:wan3": 3}
+    expected |= {"Interface:wan4": 4, "Interface:wan5": 5}
+    assert dict(bench.state.numbers) == expected
+    await bench.nodes.delete(node.id)
+    await bench.rules.delete_many(["10.0.0.1"])
+    await bench.add_node("b", group="europe")
+    await bench.add_node("c", group="asia")
+    assert dict(bench.state.numbers) == expected | {"Group_europe": 2}
+    await bench.agree()
+
+
+async def test_numbers_run_out_with_a_reason(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(numbering._HIGHEST, "Interface:", 2)
+    for name in ("wan1", "wan2"):
+        await bench.rules.create(make.rule(f"10.0.0.{name[-1]}", f"Interface:{name}"))
+    with pytest.raises(Invalid, match="one name too many"):
+        await bench.rules.create(make.rule("10.0.0.3", "Interface:wan3"))
+    await bench.rules.create(make.rule("10.0.0.3", "Interface:wan2"))
+    await bench.agree()
+
+
+def test_an_edit_of_no_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such table"):
+        DesiredState().with_edits([Edit("towns", 1, None)], 1)

@@ -1,0 +1,94 @@
+"""What the use cases rely on in netd. The double keeps to it, and so does the real socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.messages import Delay, Probe
+from egressd.model.plan import Change, Patch, Plan
+from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
+from egressd.service.ports import Netd
+
+if TYPE_CHECKING:
+    from tests.service.conftest import NetdDouble
+
+    Both = tuple[Netd, NetdDouble]
+
+pytestmark = pytest.mark.anyio
+
+PLAN = Plan(revision=4, hosts={"10.0.0.5": MARK_DIRECT})
+CHANGE = Change(base=4, revision=5, hosts=Patch(put={"10.0.0.6": MARK_REJECT}, drop=("10.0.0.5",)))
+
+
+async def test_a_plan_is_in_force_once_it_is_set(any_netd: Both) -> None:
+    netd, double = any_netd
+    await netd.set_plan(PLAN)
+    assert (await netd.status()).revision == 4
+    assert double.plan == PLAN
+    await netd.set_plan(Plan(revision=2))
+    assert (await netd.status()).revision == 2
+
+
+async def test_a_change_leads_on_from_its_base(any_netd: Both) -> None:
+    netd, double = any_netd
+    await netd.set_plan(PLAN)
+    await netd.apply(CHANGE)
+    assert (await netd.status()).revision == 5
+    assert double.plan.hosts == {"10.0.0.6": MARK_REJECT}
+    assert "10.0.0.5" in PLAN.hosts
+
+
+async def test_a_change_from_another_base_is_refused(any_netd: Both) -> None:
+    netd, double = any_netd
+    await netd.set_plan(Plan(revision=3))
+    with pytest.raises(Failed, match="revision 4, not 3"):
+        await netd.apply(CHANGE)
+    assert double.plan == Plan(revision=3)
+
+
+async def test_what_is_refused_changes_nothing(any_netd: Both) -> None:
+    netd, double = any_netd
+    await netd.set_plan(PLAN)
+    double.behaviour = ["refuse", "refuse"]
+    with pytest.raises(Failed, match="the kernel would not"):
+        await netd.apply(CHANGE)
+    with pytest.raises(Failed, match="the kernel would not"):
+        await netd.set_plan(Plan(revision=9))
+    assert double.plan == PLAN
+    await netd.apply(CHANGE)
+
+
+@pytest.mark.parametrize(("how", "revision"), [("break", 4), ("lose", 5)])
+async def test_after_a_broken_connection_either_may_be_in_force(
+    any_netd: Both, how: str, revision: int
+) -> None:
+    netd, double = any_netd
+    await netd.set_plan(PLAN)
+    double.behaviour = [how]
+    with pytest.raises(Failed, match="talk to netd"):
+        await netd.apply(CHANGE)
+    for call in (netd.status(), netd.apply(CHANGE), netd.set_plan(PLAN), netd.try_configs(["{}"])):
+        with pytest.raises(Failed, match="talk to netd"):
+            await call
+    double.return_after_restart()
+    assert (await netd.status()).revision == revision
+
+
+async def test_each_configuration_gets_its_verdict(any_netd: Both) -> None:
+    netd, double = any_netd
+    double.engine_refuses = {"bad": "unknown cipher"}
+    verdicts = await netd.try_configs(['{"a": "good"}', '{"a": "bad"}'])
+    assert list(verdicts) == ["", "unknown cipher"]
+
+
+async def test_each_probe_gets_its_delay(any_netd: Both) -> None:
+    netd, double = any_netd
+    double.delay_of = lambda p: Delay(delay=5) if p.name == "a" else Delay(delay=-1, error="no")
+    probes = [Probe(name="a", config="{}"), Probe(name="b", config="{}")]
+    assert await netd.delays(probes, "https://example.com/", 1000) == {
+        "a": Delay(delay=5),
+        "b": Delay(delay=-1, error="no"),
+    }
