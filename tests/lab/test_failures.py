@@ -1,0 +1,229 @@
+"""Killing parts of egressd, and what it stands on: nothing leaks, nobody else notices.
+
+P1 and P2 of the promises. Four clients flood while a part dies: one on a node, one on DIRECT, one
+on a WAN of its own, one rejected. Every upstream is captured, after a proof that the capture
+sees what it should.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from egressd.lab.capture import Capture
+from egressd.lab.client import Flood
+from egressd.lab.lab import Lab
+from egressd.lab.packets import new_token
+from egressd.lab.spec import LabSpec
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+BACK_WITHIN_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("socks5-udp", "ss"), clients=4)) as lab:
+        lab.start_egressd()
+        add_nodes(lab)
+        send(lab, 1, "ss")
+        send(lab, 2, "Interface:wan2")
+        send(lab, 3, "DIRECT")
+        send(lab, 4, "REJECT")
+        yield lab
+
+
+class Watch:
+    """Floods from every client, and captures of every upstream."""
+
+    def __init__(self, lab: Lab, stack: ExitStack) -> None:
+        self.lab = lab
+        self.tokens = {number: new_token() for number in (1, 2, 3, 4)}
+        links = [wan.far for wan in lab.wans]
+        links += [node.link for node in lab.nodes.values()]
+        self.captures: dict[str, Capture] = {
+            link: stack.enter_context(lab.internet.capture(link)) for link in links
+        }
+        for capture in self.captures.values():
+            capture.prove()
+        self.floods: list[Flood] = [
+            lab.client(number).flood(token, kind=kind, rate=200)
+            for number, token in self.tokens.items()
+            for kind in ("udp", "icmp", "tcp")
+        ]
+
+    def stop(self) -> None:
+        assert sum(flood.stop().sent for flood in self.floods) > 100
+
+    def seen_on(self, client: int) -> set[str]:
+        token = self.tokens[client]
+        return {link for link, capture in self.captures.items() if capture.flows(token)}
+
+
+@contextmanager
+def watched(lab: Lab) -> Iterator[Watch]:
+    """Run the block under floods, then hold each client's packets against its rule."""
+    with ExitStack() as stack:
+        watch = Watch(lab, stack)
+        yield watch
+        watch.stop()
+        node = lab.nodes["ss"].link
+        # A node's own traffic is encrypted: its client's token shows behind the node only.
+        assert watch.seen_on(1) <= {node}
+        assert watch.seen_on(2) == {lab.wan(2).far}
+        assert watch.seen_on(3) == {lab.wan(1).far}
+        assert watch.seen_on(4) == set()
+
+
+def reaches(lab: Lab, client: int) -> Callable[[], bool]:
+    exits = {1: lab.nodes["ss"].address, 2: lab.wan(2).address, 3: lab.wan(1).address}
+    return lambda: lab.client(client).http(WEB, timeout=0.4).seen == exits[client]
+
+
+def assert_all_reach(lab: Lab) -> None:
+    for client in (1, 2, 3):
+        eventually(reaches(lab, client), BACK_WITHIN_S)
+    assert not lab.client(4).http(WEB).ok
+
+
+def kill(lab: Lab, part: str, number: signal.Signals = signal.SIGKILL) -> None:
+    pids = lab.device.pids(part)
+    assert pids, f"no process of {part}"
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def test_the_floods_are_seen_where_they_should_be(lab: Lab) -> None:
+    assert_all_reach(lab)
+    with watched(lab) as watch:
+        eventually(lambda: all(watch.seen_on(client) for client in (2, 3)))
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("part", ["egressd.app netd", "egressd.app api"])
+def test_traffic_goes_on_while_a_process_is_dead(lab: Lab, part: str) -> None:
+    with watched(lab):
+        connections = [lab.client(number).connect() for number in (1, 2, 3)]
+        kill(lab, part)
+        for connection in connections:
+            assert connection.exchange("still here").ok
+        assert_all_reach(lab)
+        lab.device.wait_healthy()
+        for connection in connections:
+            assert connection.exchange("and after").ok
+            connection.close()
+        send(lab, 4, "REJECT")  # the api answers and netd applies
+
+
+def test_both_processes_and_their_keeper_die(lab: Lab) -> None:
+    with watched(lab):
+        connection = lab.client(1).connect()
+        lab.device.kill()
+        assert connection.exchange("still here").ok
+        assert_all_reach(lab)
+        lab.device.start()
+        assert connection.exchange("adopted").ok
+        assert_all_reach(lab)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_stuck_worker_blocks_and_is_replaced(lab: Lab, number: signal.Signals) -> None:
+    with watched(lab):
+        bystanders = [lab.client(number).connect() for number in (2, 3)]
+        kill(lab, "egressd.netd.engine.worker", number)
+        eventually(reaches(lab, 1), BACK_WITHIN_S)
+        for connection in bystanders:
+            assert connection.exchange("undisturbed").ok
+            connection.close()
+        assert_all_reach(lab)
+
+
+def test_a_dead_node_blocks_its_clients_only(lab: Lab) -> None:
+    node = lab.nodes["ss"]
+    with watched(lab) as watch:
+        bystanders = [lab.client(number).connect() for number in (2, 3)]
+        node.program.kill()
+        assert not lab.client(1).http(WEB, timeout=2).ok
+        assert watch.seen_on(1) <= {node.link}
+        for connection in bystanders:
+            assert connection.exchange("undisturbed").ok
+            connection.close()
+        lab.start_node(node)
+        eventually(reaches(lab, 1), BACK_WITHIN_S)
+
+
+def test_a_flushed_ruleset_leaks_nothing_and_is_healed_within_a_second(lab: Lab) -> None:
+    with watched(lab):
+        for _ in range(5):
+            lab.router.run("nft", "flush", "ruleset")
+            assert eventually(reaches(lab, 3), BACK_WITHIN_S) < 1
+        assert_all_reach(lab)
+
+
+def test_flushed_policy_rules_leak_nothing_and_are_healed(lab: Lab) -> None:
+    with watched(lab):
+        for _ in range(3):
+            lab.router.run("ip", "rule", "flush")
+            lab.router.run("ip", "rule", "add", "priority", "32766", "lookup", "main")
+            for client in (1, 2, 3):
+                eventually(reaches(lab, client), BACK_WITHIN_S)
+
+
+def test_a_wan_that_goes_and_comes_back(lab: Lab) -> None:
+    wan = lab.wan(2)
+    token = new_token()
+    with lab.internet.capture(lab.wan(1).far) as capture:
+        capture.prove()
+        flood = lab.client(2).flood(token, rate=200)
+        wan.delete()
+        blocked = lab.client(2).http(WEB, timeout=2)
+        assert not blocked.ok
+        wan.recreate()
+        eventually(reaches(lab, 2), BACK_WITHIN_S)
+        wan.lower()
+        assert not lab.client(2).http(WEB, timeout=2).ok
+        wan.restore()
+        eventually(reaches(lab, 2), BACK_WITHIN_S)
+        assert flood.stop().sent > 100
+        assert not capture.flows(token)
+
+
+def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
+    with ExitStack() as stack:
+        watch = Watch(lab, stack)
+        eventually(reaches(lab, 2), BACK_WITHIN_S)
+        lab.device.stop()
+        for capture in watch.captures.values():
+            capture.clear()
+        for client in (1, 2, 3, 4):
+            assert not lab.client(client).http(WEB, timeout=1).ok
+        watch.stop()
+        for client in watch.tokens:
+            assert watch.seen_on(client) == set()
+    lab.device.start()
+    assert_all_reach(lab)
+
+
+def test_an_unreadable_database_blocks_everybody(lab: Lab) -> None:
+    database = Path(lab.device.data) / "api" / "state.db"
+    lab.device.stop()
+    kept = database.read_bytes()
+    database.write_bytes(b"no database" + kept[11:])
+    lab.device.program.start()
+    try:
+        eventually(lambda: "cannot go on" in lab.device.program.tail(), 30)
+        for client in (1, 2, 3):
+            assert not lab.client(client).http(WEB, timeout=1).ok
+    finally:
+        lab.device.stop()
+        database.write_bytes(kept)
+    lab.device.start()
+    assert_all_reach(lab)
