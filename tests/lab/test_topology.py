@@ -351,6 +351,62 @@ def test_one_engine_node_serves_many_addresses(open_lab: Lab) -> None:
             assert client.udp_echo("u", "127.0.0.1", port, source="").seen == address
 
 
+def test_engine_nodes_speak_every_protocol(open_lab: Lab) -> None:
+    certificate, key = open_lab.authority.certificate("node.test")
+    uuid = "6a7c0f3e-0d0c-4c83-9d0a-0b6d7c6c1a55"
+    ours = {
+        "enabled": True,
+        "certificate_path": str(certificate),
+        "key_path": str(key),
+        "alpn": ["h3"],
+    }
+    theirs = {
+        "enabled": True,
+        "server_name": "node.test",
+        "certificate_path": str(open_lab.authority.file),
+        "alpn": ["h3"],
+    }
+    plain_ours = {k: v for k, v in ours.items() if k != "alpn"}
+    plain_theirs = {k: v for k, v in theirs.items() if k != "alpn"}
+    named = {"name": "u"}
+    protocols: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "vmess": ({"users": [{**named, "uuid": uuid}]}, {"uuid": uuid}),
+        "vless": (
+            {"users": [{**named, "uuid": uuid}], "tls": plain_ours},
+            {"uuid": uuid, "tls": plain_theirs},
+        ),
+        "trojan": (
+            {"users": [{**named, "password": "p"}], "tls": plain_ours},
+            {"password": "p", "tls": plain_theirs},
+        ),
+        "anytls": (
+            {"users": [{**named, "password": "p"}], "tls": plain_ours},
+            {"password": "p", "tls": plain_theirs},
+        ),
+        "hysteria2": (
+            {"users": [{**named, "password": "p"}], "tls": ours},
+            {"password": "p", "tls": theirs},
+        ),
+        "tuic": (
+            {"users": [{**named, "uuid": uuid, "password": "p"}], "tls": ours},
+            {"uuid": uuid, "password": "p", "tls": theirs},
+        ),
+    }
+    inbounds = [{"type": t, "listen_port": 443, **server} for t, (server, _) in protocols.items()]
+    addresses = open_lab.add_engine_node("all", inbounds, network=2)
+    outbounds = [
+        {"type": t, "server": address, "server_port": 443, **client}
+        for address, (t, (_, client)) in zip(addresses, protocols.items(), strict=True)
+    ]
+    with _relays(open_lab, outbounds) as ports:
+        for port, address, protocol in zip(ports, addresses, protocols, strict=True):
+            client = open_lab.client(1)
+            tcp_reply = client.tcp_echo("t", "127.0.0.1", port, source="")
+            assert (protocol, tcp_reply.seen) == (protocol, address)
+            udp_reply = client.udp_echo("u", "127.0.0.1", port, source="")
+            assert (protocol, udp_reply.seen) == (protocol, address)
+
+
 # --- What befalls a WAN. ---
 
 

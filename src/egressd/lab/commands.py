@@ -15,6 +15,9 @@ import click
 from egressd.lab import netns
 from egressd.model.errors import Failed
 
+_SHOWN = 5
+"""Clients, WANs and nodes that ``up`` lists; ``--json`` has all."""
+
 
 @click.group()
 def lab() -> None:
@@ -105,13 +108,15 @@ def up(
     for key in ("name", "api", "token"):
         click.echo(f"{key:<8}{told[key]}")
     for key in ("clients", "wans", "nodes"):
-        click.echo(f"{key:<8}{', '.join(f'{n} {a}' for n, a in told[key].items())}")
+        shown = [f"{n} {a}" for n, a in told[key].items()]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        click.echo(f"{key:<8}{', '.join(shown[:_SHOWN])}{more}")
     rule = json.dumps({"ip": built.client(1).address, "target_node": "socks5"})
     click.echo(
         f"\nLet client1 out, see where it leaves, and take the lab down again:\n"
-        f"  egressd lab exec router -- curl -sH 'Authorization: Bearer {told['token']}' \\\n"
-        f"      --json '{rule}' {told['api']}/rules\n"
-        f"  egressd lab exec client1 -- curl -s http://203.0.113.10/\n"
+        f"  egressd lab exec --lab {built.name} router -- curl -s {told['api']}/rules \\\n"
+        f"      -H 'Authorization: Bearer {told['token']}' --json '{rule}'\n"
+        f"  egressd lab exec --lab {built.name} client1 -- curl -s http://203.0.113.10/\n"
         f"  egressd lab down {built.name}"
     )
 

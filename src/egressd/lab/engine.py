@@ -39,6 +39,11 @@ def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) 
     }
 
 
+def started_file(config: Path) -> Path:
+    """What exists once the engine of that configuration listens."""
+    return config.with_suffix(".started")
+
+
 def serve(path: Path) -> None:
     """Run the document until SIGTERM or SIGINT. Raises SingBoxError when it is refused."""
     import singbox
@@ -47,6 +52,7 @@ def serve(path: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
     with singbox.SingBox() as engine:
         engine.startFromJSON(path.read_text())
+        started_file(path).touch()
         signal.sigwait(stopping)
 
 

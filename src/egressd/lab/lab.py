@@ -23,7 +23,7 @@ from egressd.lab import spec as plan
 from egressd.lab.authority import Authority
 from egressd.lab.client import Client
 from egressd.lab.device import Api, Device, Settings
-from egressd.lab.engine import node_document
+from egressd.lab.engine import node_document, started_file
 from egressd.lab.host import Host
 from egressd.lab.nodes import Node
 from egressd.lab.process import Program, require
@@ -34,6 +34,8 @@ from egressd.lab.wan import Wan
 from egressd.model.errors import Failed, Invalid
 
 LAN_RANGES: Final = "10.77.0.0/16, 10.78.0.0/24"
+_LISTEN_SECONDS: Final = 15.0
+"""For a node to listen, on a busy machine."""
 _CONTROL_TABLE: Final = "lab_control"
 _CONTROL_RULES: Final = f"""
 table ip {_CONTROL_TABLE} {{
@@ -220,7 +222,8 @@ class Lab:
         """Start a node of a kind of `egressd.lab.nodes` in a namespace of its own."""
         name = name or kind
         address = nodes.node_address(len(self.nodes))
-        folder = self._node_folder(name)
+        folder = self.folder / f"node-{name}"
+        folder.mkdir()
         made = nodes.recipe(kind, address, folder)
         require(made.argv[0])
         for file, text in made.files.items():
@@ -250,24 +253,23 @@ class Lab:
         """
         base = plan.ENGINE_NETWORK[network << 8]
         addresses = [str(base + 1 + n) for n in range(len(inbounds))]
-        folder = self._node_folder(name)
         self.topology.add_node(name, addresses)
-        document = node_document(inbounds, addresses)
-        program = self.start_engine(f"node-{name}", document)
-        for inbound, address in zip(inbounds, addresses, strict=True):
-            if inbound["type"] not in ("hysteria2", "tuic"):  # those listen on UDP
-                self._wait_listening(program, address, inbound["listen_port"])
-        (folder / "addresses").write_text("\n".join(addresses))
+        self.start_engine(f"node-{name}", node_document(inbounds, addresses))
         return addresses
 
     def start_engine(self, role: str, document: dict[str, Any]) -> Program:
-        """A sing-box of the given configuration in the namespace of `role`."""
+        """A sing-box of the given configuration in the namespace of `role`, listening."""
         number = len(self._programs)
         config = self.folder / f"engine{number}.json"
         config.write_text(json.dumps(document))
         argv = [sys.executable, "-m", "egressd.lab.engine", str(config)]
         program = self._program(role, argv, self.folder / f"engine{number}.log")
         program.start()
+        deadline = time.monotonic() + _LISTEN_SECONDS
+        while not started_file(config).exists():
+            if not program.running or time.monotonic() > deadline:
+                raise Failed(f"start the engine in {role}", program.tail())
+            time.sleep(0.01)
         return program
 
     def _program(self, role: str, argv: Sequence[str], log: Path) -> Program:
@@ -275,13 +277,8 @@ class Lab:
         self._programs.append(program)
         return program
 
-    def _node_folder(self, name: str) -> Path:
-        folder = self.folder / f"node-{name}"
-        folder.mkdir()
-        return folder
-
     def _wait_listening(self, program: Program, address: str, port: int) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _LISTEN_SECONDS
         while True:
             with suppress(Failed):
                 self.internet.socket(address, port, 1.0).close()
