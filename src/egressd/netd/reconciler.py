@@ -38,6 +38,7 @@ from egressd.netd.kernel import conntrack, memory, routes, sockets, sysctl
 from egressd.netd.kernel import facts as machine
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.planfile import PlanFile
+from egressd.netd.tidier import Tidier, may_have
 from egressd.planner import nft as script
 from egressd.planner import routing
 from egressd.planner.topology import Topology, discover
@@ -85,6 +86,7 @@ class Reconciler:
         self._chains: str | None = None
         """The chains as nft listed them when they were loaded last."""
         self._reviving: asyncio.Task[None] | None = None
+        self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -115,6 +117,7 @@ class Reconciler:
         """Block every client, and end the engine. The guard stays."""
         async with self._lock:
             self._cancel_revival()
+            await self._tidier.close()
             halted = Plan(egresses=self.plan.egresses)
             with suppress(Failed):
                 await self._transact(script.load(script.elements(halted, self.topology, {})))
@@ -125,6 +128,7 @@ class Reconciler:
         """Make room for another netd: nothing of the kernel or the engine is touched."""
         async with self._lock:
             self._cancel_revival()
+            await self._tidier.close()
             self._plan_file.close()
         self.pool.release()
 
@@ -270,18 +274,23 @@ class Reconciler:
         if change.egresses.drop:
             self._route(self.plan)
         if clients:
-            await self._cut(clients)
+            self._cut(clients)
         if self._missing():
             self._revive_later()
 
-    async def _cut(self, clients: Sequence[str]) -> None:
-        """Remove what the kernel still knows of moved clients' flows; `seal` has cut them."""
-        spared = self.topology.router_addresses
+    def _cut(self, clients: Sequence[str]) -> None:
+        """End what is left of moved clients' flows; `seal` has stopped them already."""
+        named = set(clients)
+
+        def is_other(address: str) -> bool:
+            """Whether a host within a moved range has a rule of its own that stays."""
+            return address in self.plan.hosts and address not in named
+
         try:
-            await asyncio.to_thread(conntrack.delete_clients, clients)
-            await asyncio.to_thread(sockets.destroy_clients, clients, spared)
-        except (Failed, OSError) as error:
-            log.warning("could not tidy up after a move", clients=len(clients), error=str(error))
+            sockets.destroy_clients(clients, self.topology.router_addresses, is_other)
+        except OSError as error:
+            log.warning("could not end sockets of moved clients", error=str(error))
+        self._tidier.add(clients)
 
     # --- Healing. -----------------------------------------------------------------------
 

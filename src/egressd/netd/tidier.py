@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address
 
+from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
 
@@ -18,8 +20,8 @@ from egressd.netd.kernel.follower import Follower
 class Tidier:
     """Tidies up after clients in the background.
 
-    `is_current(source, mark)` tells whether a flow of that source address (4 bytes) with that
-    conntrack mark is one the client may have now: such flows are left alone.
+    `is_current` tells whether a flow is one that its client may have now: those are left
+    alone. It is called in another thread.
     """
 
     def __init__(self, is_current: Callable[[bytes, int], bool]) -> None:
@@ -39,3 +41,24 @@ class Tidier:
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
         await asyncio.to_thread(conntrack.delete_stale, clients, self._is_current)
+
+
+def may_have(plan: Plan, client: bytes, mark: int) -> bool:
+    """Whether `plan` lets the client's address have flows of that conntrack mark.
+
+    Flows without a mark are none of ours: to the router, between LANs.
+    """
+    address = IPv4Address(client)
+    target = plan.hosts.get(str(address))
+    if target is None:
+        target = _of_range(plan, address)
+    listed = plan.whitelist
+    return mark in (0, target, listed.mark, listed.sniffers.get(target))
+
+
+def _of_range(plan: Plan, address: IPv4Address) -> int:
+    for text, mark in plan.nets.items():
+        first, _, last = text.partition("-")
+        if IPv4Address(first) <= address <= IPv4Address(last):
+            return mark
+    return plan.floor.unmanaged

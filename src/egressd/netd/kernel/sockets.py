@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
@@ -76,17 +76,22 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
                     )
 
 
-def destroy_clients(clients: Iterable[str], spared: Collection[IPv4Address]) -> int:
+def destroy_clients(
+    clients: Iterable[str],
+    spared: Collection[IPv4Address],
+    spare: Callable[[str], bool] = lambda _client: False,
+) -> int:
     """End the sockets of `clients`; how many there were.
 
     Those whose local address is in `spared` live on: with the router's own addresses
-    there, a client keeps its connections to the router's services. Raises OSError when the
-    kernel refuses, as one without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
+    there, a client keeps its connections to the router's services. So do those of the
+    addresses that `spare` is true of. Raises OSError when the kernel refuses, as one
+    without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
     """
     ended = 0
     with NetlinkSocket(SOCK_DIAG) as told:
         for found in of_clients(clients):
-            if found.local[0] in spared:
+            if found.local[0] in spared or spare(str(found.remote[0])):
                 continue
             try:
                 told.request(_DESTROY, _REQUEST.pack(AF_INET, found.protocol, 0, 0, found.id))
