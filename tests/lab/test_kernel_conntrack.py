@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from tests.lab.netns import Namespace
 
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
+from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 
@@ -42,7 +42,13 @@ def side(kind: int, source: str, target: str, ports: tuple[int, int]) -> bytes:
 
 
 def track(
-    opener: str, asked: str, port: int, *, answerer: str | None = None, seen_as: str | None = None
+    opener: str,
+    asked: str,
+    port: int,
+    *,
+    answerer: str | None = None,
+    seen_as: str | None = None,
+    mark: int = 0,
 ) -> None:
     """Make an entry: `opener` asks `asked`, `answerer` answers to `seen_as` (NAT)."""
     original = side(1, opener, asked, (port, 443))
@@ -51,6 +57,7 @@ def track(
     with NetlinkSocket(NETFILTER) as kernel:
         header = struct.pack("=BBH", socket.AF_INET, 0, 0)
         body = header + original + reply + timeout + status
+        body += attribute(8, struct.pack(">I", mark))
         kernel.request(_NEW, body, CREATE | EXCLUSIVE)
 
 
@@ -113,6 +120,31 @@ def test_only_the_clients_entries_go(
             if not any(entry[2] == port and client in gone for client, port in forwards)
         }
         assert deleted == len(before) - len(left)
+
+    namespace.run(body)
+
+
+def test_entries_that_are_current_stay(namespace: Namespace) -> None:
+    def body() -> None:
+        track("10.1.0.2", OUTSIDE, 1000, mark=0x1000_0001)
+        track("10.1.0.2", OUTSIDE, 1001, mark=0x3000_0000)
+        track("10.1.0.3", OUTSIDE, 1002, mark=0x1000_0001)
+        track("10.1.0.4", OUTSIDE, 1003, mark=0x1000_0001)
+        track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2", mark=0x2000_0007)
+        asked = set()
+
+        def is_current(client: bytes, mark: int) -> bool:
+            asked.add((str(IPv4Address(client)), mark))
+            return mark == 0x3000_0000
+
+        assert conntrack.delete_stale(["10.1.0.2", "10.1.0.3"], is_current) == 3
+        assert {port for _, _, port in entries()} == {1001, 1003}
+        assert asked == {
+            ("10.1.0.2", 0x1000_0001),
+            ("10.1.0.2", 0x3000_0000),
+            ("10.1.0.2", 0x2000_0007),
+            ("10.1.0.3", 0x1000_0001),
+        }
 
     namespace.run(body)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
-from tests.lab.netns import Namespace, eventually
 
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import facts, routes
 from egressd.netd.kernel.facts import Watcher
+from tests.lab.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 import pytest
-from tests.lab.netns import Namespace
 
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
@@ -13,6 +12,7 @@ from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.planner import nft as script
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
 from egressd.planner.topology import Topology
+from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.lab.netns import Namespace, eventually
 
 from egressd.netd.kernel import nft_events
 from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
+from tests.lab.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
 

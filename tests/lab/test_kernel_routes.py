@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from tests.lab.netns import Namespace
 
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel.routes import Synced, sync
 from egressd.planner.registry import METRIC_UNREACHABLE
+from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

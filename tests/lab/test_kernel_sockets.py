@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 import pytest
-from tests.lab.netns import Namespace
 
 from egressd.netd.kernel import sockets
 from egressd.netd.kernel.sockets import ClientSocket
+from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

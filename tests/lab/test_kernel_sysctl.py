@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.lab.netns import Namespace
 
 from egressd.netd.kernel import sysctl
+from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

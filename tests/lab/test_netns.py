@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab

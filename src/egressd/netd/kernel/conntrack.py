@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Network
 from socket import AF_INET
 from typing import Final
@@ -21,13 +21,14 @@ from egressd.netd.kernel.netlink import (
     attributes,
     encode,
     nest,
+    number,
     u32,
 )
 from egressd.netd.kernel.ranges import Ranges
 
 _GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
 _HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
-_ORIGINAL, _REPLY, _ID, _ZONE, _FILTER = 1, 2, 12, 18, 25  # CTA_*
+_ORIGINAL, _REPLY, _MARK, _ID, _ZONE, _FILTER = 1, 2, 8, 12, 18, 25  # CTA_*
 _IP, _IP_SOURCE = 1, 1  # CTA_TUPLE_IP, CTA_IP_V4_SRC
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
@@ -36,17 +37,20 @@ _FEW: Final = 6
 (100,000 entries: 66 ms a client, 450 ms for all)."""
 
 
-def delete_clients(clients: Iterable[str]) -> int:
-    """Delete the entries of clients: addresses, networks, ``first-last`` ranges.
+def delete_stale(clients: Iterable[str], is_current: Callable[[bytes, int], bool]) -> int:
+    """Delete entries of clients (addresses, networks, ``first-last`` ranges); how many.
 
-    Tells how many there were. Raises OSError when the kernel refuses.
+    Entries for which ``is_current(client, mark)`` holds stay: `client` is the address, 4
+    bytes in network order, and `mark` the entry's. Raises OSError when the kernel refuses.
     """
     wanted = Ranges(clients)
     deleted = 0
     with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
-            if _source(entry[_ORIGINAL]) not in wanted and _source(entry[_REPLY]) not in wanted:
+            mark = int.from_bytes(entry.get(_MARK, b""), "big")
+            parties = {_source(entry[_ORIGINAL]), _source(entry[_REPLY])}
+            if all(party not in wanted or is_current(party, mark) for party in parties):
                 continue
             # With the id, so that a connection of the same tuple made since is left alone.
             key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
@@ -58,6 +62,11 @@ def delete_clients(clients: Iterable[str]) -> int:
             else:
                 deleted += 1
     return deleted
+
+
+def delete_clients(clients: Iterable[str]) -> int:
+    """Delete all entries of clients; see `delete_stale`."""
+    return delete_stale(clients, lambda _client, _mark: False)
 
 
 def count(networks: Iterable[IPv4Network]) -> int:
@@ -72,11 +81,10 @@ def count(networks: Iterable[IPv4Network]) -> int:
 
 def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
     """Entries among which are all those of `wanted`."""
-    hosts = [n.network_address.packed for n in wanted.networks if n.prefixlen == 32]
-    if len(hosts) == len(wanted.networks) <= _FEW:
-        for host in hosts:
+    if sum(network.num_addresses for network in wanted.networks) <= _FEW:
+        for host in (address for network in wanted.networks for address in network):
             for side in (_ORIGINAL, _REPLY):
-                yield from asked.stream(_GET, _HEADER + _filter(side, host))
+                yield from asked.stream(_GET, _HEADER + _filter(side, host.packed))
         return
     for body in asked.stream(_GET, _HEADER):
         if _opener(body) in wanted or _answerer(body) in wanted:
@@ -105,5 +113,5 @@ def _opener(body: bytes) -> bytes:
 
 def _answerer(body: bytes) -> bytes:
     """The source address of the reply."""
-    start = 4 + (int.from_bytes(body[4:6], "little") + 3 & ~3)
+    start = 4 + (number(body[4:6]) + 3 & ~3)
     return body[start + 12 : start + 16]

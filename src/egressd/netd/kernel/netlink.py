@@ -27,6 +27,7 @@ NETFILTER: Final = 12
 
 REQUEST: Final = 0x001
 ACK: Final = 0x004
+ECHO: Final = 0x008
 DUMP: Final = 0x300
 REPLACE: Final = 0x100
 EXCLUSIVE: Final = 0x200
@@ -45,8 +46,7 @@ _ATTACH_FILTER = 26  # SO_ATTACH_FILTER
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
-_RECEIVE_BYTES = 1 << 16
-# Twice what the kernel puts in one datagram of a dump (NLMSG_GOODSIZE grows to 32 KiB).
+_RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
 _DUMP_ATTEMPTS = 8
 
 
@@ -131,13 +131,25 @@ class NetlinkSocket:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ask nothing more. May be called again."""
         self._socket.close()
 
-    def request(self, kind: int, body: bytes, flags: int = 0) -> None:
-        """Have the kernel do something. Raises NetlinkError when it does not."""
+    @property
+    def port(self) -> int:
+        """The socket's address, which events that it causes bear. 0 before its first request."""
+        port: int = self._socket.getsockname()[0]
+        return port
+
+    def request(self, kind: int, body: bytes, flags: int = 0) -> list[bytes]:
+        """Have the kernel do or tell something: the bodies of its answers, if it has any.
+
+        Raises NetlinkError when it refuses.
+        """
         self._send(kind, REQUEST | ACK | flags, body)
-        for _ in self._answers():
-            pass
+        return [message.body for message in self._answers()]
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """The bodies of everything the kernel lists, as of one moment.
