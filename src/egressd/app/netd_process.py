@@ -21,6 +21,7 @@ from egressd.netd.engine.slot import Running
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
+from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
@@ -65,11 +66,9 @@ async def _serve(settings: config.Config) -> None:
         on_lost=on_lost,
     )
     reconciler = Reconciler(
-        nft=Nft(),
+        machine=Machine(Nft(), settings.ports, engine.pw_uid),
         pool=pool,
         plan_file=PlanFile(settings.netd_data / "plan.db"),
-        ports=settings.ports,
-        engine_uid=engine.pw_uid,
         publish=publish,
     )
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
@@ -77,13 +76,14 @@ async def _serve(settings: config.Config) -> None:
     await pool.open()
     await reconciler.start()
     await server.open()
-    log.info("netd is ready", revision=reconciler.plan.revision, lan=reconciler.topology.lans)
+    log.info(
+        "netd is ready", revision=reconciler.plan.revision, lan=reconciler.machine.topology.lans
+    )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.close)
-        watcher = await stack.enter_async_context(Watcher(reconciler.refresh))
+        await stack.enter_async_context(Watcher(reconciler.refresh))
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         ending = await _signal(_LOOK_AGAIN_S, reconciler)
-        del watcher
     if ending == signal.SIGUSR1:
         await reconciler.release()
     else:

@@ -20,34 +20,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 import structlog
 
-from egressd.model.device import Ports
 from egressd.model.errors import Failed, Invalid
-from egressd.model.facts import Facts
 from egressd.model.messages import Event, Status
 from egressd.model.plan import Change, Instance, Plan, difference
 from egressd.netd import status, validation
-from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.kernel import conntrack, memory, routes, sockets, sysctl
-from egressd.netd.kernel import facts as machine
-from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel import conntrack, memory, sockets
+from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
+from egressd.netd.serving import Serving
 from egressd.netd.tidier import Tidier, may_have
-from egressd.planner import nft as script
-from egressd.planner import routing
-from egressd.planner.topology import Topology, discover
 
 log = structlog.get_logger()
 
 _REVIVE_FIRST_S = 0.2
 _REVIVE_MAX_S = 30.0
 """Back-off between attempts to start an instance that should run and does not."""
+_PROBLEMS_TOLD = 20
 
 
 class Conflict(Exception):
@@ -60,31 +56,19 @@ class Reconciler:
     def __init__(
         self,
         *,
-        nft: Nft,
+        machine: Machine,
         pool: Pool,
         plan_file: PlanFile,
-        ports: Ports,
-        engine_uid: int,
         publish: Callable[[Event], None],
     ) -> None:
         self.pool = pool
         self.plan = Plan()
-        self.facts = Facts()
-        self.topology = Topology()
-        self.is_restored = False
-        self.problems: dict[str, str] = {}
-        """What could not be put in force: instance key or other subject -> why."""
-        self._machine_problems: tuple[str, ...] = ()
-        self._nft = nft
+        self.machine = machine
+        self._is_restored = False
+        self._serving = Serving(pool)
         self._plan_file = plan_file
-        self._ports = ports
-        self._engine_uid = engine_uid
         self._publish = publish
         self._lock = asyncio.Lock()
-        self._serving: dict[str, Running] = {}
-        self._elements: script.Elements = {}
-        self._chains: str | None = None
-        """The chains as nft listed them when they were loaded last."""
         self._reviving: asyncio.Task[None] | None = None
         self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
 
@@ -97,40 +81,41 @@ class Reconciler:
         """
         async with self._lock:
             self.plan = self._plan_file.load() or Plan()
-            self._look()
-            self._route(self.plan)
-            if self._nft.chains() is None:
-                await self._load({})
-            sysctl.write(routing.forwarding())
+            self.machine.look()
+            self.machine.route(self.plan.egresses)
+            if not self.machine.has_table():
+                await self.machine.load(self.plan, {})
+            self.machine.forward()
 
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
         async with self._lock:
-            self._serving = self._adopted()
+            self._serving.adopt(self.plan)
             await self._load()
-        if missing := self._missing():
+        if missing := self._serving.missing(self.plan):
             await self.revive(missing)
-        await self._end(self._leftovers())
-        self.is_restored = self.plan.revision > 0
+        await self._serving.end(self._serving.leftovers())
+        self._is_restored = self.plan.revision > 0
 
     async def stop(self) -> None:
         """Block every client, and end the engine. The guard stays."""
         async with self._lock:
-            self._cancel_revival()
-            await self._tidier.close()
-            halted = Plan(egresses=self.plan.egresses)
+            await self._quiesce()
             with suppress(Failed):
-                await self._transact(script.load(script.elements(halted, self.topology, {})))
-            self._plan_file.close()
+                await self.machine.load(Plan(egresses=self.plan.egresses), {})
         await self.pool.close()
 
     async def release(self) -> None:
         """Make room for another netd: nothing of the kernel or the engine is touched."""
         async with self._lock:
-            self._cancel_revival()
-            await self._tidier.close()
-            self._plan_file.close()
+            await self._quiesce()
         self.pool.release()
+
+    async def _quiesce(self) -> None:
+        if self._reviving is not None:
+            self._reviving.cancel()
+        await self._tidier.close()
+        self._plan_file.close()
 
     # --- Changes. -----------------------------------------------------------------------
 
@@ -138,13 +123,13 @@ class Reconciler:
         """Put a whole plan in force; only what differs from the one in force is touched.
 
         An instance that will not start does not stand in the way of the rest: its clients
-        are blocked, `problems` says why, and it is tried again.
+        are blocked, `status` says why, and it is tried again.
         """
         async with self._lock:
             change = difference(self.plan, plan)
-            self._check(change)
+            _check(change)
             await self._carry_out(change, strict=False)
-            self.is_restored = True
+            self._is_restored = True
 
     async def apply(self, change: Change) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
@@ -155,7 +140,7 @@ class Reconciler:
         async with self._lock:
             if change.base != self.plan.revision:
                 raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
-            self._check(change)
+            _check(change)
             await self._carry_out(change, strict=True)
 
     async def halt(self, reason: str) -> None:
@@ -163,120 +148,74 @@ class Reconciler:
         async with self._lock:
             floor = msgspec.structs.replace(self.plan.floor, stopped=True)
             revision = self.plan.revision
-            await self._carry_out(
-                Change(base=revision, revision=revision, floor=floor), strict=False
-            )
+            change = Change(base=revision, revision=revision, floor=floor)
+            await self._carry_out(change, strict=False)
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
         """How the device is doing."""
-        networks = [network for _, network in self.topology.lan_networks]
+        networks = [network for _, network in self.machine.topology.lan_networks]
         pids = {os.getpid(), *self.pool.pids()}
         return Status(
             state=self._state(),
             revision=self.plan.revision,
-            interfaces=status.interfaces(self.facts, self.topology),
-            instances=status.instances(self.plan, self._serving, self.problems),
+            interfaces=status.interfaces(self.machine.facts, self.machine.topology),
+            instances=status.instances(self.plan, self._serving),
             connections=await asyncio.to_thread(conntrack.count, networks),
             memory=await asyncio.to_thread(memory.resident, pids),
-            problems=(*self.pool.problems(), *self._machine_problems),
+            problems=(*self.pool.problems(), *self.machine.problems),
         )
 
     def _state(self) -> str:
-        if not self.is_restored:
+        if not self._is_restored:
             return "restoring"
         return "stopped" if self.plan.floor.stopped else "running"
 
-    def _check(self, change: Change) -> None:
-        if problems := list(validation.problems(change)):
-            raise Invalid(*problems[:20])
-
     async def _carry_out(self, change: Change, *, strict: bool) -> None:
-        before = self._serving
-        started = await self._start(self._to_start(change), strict=strict)
-        serving = {k: r for k, r in {**before, **started}.items() if k not in change.instances.drop}
+        started = await self._serving.start(self._serving.to_start(change), strict=strict)
+        ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
-        hosts = self._host_script(change)
+        hosts = self.machine.host_script(self.plan, change)
         clients = _moved(change, self.plan)
         self.plan.apply(change)
         try:
             if change.egresses or change.floor is not None:
-                self._route(self.plan, keep=undo)
+                self.machine.route({**undo.egresses.put, **self.plan.egresses})
             with self._plan_file.writing(change):
-                await self._flip(serving, change, hosts)
+                await self._flip(change, ports, hosts)
         except BaseException:
-            self.plan.apply(undo)
-            if undo.egresses:
-                self._route(self.plan)
-            await self._end(started.values())
+            await self._take_back(undo, started)
             raise
-        self._serving = serving
-        await self._tidy(before, change, clients)
-
-    def _to_start(self, change: Change) -> list[Instance]:
-        """The instances of a change that no running one serves already."""
-        return [
-            instance
-            for key, instance in change.instances.put.items()
-            if key not in self._serving or self._serving[key].digest != digest(instance)
-        ]
-
-    async def _start(self, wanted: Sequence[Instance], *, strict: bool) -> dict[str, Running]:
-        results = await asyncio.gather(
-            *(self.pool.start(instance) for instance in wanted), return_exceptions=True
-        )
-        started = {r.key: r for r in results if isinstance(r, Running)}
-        for instance, result in zip(wanted, results, strict=True):
-            if isinstance(result, Running):
-                self.problems.pop(instance.key, None)
-            elif isinstance(result, Failed) and not strict:
-                self.problems[instance.key] = str(result)
-            else:
-                await self._end(started.values())
-                assert isinstance(result, BaseException)
-                raise result
-        return started
-
-    async def _end(self, running: Iterable[Running]) -> None:
-        for instance in running:
-            with suppress(Failed):
-                await self.pool.stop(instance)
-
-    def _host_script(self, change: Change) -> str:
-        return "" if self.plan.floor.stopped else script.host_update(self.plan.hosts, change)
-
-    async def _flip(self, serving: dict[str, Running], change: Change, hosts: str) -> None:
-        """The nftables transaction of a change; the plan is already the new one."""
-        if change.floor is not None:
-            await self._load(serving)
-            return
-        touches_more = change.nets or change.instances or change.egresses or change.whitelist
-        wanted = self._wanted(serving) if touches_more else {}
-        text = script.update(self._elements, wanted) + hosts
-        if not text:
-            return
-        try:
-            await self._transact(text)
-        except Failed:
-            # The kernel's sets are not what we left there: say everything anew.
-            log.warning("the sets were changed by someone else; loading all of them")
-            await self._load(serving)
-        else:
-            self._elements.update(wanted)
-
-    async def _tidy(
-        self, before: dict[str, Running], change: Change, clients: Sequence[str]
-    ) -> None:
-        replaced = [
-            running for key, running in before.items() if self._serving.get(key) is not running
-        ]
-        await self._end(replaced)
+        stale = self._serving.replace(started, change.instances.drop)
+        await self._serving.end(stale)
         if change.egresses.drop:
-            self._route(self.plan)
+            self.machine.route(self.plan.egresses)
         if clients:
             self._cut(clients)
-        if self._missing():
+        if self._serving.missing(self.plan):
             self._revive_later()
+
+    def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
+        ports = self._serving.ports() | {key: running.port for key, running in started.items()}
+        return {key: port for key, port in ports.items() if key not in change.instances.drop}
+
+    async def _flip(self, change: Change, ports: Mapping[str, int], hosts: str) -> None:
+        """The nftables transaction of a change; the plan is already the new one."""
+        if change.floor is not None:
+            await self.machine.load(self.plan, ports)
+        elif change.nets or change.instances or change.egresses or change.whitelist is not None:
+            await self.machine.update(self.plan, ports, hosts)
+        else:
+            await self.machine.move(self.plan, ports, hosts)
+
+    async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
+        """Return to the plan before a change that failed, whichever step it had reached."""
+        self.plan.apply(undo)
+        if undo.egresses:
+            self.machine.route(self.plan.egresses)
+        with suppress(Failed):
+            await self._load()
+        await self._serving.end(started.values())
 
     def _cut(self, clients: Sequence[str]) -> None:
         """End what is left of moved clients' flows; `seal` has stopped them already."""
@@ -287,7 +226,7 @@ class Reconciler:
             return address in self.plan.hosts and address not in named
 
         try:
-            sockets.destroy_clients(clients, self.topology.router_addresses, is_other)
+            sockets.destroy_clients(clients, self.machine.topology.router_addresses, is_other)
         except OSError as error:
             log.warning("could not end sockets of moved clients", error=str(error))
         self._tidier.add(clients)
@@ -297,23 +236,19 @@ class Reconciler:
     async def refresh(self) -> None:
         """Look at the machine again and adapt: interfaces, addresses, gateways, routes."""
         async with self._lock:
-            self._look()
-            self._route(self.plan)
-            wanted = self._wanted(self._serving)
-            text = script.update(self._elements, wanted)
-            if text:
-                await self._transact(text)
-                self._elements.update(wanted)
+            self.machine.look()
+            self.machine.route(self.plan.egresses)
+            await self.machine.update(self.plan, self._serving.ports())
 
     async def verify(self) -> None:
         """The net beneath the events: look whether all is as it was left."""
         try:
             await self.refresh()
             async with self._lock:
-                intact = await asyncio.to_thread(self._nft.chains) == self._chains
+                intact = await self.machine.is_intact()
             if not intact:
                 await self.reload("the chains are not as they were left")
-        except Failed as error:
+        except (Failed, OSError) as error:
             log.warning("could not look after the machine", error=str(error))
 
     async def reload(self, reason: str) -> None:
@@ -323,28 +258,25 @@ class Reconciler:
             await self._load()
         self._publish(Event(topic="healed", subject="nftables", text=reason))
 
-    def lost(self, instances: Sequence[Running]) -> None:
-        """Instances died with their worker: start them again."""
-        for running in instances:
-            if self._serving.get(running.key) == running:
-                del self._serving[running.key]
-        self._publish(
-            Event(topic="engine", text=f"{len(instances)} instances were lost with their worker")
-        )
-        self._revive_later(0)
-
     async def revive(self, instances: Sequence[Instance]) -> None:
         """Start instances of the plan that do not run, and let their clients through again."""
         async with self._lock:
-            current = [i for i in instances if self.plan.instances.get(i.key) == i]
-            started = await self._start(
-                [i for i in current if i.key not in self._serving], strict=False
-            )
-            self._serving.update(started)
-            wanted = self._wanted(self._serving)
-            if text := script.update(self._elements, wanted):
-                await self._transact(text)
-                self._elements.update(wanted)
+            wanted = [
+                instance
+                for instance in instances
+                if self.plan.instances.get(instance.key) == instance
+                and self._serving.get(instance.key) is None
+            ]
+            started = await self._serving.start(wanted, strict=False)
+            self._serving.replace(started, ())
+            await self.machine.update(self.plan, self._serving.ports())
+
+    def lost(self, instances: Sequence[Running]) -> None:
+        """Instances died with their worker: start them again."""
+        self._serving.lose(instances)
+        text = f"{len(instances)} instances were lost with their worker"
+        self._publish(Event(topic="engine", text=text))
+        self._revive_later(0)
 
     def _revive_later(self, delay: float = _REVIVE_FIRST_S) -> None:
         if self._reviving is None or self._reviving.done():
@@ -354,73 +286,21 @@ class Reconciler:
         while True:
             await asyncio.sleep(delay)
             try:
-                await self.revive(self._missing())
+                await self.revive(self._serving.missing(self.plan))
             except Failed as error:
                 log.warning("could not revive instances", error=str(error))
-            if not self._missing():
+            if not self._serving.missing(self.plan):
                 return
             delay = min(max(delay, _REVIVE_FIRST_S) * 2, _REVIVE_MAX_S)
 
-    def _cancel_revival(self) -> None:
-        if self._reviving is not None:
-            self._reviving.cancel()
+    async def _load(self) -> None:
+        await self.machine.load(self.plan, self._serving.ports())
 
-    def _missing(self) -> list[Instance]:
-        return [i for key, i in self.plan.instances.items() if key not in self._serving]
 
-    def _adopted(self) -> dict[str, Running]:
-        """Living instances that serve the plan as it is."""
-        wanted = self.plan.instances
-        return {
-            key: running
-            for key, running in self.pool.running().items()
-            if key in wanted and running.digest == digest(wanted[key])
-        }
-
-    def _leftovers(self) -> list[Running]:
-        """Living instances that serve nobody, left by a netd that died in the middle."""
-        serving = set(self._serving.values())
-        living = [*self.pool.running().values(), *self.pool.superseded()]
-        return [running for running in living if running not in serving]
-
-    # --- The kernel. --------------------------------------------------------------------
-
-    def _look(self) -> None:
-        self.facts = machine.read()
-        self.topology = discover(self.facts, self._ports)
-
-    def _route(self, plan: Plan, keep: Change | None = None) -> None:
-        """Converge routes, policy rules and sysctls; `keep` names egresses not to remove yet."""
-        egresses = {**(keep.egresses.put if keep else {}), **plan.egresses}
-        desired = routing.desired(
-            egresses,
-            facts=self.facts,
-            topology=self.topology,
-            ports=self._ports,
-            engine_uid=self._engine_uid,
-        )
-        settled = sysctl.write(routing.sysctls(self.topology))
-        synced = routes.sync(desired.routes, desired.rules)
-        self._machine_problems = (*settled.problems, *synced.problems)
-
-    def _wanted(self, serving: dict[str, Running]) -> script.Elements:
-        """All elements but the hosts', which have a path of their own."""
-        ports = {key: running.port for key, running in serving.items()}
-        return script.elements(self.plan, self.topology, ports, hosts=False)
-
-    async def _load(self, serving: dict[str, Running] | None = None) -> None:
-        ports = {k: r.port for k, r in (self._serving if serving is None else serving).items()}
-        wanted = script.elements(self.plan, self.topology, ports)
-        await self._transact(script.load(wanted))
-        del wanted["hosts"]
-        self._elements = wanted
-        self._chains = await asyncio.to_thread(self._nft.chains)
-
-    async def _transact(self, text: str) -> None:
-        if len(text) < 4096:
-            self._nft.run(text)
-        else:
-            await asyncio.to_thread(self._nft.run, text)
+def _check(change: Change) -> None:
+    """Raise Invalid unless the change is well-formed."""
+    if problems := list(validation.problems(change)):
+        raise Invalid(*problems[:_PROBLEMS_TOLD])
 
 
 def _moved(change: Change, plan: Plan) -> list[str]:

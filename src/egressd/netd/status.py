@@ -5,7 +5,7 @@ from __future__ import annotations
 from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus
 from egressd.model.plan import Plan
-from egressd.netd.engine.slot import Running
+from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
 
@@ -35,15 +35,13 @@ def _role(name: str, topology: Topology) -> str:
     return "line" if is_line(name) else ""
 
 
-def instances(
-    plan: Plan, serving: dict[str, Running], problems: dict[str, str]
-) -> dict[str, InstanceStatus]:
+def instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
     """Every instance of the plan, running or not."""
     result = {}
     for key in plan.instances:
         running = serving.get(key)
         if running is None:
-            problem = problems.get(key, "it is being started")
+            problem = serving.problems.get(key, "it is being started")
             result[key] = InstanceStatus(problem=problem)
         else:
             result[key] = InstanceStatus(worker=running.worker, port=running.port)

@@ -1,0 +1,112 @@
+"""The kernel's side of a plan: what the machine has, and the tables made for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from egressd.model.device import Ports
+from egressd.model.errors import Failed
+from egressd.model.facts import Facts
+from egressd.model.plan import Change, Egress, Plan
+from egressd.netd.kernel import facts as kernel_facts
+from egressd.netd.kernel import routes, sysctl
+from egressd.netd.kernel.nft import Nft
+from egressd.planner import nft as script
+from egressd.planner import routing
+from egressd.planner.topology import Topology, discover
+
+log = structlog.get_logger()
+
+_SHORT = 4096
+"""Characters of an nft script that is carried out at once (under a millisecond); longer ones
+go to a thread."""
+
+
+class Machine:
+    """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
+
+    def __init__(self, nft: Nft, ports: Ports, engine_uid: int) -> None:
+        self.facts = Facts()
+        self.topology = Topology()
+        self.problems: tuple[str, ...] = ()
+        """What the kernel would not take, in plain words."""
+        self._nft = nft
+        self._ports = ports
+        self._engine_uid = engine_uid
+        self._elements: script.Elements = {}
+        self._chains: str | None = None
+        """The chains as nft listed them when they were loaded last."""
+
+    def look(self) -> None:
+        """See what the machine has now."""
+        self.facts = kernel_facts.read()
+        self.topology = discover(self.facts, self._ports)
+
+    def route(self, egresses: Mapping[str, Egress]) -> None:
+        """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
+        desired = routing.desired(
+            egresses,
+            facts=self.facts,
+            topology=self.topology,
+            ports=self._ports,
+            engine_uid=self._engine_uid,
+        )
+        settled = sysctl.write(routing.sysctls(self.topology))
+        synced = routes.sync(desired.routes, desired.rules)
+        self.problems = (*settled.problems, *synced.problems)
+
+    def forward(self) -> None:
+        """Let the machine forward packets: the last step of putting up the guard."""
+        sysctl.write(routing.forwarding())
+
+    def has_table(self) -> bool:
+        """Whether our table is there, whatever is in it."""
+        return self._nft.chains() is not None
+
+    async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
+        """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
+        wanted = script.elements(plan, self.topology, ports)
+        await self._transact(script.load(wanted))
+        del wanted["hosts"]
+        self._elements = wanted
+        self._chains = await asyncio.to_thread(self._nft.chains)
+
+    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
+        """Change what differs, and the `hosts` script with it, in one transaction.
+
+        Raises Failed, and then nothing changed.
+        """
+        wanted = script.elements(plan, self.topology, ports, hosts=False)
+        if text := script.update(self._elements, wanted) + hosts:
+            await self._transact_or_load(text, plan, ports)
+            self._elements = wanted
+
+    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: str) -> None:
+        """Carry out a script that only moves hosts: O(change). Raises Failed."""
+        if hosts:
+            await self._transact_or_load(hosts, plan, ports)
+
+    async def is_intact(self) -> bool:
+        """Whether the chains are as they were loaded."""
+        return await asyncio.to_thread(self._nft.chains) == self._chains
+
+    def host_script(self, plan: Plan, change: Change) -> str:
+        """What moves the hosts of `change`, which starts from `plan`."""
+        return "" if plan.floor.stopped else script.host_update(plan.hosts, change)
+
+    async def _transact_or_load(self, text: str, plan: Plan, ports: Mapping[str, int]) -> None:
+        try:
+            await self._transact(text)
+        except Failed as error:
+            # The kernel's sets are not what we left there.
+            log.warning("loading all sets, since a change did not fit them", cause=error.cause)
+            await self.load(plan, ports)
+
+    async def _transact(self, text: str) -> None:
+        if len(text) < _SHORT:
+            self._nft.run(text)
+        else:
+            await asyncio.to_thread(self._nft.run, text)

@@ -1,0 +1,101 @@
+"""The engine instances that serve the plan in force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Change, Instance, Plan
+from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.slot import Running
+
+
+class Serving:
+    """Which instance serves which key, on which port; and what would not start."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._running: dict[str, Running] = {}
+        self.problems: dict[str, str] = {}
+        """Instance key -> why it does not run."""
+
+    def ports(self) -> dict[str, int]:
+        """Instance key -> the port that it listens on."""
+        return {key: running.port for key, running in self._running.items()}
+
+    def get(self, key: str) -> Running | None:
+        """The instance that serves `key`, or None."""
+        return self._running.get(key)
+
+    def missing(self, plan: Plan) -> list[Instance]:
+        """Instances of the plan that do not run."""
+        return [i for key, i in plan.instances.items() if key not in self._running]
+
+    def to_start(self, change: Change) -> list[Instance]:
+        """The instances of a change that no running one serves already."""
+        return [
+            instance
+            for key, instance in change.instances.put.items()
+            if key not in self._running or self._running[key].digest != digest(instance)
+        ]
+
+    def adopt(self, plan: Plan) -> None:
+        """Take over the living instances that serve the plan as it is."""
+        self._running = {
+            key: running
+            for key, running in self._pool.running().items()
+            if key in plan.instances and running.digest == digest(plan.instances[key])
+        }
+
+    async def start(self, wanted: Sequence[Instance], *, strict: bool) -> dict[str, Running]:
+        """Start instances beside those that serve now, and wait until they listen.
+
+        With `strict` all of them start, or Failed is raised and none does. Without, those that
+        will not are noted in `problems`.
+        """
+        results = await asyncio.gather(
+            *(self._pool.start(instance) for instance in wanted), return_exceptions=True
+        )
+        started = {r.key: r for r in results if isinstance(r, Running)}
+        for instance, result in zip(wanted, results, strict=True):
+            if isinstance(result, Running):
+                self.problems.pop(instance.key, None)
+            elif isinstance(result, Failed) and not strict:
+                self.problems[instance.key] = str(result)
+            else:
+                await self.end(started.values())
+                assert isinstance(result, BaseException)
+                raise result
+        return started
+
+    def replace(self, started: dict[str, Running], dropped: Collection[str]) -> list[Running]:
+        """Let `started` serve from now on and `dropped` no more: the instances of no more use."""
+        touched = {*started, *dropped}
+        stale = [self._running.pop(key) for key in touched if key in self._running]
+        living = set(self._living())
+        self._running |= {key: r for key, r in started.items() if r in living}
+        for key in dropped:
+            self.problems.pop(key, None)
+        return stale
+
+    def lose(self, instances: Iterable[Running]) -> None:
+        """Forget instances that went down with their worker."""
+        for running in instances:
+            if self._running.get(running.key) == running:
+                del self._running[running.key]
+
+    def leftovers(self) -> list[Running]:
+        """Living instances that serve nobody, left by a netd that died in the middle."""
+        serving = set(self._running.values())
+        return [running for running in self._living() if running not in serving]
+
+    async def end(self, instances: Iterable[Running]) -> None:
+        """Stop instances; one that is gone already is no matter."""
+        for running in instances:
+            with suppress(Failed):
+                await self._pool.stop(running)
+
+    def _living(self) -> list[Running]:
+        return [*self._pool.running().values(), *self._pool.superseded()]
