@@ -1,0 +1,95 @@
+"""One client's move among many rules: from the request to the effect on a packet.
+
+Every sample changes the target of one client by ``PUT /rules/{id}`` and then lets that client send
+one datagram, whose exit must already be the new one. Other clients hold connections open
+meanwhile; how many of them were cut is counted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any
+
+from bench.figures import keep, show, spread
+from egressd.lab.device import API_PORT, API_PREFIX
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LAN_ADDRESS, LabSpec
+
+SAMPLES = 300
+BYSTANDERS = range(2, 22)
+SERVER = "203.0.113.10"
+
+
+class Connection:
+    """One kept-alive connection to the API, as a platform holds it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._token = lab.api.token
+        self._http = http.client.HTTPConnection(str(LAN_ADDRESS), API_PORT)
+        self._http.sock = lab.router.socket(str(LAN_ADDRESS), API_PORT, 60)
+        self._http.sock.settimeout(60)
+
+    def call(self, method: str, path: str, body: object) -> Any:
+        """One request; its answer's body."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        self._http.request(method, API_PREFIX + path, json.dumps(body), headers)
+        response = self._http.getresponse()
+        answer = json.loads(response.read())
+        assert response.status == 200, answer
+        return answer
+
+
+def fill(lab: Lab, rules: int) -> None:
+    """So many rules, for addresses of which the lab's clients are the first."""
+    rows = [f"{lab.client(number).address},DIRECT," for number in (1, *BYSTANDERS)]
+    rows += [f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1},DIRECT," for n in range(rules)]
+    lab.api.post("/rules/import", {"text": "\n".join(rows[:rules]), "replace": True})
+
+
+def measure(lab: Lab, rules: int) -> dict[str, float]:
+    """Latencies in milliseconds."""
+    fill(lab, rules)
+    mover = lab.client(1)
+    rule = next(r for r in lab.api.get("/rules")["data"] if r["ip"] == mover.address)
+    others = [lab.client(number).connect() for number in BYSTANDERS[: rules - 1]]
+    api = Connection(lab)
+    fields = ("ip", "mac", "comment", "is_enabled", "upload_limit_kbps", "download_limit_kbps")
+    kept = {field: rule[field] for field in fields}
+    exits = {
+        "DIRECT": lab.wan(1).address,
+        "Interface:wan2": lab.wan(2).address,
+        "ss": lab.nodes["ss"].address,
+    }
+    targets = ["Interface:wan2", "ss", "DIRECT"]
+    samples = []
+    for number in range(SAMPLES):
+        target = targets[number % len(targets)]
+        begun = time.perf_counter()
+        api.call("PUT", f"/rules/{rule['id']}", {**kept, "target_node": target})
+        samples.append((time.perf_counter() - begun) * 1000)
+        seen = mover.udp_echo("which way", SERVER).seen
+        assert seen == exits[target], f"{seen} after a move to {target}"
+    cut = sum(not connection.exchange("still there").ok for connection in others)
+    for connection in others:
+        connection.close()
+    return {**spread(samples), "others cut": cut}
+
+
+def main() -> None:
+    """10, 1,000 and 10,000 rules."""
+    rows = {}
+    with Lab(LabSpec(clients=max(BYSTANDERS), nodes=("ss",))) as lab:
+        lab.start_egressd()
+        lab.api.post("/nodes", lab.nodes["ss"].draft())
+        # A client of its own keeps the node's instance running, as in real use.
+        lab.api.post("/rules", {"ip": "10.77.0.240", "target_node": "ss"})
+        for rules in (10, 1_000, 10_000):
+            rows[f"{rules:,} rules"] = measure(lab, rules)
+    show("one client's move, request to effect (ms)", rows)
+    keep("changes", rows)
+
+
+if __name__ == "__main__":
+    main()

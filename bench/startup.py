@@ -1,0 +1,76 @@
+"""From a cold stop to everything in force, and what the processes hold in memory."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from bench.figures import keep, show
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from egressd.netd.kernel.memory import resident
+
+RULES = 10_000
+TARGETS = 200
+REPEATS = 3
+SERVER = "203.0.113.10"
+
+
+def prepare(lab: Lab) -> str:
+    """Rules for so many targets in use; the last target's exit address."""
+    inbound = {"type": "socks", "listen_port": 1080}
+    addresses = lab.add_engine_node("many", [inbound] * TARGETS)
+    rows = [f"{address},1080,,,node{n}" for n, address in enumerate(addresses)]
+    lab.api.post(
+        "/nodes/import",
+        {
+            "type": "socks5",
+            "text": "\n".join(rows),
+            "replace": True,
+            "group": "",
+            "autoNodeName": False,
+            "autoNodeNameStartIndex": 1,
+        },
+    )
+    rules = [f"{lab.client(1).address},node{TARGETS - 1},"]
+    rules += [
+        f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1},node{n % TARGETS},"
+        for n in range(RULES - 1)
+    ]
+    answer = lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
+    assert answer["imported"] == RULES, json.dumps(answer)
+    return addresses[-1]
+
+
+def main() -> None:
+    """Stop, start, and wait for the last target's client to get through."""
+    rows = {}
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        exit_address = prepare(lab)
+        for number in range(1, REPEATS + 1):
+            lab.device.stop()
+            begun = time.monotonic()
+            lab.device.program.start()
+            while lab.client(1).http(f"http://{SERVER}/", timeout=0.2).seen != exit_address:
+                pass
+            in_force = time.monotonic() - begun
+            lab.device.wait_healthy()
+            pids = {
+                part: lab.device.pids(part)
+                for part in ("egressd.app netd", "egressd.app api", "engine.worker")
+            }
+            rows[f"start {number}"] = {
+                "traffic flows (s)": in_force,
+                "healthy (s)": time.monotonic() - begun,
+                **{
+                    f"{part.split()[-1].removeprefix('engine.')} (MB)": resident(found) / 1e6
+                    for part, found in pids.items()
+                },
+            }
+    show(f"cold start, {RULES:,} rules, {TARGETS} targets in use", rows)
+    keep("startup", rows)
+
+
+if __name__ == "__main__":
+    main()
