@@ -117,15 +117,17 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
         method="HEAD", target=url.target, headers=[*fields, ("Connection", "close")]
     )
     writer.write(connection.send(request) or b"")
+    has_answered = False
     try:
         while True:
             event = connection.next_event()
+            if isinstance(event, h11.Response):
+                return event.status_code
             if event is h11.NEED_DATA:
                 data = await reader.read(_READ)
-                if not data:
+                if not (data or has_answered):
                     raise Failure(_CLOSED)
+                has_answered = True
                 connection.receive_data(data)
-            elif isinstance(event, h11.Response):
-                return event.status_code
     except h11.RemoteProtocolError as error:
         raise Failure(f"the site's answer is not HTTP: {error}") from error

@@ -132,8 +132,9 @@ class Pool:
         return [running for alike in self._instances.values() for running in alike[:-1]]
 
     def pids(self) -> list[int]:
-        """The processes of the workers that serve clients."""
-        return [slot.worker.pid for slot in self._slots.values() if slot.worker is not None]
+        """The workers' processes, the trial worker's last if there is one."""
+        workers = [*(slot.worker for slot in self._slots.values()), self._trials.worker]
+        return [worker.pid for worker in workers if worker and not worker.ended.done()]
 
     def problems(self) -> tuple[str, ...]:
         """Why workers are missing at the moment, in plain words."""
@@ -229,11 +230,16 @@ class Pool:
         assert worker is not None
         order = Start(key=key, digest=name, port=port, config=config)
         asked = asyncio.ensure_future(worker.ask(order))
-        await asyncio.wait({asked}, timeout=_START_S)
-        if not asked.done():
+        try:
+            async with asyncio.timeout(_START_S):
+                answer = await asyncio.shield(asked)
+        except TimeoutError:
             asked.add_done_callback(partial(self._undo_late, worker))
-            raise _Declined(Refused(reason=f"it did not start within {_START_S:.0f} s"))
-        answer = asked.result()
+            late = Refused(reason=f"it did not start within {_START_S:.0f} s")
+            raise _Declined(late) from None
+        except asyncio.CancelledError:
+            asked.add_done_callback(partial(self._undo_late, worker))
+            raise
         if isinstance(answer, Refused):
             raise _Declined(answer)
         assert isinstance(answer, Started)

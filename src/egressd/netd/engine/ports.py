@@ -35,6 +35,12 @@ class Ports:
         self._taken.discard(port)
 
 
+class _Document(msgspec.Struct):
+    """The form that a document must have, as far as it is looked at here."""
+
+    inbounds: list[dict[str, Any]] = []
+
+
 class Listeners:
     """A sing-box document, seen as what it listens on.
 
@@ -42,8 +48,12 @@ class Listeners:
     """
 
     def __init__(self, config: str) -> None:
-        self._document = _object(config)
-        self._inbounds: list[dict[str, Any]] = self._document.get("inbounds") or []
+        try:
+            self._document = msgspec.json.decode(config, type=dict[str, Any])
+            msgspec.convert(self._document, _Document)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the configuration is not a sing-box document: {error}") from error
+        self._inbounds: list[dict[str, Any]] = self._document.get("inbounds", [])
         self._open = next(
             (i for i in self._inbounds if i.get("type") == "tproxy" and not i.get("listen_port")),
             None,
@@ -71,13 +81,6 @@ class Listeners:
         """
         inbounds = [{**i, "listen": "127.0.0.1", "listen_port": 0} for i in self._inbounds]
         return _json({**self._document, "inbounds": inbounds})
-
-
-def _object(config: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(config, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the configuration is not a JSON object: {error}") from error
 
 
 def _json(document: dict[str, Any]) -> str:

@@ -34,7 +34,8 @@ class Trials:
     def __init__(self, path: Path, account: Account) -> None:
         self._path = path
         self._account = account
-        self._worker: WorkerProcess | None = None
+        self.worker: WorkerProcess | None = None
+        """None until it is needed."""
         self._starting = asyncio.Lock()
         self._trying = asyncio.Lock()
         self._users = 0
@@ -94,17 +95,17 @@ class Trials:
         """End the worker."""
         if self._idle is not None:
             self._idle.cancel()
-        if self._worker is not None:
-            await self._worker.kill()
-            self._worker = None
+        if self.worker is not None:
+            await self.worker.kill()
+            self.worker = None
 
     def release(self) -> None:
         """Drop the connection; the worker ends by itself then."""
         if self._idle is not None:
             self._idle.cancel()
-        if self._worker is not None:
-            self._worker.release()
-            self._worker = None
+        if self.worker is not None:
+            self.worker.release()
+            self.worker = None
 
     async def _measure(
         self, probes: Sequence[Probe], url: str, timeout_ms: int
@@ -124,9 +125,9 @@ class Trials:
             self._idle.cancel()
         try:
             async with self._starting:
-                if self._worker is None or self._worker.ended.done():
-                    self._worker = await self._start()
-            yield self._worker
+                if self.worker is None or self.worker.ended.done():
+                    self.worker = await self._start()
+            yield self.worker
         finally:
             self._users -= 1
             if not self._users:
@@ -139,9 +140,9 @@ class Trials:
             raise Failed("start the trial engine", str(error)) from error
 
     def _retire(self) -> None:
-        if self._worker is not None:
-            self._retiring = asyncio.ensure_future(self._worker.kill())
-            self._worker = None
+        if self.worker is not None:
+            self._retiring = asyncio.ensure_future(self.worker.kill())
+            self.worker = None
 
 
 async def _try(worker: WorkerProcess, config: str) -> str:

@@ -1,0 +1,273 @@
+"""What an engine worker may do, and what it may not: promises of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from egressd.netd import framing, privileges
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.wire import Ping, Question
+from egressd.netd.privileges import Capability
+from tests.lab.netns import Namespace
+from tests.netd.engine.rig import GID, UID, end_workers, opened, service, target
+
+pytestmark = pytest.mark.lab
+
+NO_CAPABILITIES = "0000000000000000"
+NETWORK_CAPABILITIES = "0000000000003400"
+"""NET_BIND_SERVICE (bit 10), NET_ADMIN (12) and NET_RAW (13)."""
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Iterator[Namespace]:
+    with Namespace() as made:
+        yield made
+    end_workers(tmp_path / "run")
+
+
+def credentials(task: Path) -> dict[str, list[str]]:
+    """What a thread's ``status`` file says of its rights."""
+    lines = (line.partition(":") for line in (task / "status").read_text().splitlines())
+    wanted = ("Uid", "Gid", "Groups", "NoNewPrivs")
+    return {
+        name: value.split() for name, _, value in lines if name in wanted or name.startswith("Cap")
+    }
+
+
+def expected(capabilities: str) -> dict[str, list[str]]:
+    return {
+        "Uid": [str(UID)] * 4,
+        "Gid": [str(GID)] * 4,
+        "Groups": [],
+        "CapInh": [NO_CAPABILITIES],
+        "CapPrm": [capabilities],
+        "CapEff": [capabilities],
+        "CapBnd": [capabilities],
+        "CapAmb": [NO_CAPABILITIES],
+        "NoNewPrivs": ["1"],
+    }
+
+
+def test_every_thread_of_a_worker_has_exactly_its_rights(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with opened(tmp_path / "run") as pool:
+            await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(20)))
+            await pool.try_configs(["{}"])
+            trial = int((tmp_path / "run" / "trial.lock").read_text().split()[0])
+            for pid in (*pool.pids(), trial):
+                threads = list(Path(f"/proc/{pid}/task").iterdir())
+                assert len(threads) > 4, "the Go runtime and the engine's threads are among them"
+                for thread in threads:
+                    assert credentials(thread) == expected(NETWORK_CAPABILITIES)
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_worker_holds_nothing_of_netds(
+    namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.setenv("EGRESSD_SECRET", "x")
+
+    async def body() -> None:
+        # libnftables' sockets are like this one: without close-on-exec.
+        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+        netlink.set_inheritable(True)
+        secret = os.open("/etc/shadow", os.O_RDONLY)
+        os.set_inheritable(secret, True)
+        async with opened(tmp_path / "run") as pool:
+            process = Path(f"/proc/{pool.pids()[0]}")
+            files = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+            assert "/etc/shadow" not in files
+            assert files.count("/dev/null") == 1
+            assert str(Path(f"/proc/self/fd/{netlink.fileno()}").readlink()) not in files
+            assert (process / "cwd").readlink() == Path("/")
+            assert os.getsid(pool.pids()[0]) == pool.pids()[0]
+            environment = (process / "environ").read_bytes().split(b"\0")
+            assert {entry.split(b"=")[0] for entry in environment} <= {
+                b"PATH", b"LANG", b"GOGC", b""
+            }  # fmt: skip
+        netlink.close()
+        os.close(secret)
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_worker_leaves_no_core_and_cannot_be_traced_by_its_user(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with opened(tmp_path / "run") as pool:
+            process = Path(f"/proc/{pool.pids()[0]}")
+            # The files of a process that is not dumpable belong to root (proc(5)).
+            assert (process / "mem").stat().st_uid == 0
+            core = next(
+                line for line in (process / "limits").read_text().splitlines() if "core" in line
+            )
+            assert core.split()[4:6] == ["0", "0"]
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_worker_serves_low_ports_and_marked_sockets(namespace: Namespace, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with opened(tmp_path / "run") as pool:
+            inbound = {"type": "http", "listen": "127.0.0.1", "listen_port": 443}
+            await pool.start(service("service:1", inbound))
+            site = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", 8080)
+            # IP_TRANSPARENT needs NET_ADMIN, and so does the node's mark.
+            node = {"type": "http", "server": "127.0.0.1", "server_port": 443, "routing_mark": 7}
+            await pool.start(target("node:1", node))
+            site.close()
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def answer_to(uid: int, path: Path) -> bytes:
+    """What a process of that user gets from the worker at `path` when it pings."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.setresuid(uid, uid, uid)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(5)
+                connection.connect(str(path))
+                connection.sendall(framing.pack(Question(number=1, body=Ping())))
+                os.write(writer, connection.recv(100) or b"hung up")
+        except ConnectionError:
+            os.write(writer, b"hung up")
+        except OSError as error:
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        return pipe.read()
+
+
+def test_only_root_is_answered(namespace: Namespace) -> None:
+    async def body() -> None:
+        # Not below pytest's folder, which only root can enter.
+        with tempfile.TemporaryDirectory() as folder:
+            run_dir = Path(folder, "run")
+            async with opened(run_dir):
+                path = run_dir / "worker-1.sock"
+                assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+                assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+                Path(folder).chmod(0o711)
+                assert b"PermissionError" in await asyncio.to_thread(answer_to, UID, path)
+                # Even if somebody opened up the folder and the socket:
+                run_dir.chmod(0o777)
+                path.chmod(0o777)
+                assert b"done" in await asyncio.to_thread(answer_to, 0, path)
+                assert await asyncio.to_thread(answer_to, UID, path) == b"hung up"
+                assert await asyncio.to_thread(answer_to, 65_534, path) == b"hung up"
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_second_worker_of_the_same_socket_gives_way(namespace: Namespace, tmp_path: Path) -> None:
+    async def body() -> None:
+        run_dir = tmp_path / "run"
+        async with opened(run_dir) as pool:
+            argv = [sys.executable, "-m", "egressd.netd.engine.worker"]
+            argv += ["--socket", str(run_dir / "worker-1.sock")]
+            argv += ["--uid", str(UID), "--gid", str(GID)]
+            second = await asyncio.to_thread(
+                subprocess.run, argv, capture_output=True, text=True, timeout=20, check=False
+            )
+            assert second.returncode == 1
+            assert "another worker serves" in second.stderr
+            await pool.start(target("node:1"))
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_process_may_give_up_everything(namespace: Namespace) -> None:
+    """As the api does: between the steps it reads as root, afterwards not even that."""
+
+    def drop() -> None:
+        privileges.begin_drop(UID, GID)
+        assert Path("/etc/shadow").read_bytes()
+        with pytest.raises(PermissionError):
+            os.chown("/etc/shadow", 0, 0)
+        with pytest.raises(PermissionError):
+            socket.create_server(("127.0.0.1", 80))
+        privileges.finish_drop()
+        with pytest.raises(PermissionError):
+            Path("/etc/shadow").read_bytes()
+        with pytest.raises(PermissionError):
+            os.seteuid(0)
+        with pytest.raises(PermissionError):
+            os.setresuid(0, 0, 0)
+        assert credentials(Path("/proc/self")) == expected(NO_CAPABILITIES)
+        # A program run from here gains nothing either.
+        output = subprocess.run(
+            ["grep", "-E", "Cap(Prm|Eff)", "/proc/self/status"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        assert output.split()[1::2] == [NO_CAPABILITIES] * 2
+
+    namespace.run(drop)
+
+
+def test_both_steps_at_once_keep_what_is_asked(namespace: Namespace) -> None:
+    def drop() -> None:
+        privileges.become(UID, GID, {Capability.NET_BIND_SERVICE})
+        with socket.create_server(("127.0.0.1", 80)):
+            pass
+        assert credentials(Path("/proc/self")) == expected("0000000000000400")
+
+    namespace.run(drop)
+
+
+def test_privileges_are_not_dropped_by_halves(namespace: Namespace) -> None:
+    def with_threads() -> None:
+        async def body() -> None:
+            await asyncio.to_thread(str)
+            privileges.begin_drop(UID, GID)
+
+        asyncio.run(body())
+
+    with pytest.raises(RuntimeError, match="before threads start, not with 2"):
+        namespace.run(with_threads)
+    with pytest.raises(ValueError, match="must not be root's"):
+        namespace.run(privileges.become, 0, GID)
+    with pytest.raises(ValueError, match="must not be root's"):
+        namespace.run(privileges.become, UID, 0)
+
+
+def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        run_dir = tmp_path / "run"
+        pool = Pool(run_dir, UID, GID, 1, on_lost=lambda lost: None)
+        await pool.open()
+        await pool.try_configs(["{}"])
+        trial = int((run_dir / "trial.lock").read_text().split()[0])
+        pidfd = os.pidfd_open(trial)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(pidfd, ended.set)
+        pool.release()
+        async with asyncio.timeout(5):
+            await ended.wait()
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        async with opened(run_dir):
+            pass
+
+    namespace.run(lambda: asyncio.run(body()))

@@ -1,0 +1,92 @@
+"""Documents and pools for the engine's tests, which run real workers in a namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from egressd.model.plan import Instance
+from egressd.netd.engine import launch
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
+
+OnLost = Callable[[list[Running]], None]
+
+UID = 64_123
+GID = 64_124
+MARK = 0x3000_0000
+
+Entry = dict[str, Any]
+
+
+def document(outbound: Entry, **rest: Any) -> str:
+    """A sing-box document that sends everything to `outbound`."""
+    entries = {"log": {"level": "error"}, "outbounds": [{"tag": "node", **outbound}]}
+    return json.dumps(entries | {"route": {"final": "node"}} | rest)
+
+
+def target(key: str, outbound: Entry | None = None, **rest: Any) -> Instance:
+    """An instance for clients, as the planner makes them."""
+    tproxy = {"type": "tproxy", "listen": "127.0.0.1", "listen_port": 0}
+    node = outbound or {"type": "socks", "server": "127.0.0.1", "server_port": 9}
+    return Instance(key=key, mark=0x1000_0001, config=document(node, inbounds=[tproxy], **rest))
+
+
+def service(key: str, inbound: Entry) -> Instance:
+    """An instance that listens where it says, and connects straight."""
+    return Instance(key=key, config=document({"type": "direct"}, inbounds=[inbound]))
+
+
+CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
+"""Part of a document that ends the process: the Go runtime is allowed a stack of one byte."""
+
+
+def unheard(lost: list[Running]) -> None:
+    """An `on_lost` for tests that expect no loss to matter."""
+
+
+@asynccontextmanager
+async def opened(run_dir: Path, size: int = 1, on_lost: OnLost = unheard) -> AsyncIterator[Pool]:
+    """A pool that is closed at the end."""
+    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost)
+    await pool.open()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def accepts(port: int) -> bool:
+    """Whether somebody listens on that loopback port, even if it hangs up at once."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return False
+    except ConnectionResetError:
+        return True
+    writer.transport.abort()
+    return True
+
+
+def descriptors(pid: int) -> int:
+    """How many files a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def living_workers(run_dir: Path) -> list[tuple[int, int]]:
+    """Pids and pidfds of the workers that live in `run_dir`."""
+    found = (launch.holder(lock.with_suffix(".sock")) for lock in run_dir.glob("*.lock"))
+    return [holder for holder in found if holder is not None]
+
+
+def end_workers(run_dir: Path) -> None:
+    """Kill the workers that a failed test left in `run_dir`."""
+    for _, pidfd in living_workers(run_dir):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)

@@ -1,0 +1,431 @@
+"""The pool with real workers and real sing-box instances."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Instance
+from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.slot import Running
+from egressd.planner.registry import ENGINE_PORTS
+from tests.lab.netns import Namespace, eventually
+from tests.netd.engine.conftest import Body
+from tests.netd.engine.rig import (
+    CRASHES,
+    GID,
+    UID,
+    accepts,
+    descriptors,
+    document,
+    living_workers,
+    opened,
+    service,
+    target,
+    unheard,
+)
+
+Inside = Callable[[Body], None]
+
+pytestmark = pytest.mark.lab
+
+
+def test_an_instance_listens_once_started_and_no_more_once_stopped(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            instance = target("node:1")
+            running = await pool.start(instance)
+            assert running.port in ENGINE_PORTS
+            assert running.digest == digest(instance)
+            assert pool.running() == {"node:1": running}
+            assert await accepts(running.port)
+            await pool.stop(running)
+            assert pool.running() == {}
+            assert not await accepts(running.port)
+            await pool.stop(running)
+
+    inside(body)
+
+
+def test_a_successor_runs_beside_the_one_it_replaces(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir, 2) as pool:
+            old = await pool.start(target("node:1"))
+            new = await pool.start(target("node:1"))
+            assert old.port != new.port
+            assert pool.running() == {"node:1": new}
+            assert pool.superseded() == [old]
+            assert await accepts(old.port)
+            await pool.stop(old)
+            assert pool.superseded() == []
+            assert await accepts(new.port)
+
+    inside(body)
+
+
+def test_giving_up_a_successor_leaves_the_old_one_in_place(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            old = await pool.start(target("node:1"))
+            new = await pool.start(target("node:1"))
+            await pool.stop(new)
+            assert pool.running() == {"node:1": old}
+            assert await accepts(old.port)
+
+    inside(body)
+
+
+def test_instances_are_spread_evenly(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir, 3) as pool:
+            many = await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(30)))
+            assert len({running.port for running in many}) == 30
+            counts = [sum(running.worker == slot for running in many) for slot in (1, 2, 3)]
+            assert counts == [10, 10, 10]
+
+    inside(body)
+
+
+def test_a_port_that_a_stranger_has_is_passed_over(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        with socket.create_server(("127.0.0.1", ENGINE_PORTS[0])):
+            async with opened(run_dir) as pool:
+                assert (await pool.start(target("node:1"))).port == ENGINE_PORTS[1]
+
+    inside(body)
+
+
+def test_a_service_listens_where_its_document_says(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
+        async with opened(run_dir) as pool:
+            running = await pool.start(service("service:1", inbound))
+            assert running.port == 80
+            assert await accepts(80)
+            with pytest.raises(Failed, match="address already in use"):
+                await pool.start(service("service:2", inbound))
+            assert list(pool.running()) == ["service:1"]
+
+    inside(body)
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("[]", "start engine instance node:1: the configuration is not a sing-box document"),
+        (document({"type": "nope"}), "unknown outbound type: nope"),
+        (document({"type": "direct", "colour": "red"}), "does not know the field colour"),
+        (document({"type": "direct"}, route={"final": "gone"}), "outbound not found: gone"),
+    ],
+)
+def test_a_refused_configuration_says_why_and_leaves_nothing(
+    inside: Inside, run_dir: Path, config: str, why: str
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            with pytest.raises(Failed, match=why):
+                await pool.start(Instance(key="node:1", config=config))
+            assert pool.running() == {}
+            assert (await pool.start(target("node:2"))).port == ENGINE_PORTS[0]
+
+    inside(body)
+
+
+def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            (pid,) = pool.pids()
+            await pool.stop(await pool.start(target("node:1")))
+            before = descriptors(pid)
+            for passes in range(20):  # of the event loop, before the call is given up
+                starting = asyncio.ensure_future(pool.start(target("node:2")))
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+                starting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await starting
+            for _ in range(2):  # and nothing comes later
+                await eventually(lambda: not pool.running() and descriptors(pid) == before)
+                await asyncio.sleep(0.2)
+
+    inside(body)
+
+
+# --- Workers come and go. --------------------------------------------------------------------
+
+
+def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard)
+        await first.open()
+        old = await first.start(target("node:1"))
+        pids = first.pids()
+        new = await first.start(target("node:1"))
+        other = await first.start(target("node:2"))
+        first.release()
+        async with opened(run_dir, 2) as pool:
+            assert pool.pids() == pids
+            assert pool.running() == {"node:1": new, "node:2": other}
+            assert pool.superseded() == [old]
+            fresh = await pool.start(target("node:3"))
+            assert fresh.port not in {old.port, new.port, other.port}
+            await pool.stop(new)
+            assert not await accepts(new.port)
+            assert await accepts(old.port)
+
+    inside(body)
+
+
+def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Path) -> None:
+    async def die() -> None:
+        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard)
+        await pool.open()
+        await pool.start(target("node:1"))
+        await pool.try_configs([target("node:1").config])
+        assert len(living_workers(run_dir)) == 2
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def find() -> None:
+        await eventually(lambda: len(living_workers(run_dir)) == 1)
+        async with opened(run_dir) as pool:
+            assert await accepts(pool.running()["node:1"].port)
+
+    with pytest.raises(RuntimeError, match="without an answer"):
+        namespace.run(lambda: asyncio.run(die()))
+    namespace.run(lambda: asyncio.run(find()))
+
+
+def test_closing_ends_every_worker(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir, 2) as pool:
+            await pool.try_configs(["{}"])
+            assert len(living_workers(run_dir)) == 3
+        assert living_workers(run_dir) == []
+
+    inside(body)
+
+
+def test_a_smaller_pool_empties_the_workers_that_are_too_many(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard)
+        await first.open()
+        runs = [await first.start(target(f"node:{n}")) for n in range(2)]
+        first.release()
+        async with opened(run_dir, 1) as pool:
+            assert pool.running() == {running.key: running for running in runs}
+            assert (await pool.start(target("node:2"))).worker == 1
+            await pool.stop(next(running for running in runs if running.worker == 2))
+            await eventually(lambda: len(living_workers(run_dir)) == 1)
+            assert pool.problems() == ()
+
+    inside(body)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_is_told_and_replaced(
+    inside: Inside, run_dir: Path, signal_number: signal.Signals
+) -> None:
+    async def body() -> None:
+        lost: list[list[Running]] = []
+        async with opened(run_dir, 2, lost.append) as pool:
+            runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+            victim, other = pool.pids()
+            gone = [running for running in runs if running.pid == victim]
+            os.kill(victim, signal_number)
+            await eventually(lambda: bool(lost), timeout_s=5)
+            assert lost == [gone]
+            assert set(pool.running()) == {r.key for r in runs if r.pid == other}
+            again = [await pool.start(target(running.key)) for running in gone]
+            assert all([await accepts(running.port) for running in again])
+            await eventually(lambda: len(pool.pids()) == 2)
+            assert pool.pids()[1] == other
+            assert pool.problems() == ()
+            assert (await pool.start(target("node:9"))).worker == 1
+
+    inside(body)
+
+
+def test_a_worker_that_hangs_is_not_adopted(
+    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
+
+    async def body() -> None:
+        first = Pool(run_dir, UID, GID, 1, on_lost=unheard)
+        await first.open()
+        await first.start(target("node:1"))
+        (pid,) = first.pids()
+        first.release()
+        os.kill(pid, signal.SIGSTOP)
+        async with opened(run_dir) as pool:
+            assert pool.pids() != [pid]
+            assert pool.running() == {}
+            await pool.start(target("node:1"))
+
+    inside(body)
+
+
+def test_a_worker_that_keeps_dying_is_replaced_ever_more_slowly(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            waits = []
+            for _ in range(4):
+                (pid,) = pool.pids()
+                killed = time.monotonic()
+                os.kill(pid, signal.SIGKILL)
+                await eventually(lambda dead=pid: pool.pids() not in ([], [dead]), 10)  # type: ignore[misc]
+                waits.append(time.monotonic() - killed)
+            assert all(wait >= 0.1 * 2**n for n, wait in enumerate(waits))
+            assert waits[0] < waits[3]
+
+    inside(body)
+
+
+def test_without_a_worker_a_start_says_why(
+    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.pool._WORKER_WAIT_S", 0.5)
+
+    async def body() -> None:
+        # An account that is root's is refused by the worker itself.
+        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard)
+        await pool.open()
+        assert "must not be root's" in pool.problems()[0]
+        with pytest.raises(Failed, match="must not be root's"):
+            await pool.start(target("node:1"))
+        await pool.close()
+
+    inside(body)
+
+
+# --- Configurations that crash the engine. -----------------------------------------------------
+
+
+def test_a_configuration_that_crashes_the_engine_is_quarantined(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        lost: list[list[Running]] = []
+        async with opened(run_dir, 2, lost.append) as pool:
+            bystanders = [await pool.start(target(f"node:{n}")) for n in range(2)]
+            with pytest.raises(Failed, match=r"crashes on its configuration .*stack overflow"):
+                await pool.start(target("node:7", **CRASHES))
+            assert len(lost) == 1
+            survivor = next(r for r in bystanders if r not in lost[0])
+            pids = set(pool.pids())
+            with pytest.raises(Failed, match="not started again until that changes"):
+                await pool.start(target("node:7", **CRASHES))
+            assert pids <= set(pool.pids())
+            assert await accepts(survivor.port)
+            await pool.start(target("node:7"))
+
+    inside(body)
+
+
+def test_who_was_starting_beside_a_crash_is_started_elsewhere(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            instances = [target(f"node:{n}") for n in range(3)]
+            results = await asyncio.gather(
+                *(pool.start(i) for i in (instances[0], target("bad", **CRASHES), *instances[1:])),
+                return_exceptions=True,
+            )
+            assert isinstance(results.pop(1), Failed)
+            for running in results:
+                # Whoever was up before the crash was lost with it, and told so.
+                assert isinstance(running, Running)
+                assert running.key in pool.running() or running.pid not in pool.pids()
+
+    inside(body)
+
+
+def test_trials_say_why_in_order_and_hurt_nobody(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 1080}
+        good = service("service:1", inbound)
+        async with opened(run_dir) as pool:
+            running = await pool.start(good)
+            found = await pool.try_configs(
+                [
+                    good.config,
+                    "nonsense",
+                    document({"type": "shadowsocks", "method": "rot13", "password": "x"}),
+                    document({"type": "direct"}, **CRASHES),
+                    target("node:1").config,
+                ]
+            )
+            assert found[0] == found[4] == ""
+            assert found[1].startswith("the configuration is not a sing-box document")
+            assert found[2] == "unknown method: rot13"
+            assert found[3].startswith("the engine crashes on it: ")
+            assert "stack overflow" in found[3]
+            assert pool.running() == {"service:1": running}
+            assert running.pid in pool.pids()
+
+    inside(body)
+
+
+# --- Nothing leaks, nothing waits. -------------------------------------------------------------
+
+
+def test_five_hundred_cycles_leave_descriptors_and_threads_flat(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            (pid,) = pool.pids()
+
+            async def cycle(n: int) -> None:
+                await pool.stop(await pool.start(target(f"node:{n}")))
+
+            await asyncio.gather(*(cycle(n) for n in range(20)))
+            before = descriptors(pid)
+            for first in range(0, 500, 20):
+                await asyncio.gather(*(cycle(n) for n in range(first, first + 20)))
+            assert descriptors(pid) <= before
+            assert len(list(Path(f"/proc/{pid}/task").iterdir())) < 40
+            assert pool.pids() == [pid]
+
+    inside(body)
+
+
+def test_a_stop_does_not_wait_for_a_slow_batch(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            running = await pool.start(target("node:1"))
+            batch = [asyncio.ensure_future(pool.start(target(f"node:{n}"))) for n in range(2, 150)]
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            await pool.stop(running)
+            assert time.monotonic() - began < 2
+            assert not all(start.done() for start in batch)
+            await asyncio.gather(*batch)
+
+    inside(body)
+
+
+def test_the_worker_log_is_readable_by_root_only(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir):
+            assert run_dir.stat().st_mode & 0o777 == 0o700
+            assert all(path.stat().st_mode & 0o077 == 0 for path in run_dir.iterdir())
+            assert json.loads(target("node:1").config)["inbounds"][0]["listen_port"] == 0
+
+    inside(body)
