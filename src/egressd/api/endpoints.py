@@ -131,7 +131,7 @@ def _parameters(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str]
                 value = unquote_to_bytes(segment).decode()
             except UnicodeDecodeError:
                 return None
-            if not value or "/" in value:
+            if value in ("", ".", "..") or "/" in value:
                 return None
             values[wanted[1:-1]] = value
         elif wanted != segment:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
@@ -115,12 +116,15 @@ def _is_deeper(document: Any, levels: int) -> bool:
     return any(_is_deeper(value, levels - 1) for value in inner)
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    # A key with a lone surrogate is no text to pydantic, which could not name it.
+    document = {
+        key if key.isascii() else key.encode("utf-8", "backslashreplace").decode(): value
+        for key, value in pairs
+    }
     if len(document) != len(pairs):
-        seen: set[str] = set()
-        twice = [key for key, _ in pairs if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
-        raise Unreadable(f"{twice[0][:64]} must not be given twice")
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise Unreadable(f"{twice[:64]} must not be given twice")
     return document
 
 
@@ -146,7 +150,7 @@ def _constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique,
+    object_pairs_hook=_object,
     parse_int=_integer,
     parse_float=_number,
     parse_constant=_constant,

@@ -1,0 +1,235 @@
+"""The whole API in process: real use cases, planner and database, a double of netd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, cast
+from unittest.mock import patch
+from urllib.parse import unquote
+
+import httpx
+import msgspec
+import pytest
+import structlog
+from fastapi import FastAPI
+from starlette.types import Message
+
+from egressd.api import document
+from egressd.api.app import create_app
+from egressd.api.endpoints import Endpoint
+from egressd.api.gate import Access
+from egressd.api.services import Services
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed
+from egressd.model.messages import Event
+from egressd.store.database import Database
+from tests.service.conftest import Bench, NetdDouble
+
+TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+PREFIX = "/svc/api/v1"
+
+
+class Admission:
+    """The license, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self.calls_left: int | None = None
+        self.broken = False
+        self.spent = 0
+
+    def refusal(self) -> str | None:
+        if self.calls_left == 0:
+            return "API_TRIAL_QUOTA_EXHAUSTED"
+        return self.refused
+
+    async def spend(self) -> bool:
+        if self.broken:
+            raise Failed("store the count of trial calls", "disk full")
+        if self.calls_left is not None:
+            if self.calls_left == 0:
+                return False
+            self.calls_left -= 1
+        self.spent += 1
+        return True
+
+
+class Device:
+    """A device that serves its API. Requests bear the token unless told otherwise."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.admission = Admission()
+        self.token = TOKEN
+        self.sessions: set[str] = set()
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.app = create_app(
+            Services(
+                ledger=bench.ledger,
+                system=bench.system,
+                nodes=bench.nodes,
+                lines=bench.lines,
+                rules=bench.rules,
+                whitelist=bench.whitelist,
+                proxy_services=bench.services,
+            ),
+            access=Access(
+                token=self._read_token,
+                admission=self.admission,
+                has_session=lambda scope: dict(scope["headers"]).get(b"cookie") == b"session=1",
+            ),
+            events=self._stream,
+        )
+        self.client = self.client_at("192.0.2.10")
+
+    async def become(self, state: DesiredState) -> None:
+        """Go on with that state, and forget all else."""
+        # Lists are kept by revision, and revisions only rise.
+        fresh = msgspec.structs.replace(state, revision=self.bench.ledger.revision + 1)
+        self.bench.store.real = cast(Database, MemoryStore(fresh))
+        self.bench.store.failing = []
+        self.bench.quota = 10
+        vars(self.bench.netd).update(vars(NetdDouble()))
+        vars(self.admission).update(vars(Admission()))
+        self.token = TOKEN
+        await self.bench.ledger.load()
+        await self.bench.ledger.resync()
+
+    def client_at(self, address: str, token: str | None = TOKEN) -> httpx.AsyncClient:
+        """A client with that source address."""
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(self.app, client=(address, 40000))
+        return httpx.AsyncClient(transport=transport, base_url="http://device", headers=headers)
+
+    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        """Call an endpoint of the API; `path` is relative to its prefix."""
+        if body is not None:
+            more["json"] = body
+        return await self.client.request(method, PREFIX + path, **more)
+
+    async def answer(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The document that a call is answered with, status 200."""
+        response = await self.call(method, path, body, **more)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def problem(self, method: str, path: str, body: Any = None, **more: Any) -> str:
+        """The text of a call that is answered with status 400."""
+        response = await self.call(method, path, body, **more)
+        assert response.status_code == 400, response.text
+        document = response.json()
+        assert set(document) == {"error"}
+        text: str = document["error"]
+        return text
+
+    async def raw(self, method: str, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+        """Status and document of a request whose path is sent as it stands, byte for byte."""
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {token}".encode())] if token else [],
+            "client": ("192.0.2.10", 40000),
+        }
+        await self.app(scope, receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])
+
+    def _read_token(self) -> str:
+        if not self.token:
+            raise Failed("read the API token", "no such file")
+        return self.token
+
+    async def _stream(self) -> AsyncIterator[Event]:
+        while (event := await self.events.get()) is not None:
+            yield event
+
+
+class MemoryStore:
+    """A store that forgets. What the real one promises, its own tests hold it to."""
+
+    def __init__(self, state: DesiredState) -> None:
+        self._stored = state
+        self._open: DesiredState | None = None
+
+    async def load(self) -> DesiredState:
+        return self._stored
+
+    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+        assert self._open is None
+        self._open = self._stored.with_edits(edits, revision)
+
+    async def commit(self) -> None:
+        assert self._open is not None
+        self._stored, self._open = self._open, None
+
+    async def rollback(self) -> None:
+        self._open = None
+
+
+_build_document = document.build
+
+
+_documents: list[dict[str, Any]] = []
+
+
+def build_document_once(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document, which is the same for every device and takes half of the time to make one."""
+    if not _documents:
+        _documents.append(_build_document(app, endpoints))
+    return _documents[0]
+
+
+async def start_device() -> Device:
+    """A device that runs, with nothing configured."""
+    bench = Bench(cast(Database, MemoryStore(DesiredState())), NetdDouble())
+    await bench.start()
+    with patch.object(document, "build", build_document_once):
+        return Device(bench)
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged meanwhile."""
+    with structlog.testing.capture_logs() as entries:
+        yield entries
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+_shared: list[Device] = []
+
+
+@pytest.fixture
+async def device() -> AsyncIterator[Device]:
+    """A device that runs, with nothing configured. Making one takes longer than most tests do,
+    so that they share one that forgets.
+    """
+    if not _shared:
+        _shared.append(await start_device())
+    device = _shared[0]
+    await device.become(DesiredState())
+    yield device
+    await device.bench.ledger.close()
+
+
+@pytest.fixture
+async def fresh_device() -> AsyncIterator[Device]:
+    """A device that nobody has called yet."""
+    device = await start_device()
+    yield device
+    await device.bench.ledger.close()

@@ -1,0 +1,299 @@
+"""Who gets in, and in which order it is looked at. Promise P7: nobody without the token reads
+or changes anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Device
+
+pytestmark = pytest.mark.anyio
+
+PREFIX = "/svc/api/v1"
+
+
+@pytest.fixture
+def device(fresh_device: Device) -> Device:
+    """A device that has not seen any wrong token yet."""
+    return fresh_device
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+ENDPOINTS = {
+    "/system/status": {"GET"},
+    "/system/traffic": {"GET"},
+    "/system/interfaces": {"GET"},
+    "/system/interfaces-with-ip": {"GET"},
+    "/nodes": {"GET", "POST"},
+    "/nodes/7": {"PUT", "DELETE"},
+    "/nodes/batch": {"DELETE", "PATCH"},
+    "/nodes/import": {"POST"},
+    "/nodes/delay": {"GET"},
+    "/nodes/delay/all": {"GET"},
+    "/vpn-lines": {"GET", "POST", "DELETE"},
+    "/vpn-lines/l2tp/l2tp_1": {"PUT"},
+    "/vpn-lines/status": {"PATCH"},
+    "/vpn-lines/import": {"POST"},
+    "/rules": {"GET", "POST"},
+    "/rules/7": {"PUT", "DELETE"},
+    "/rules/7/status": {"PATCH"},
+    "/rules/batch": {"DELETE", "PATCH"},
+    "/rules/batch/status": {"PATCH"},
+    "/rules/batch/limits": {"PATCH"},
+    "/rules/import": {"POST"},
+    "/whitelist": {"GET", "PUT"},
+    "/proxy-services": {"GET", "POST"},
+    "/proxy-services/quota": {"GET"},
+    "/proxy-services/7": {"PUT", "DELETE"},
+    "/proxy-services/7/status": {"PATCH"},
+    "/proxy-services/batch": {"DELETE"},
+    "/proxy-services/batch/status": {"PATCH"},
+    "/proxy-services/import": {"POST"},
+}
+NOT_ENDPOINTS = (
+    "",
+    "/",
+    "/rules/",
+    "//rules",
+    "/rules//7",
+    "/rules/7/",
+    "/rules/7/other",
+    "/Rules",
+    "/%72ules",
+    "/rules%2F7",
+    "/rules/7%2Fstatus",
+    "/rules/..",
+    "/./rules",
+    "/rules;x=1",
+    "/rules/%ff",
+    "/unknown",
+    "/vpn-lines/l2tp",
+    "/vpn-lines/l2tp/a%2Fb",
+    "/token",
+    "/openapi.json",
+    "/docs",
+)
+ELSEWHERE_UNDER_ROOT = ("/svc", "/svc/", "/svc/api", "/svc/api/v2/rules", "//svc/api/v1/rules")
+
+
+async def test_without_the_token_every_path_and_method_is_401(device: Device) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    paths = [PREFIX + path for path in (*ENDPOINTS, *NOT_ENDPOINTS)] + [*ELSEWHERE_UNDER_ROOT]
+    for path in paths:
+        for method in METHODS:
+            status, document = await device.raw(method, path, token=None)
+            assert status == 401, (method, path)
+            assert document == {"error": "API Token invalid"}
+    response = await stranger.get(f"http://device{PREFIX}/rules")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert device.admission.spent == 0
+
+
+async def test_with_the_token_what_is_not_in_the_specification_is_403(device: Device) -> None:
+    for path in (*ENDPOINTS, *NOT_ENDPOINTS):
+        for method in METHODS:
+            if method in ENDPOINTS.get(path, ()):
+                continue
+            status, document = await device.raw(method, PREFIX + path)
+            assert status == 403, (method, path)
+            assert document == {"error": "API_ENDPOINT_NOT_ALLOWED"}
+    for path in ELSEWHERE_UNDER_ROOT:
+        assert await device.raw("GET", path) == (403, {"error": "API_ENDPOINT_NOT_ALLOWED"})
+    assert device.admission.spent == 0
+
+
+async def test_what_is_in_the_specification_gets_past_the_gate(device: Device) -> None:
+    for path, methods in ENDPOINTS.items():
+        for method in methods:
+            response = await device.call(method, path)
+            assert response.status_code in (200, 400), (method, path, response.text)
+
+
+async def test_a_literal_path_is_never_an_id(device: Device) -> None:
+    response = await device.call("PUT", "/rules/batch", {})
+    assert response.status_code == 403
+    assert "id must be a whole number" in await device.problem("PUT", "/rules/batches", {})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic {token}",
+        "{token}",
+        "Bearer {token} x",
+        "Bearer {token}x",
+        "Bearer x{token}",
+        "Bearer {token},Bearer {token}",
+        'Bearer "{token}"',
+        "Bearer \t{token}",
+        "Bearer {swapped}",
+        "Bearer {cut}",
+    ],
+)
+async def test_a_malformed_or_wrong_token_is_401(device: Device, header: str) -> None:
+    token = device.token
+    value = header.format(token=token, swapped=token.swapcase(), cut=token[:-1])
+    response = await device.call("GET", "/rules", headers={"authorization": value})
+    assert response.status_code == 401
+    assert response.json() == {"error": "API Token invalid"}
+
+
+async def test_the_scheme_is_read_in_either_case(device: Device) -> None:
+    headers = {"authorization": f"bearer {device.token}"}
+    assert (await device.call("GET", "/rules", headers=headers)).status_code == 200
+
+
+async def test_two_tokens_are_none(device: Device) -> None:
+    header = ("authorization", f"Bearer {device.token}")
+    stranger = device.client_at("192.0.2.99", token=None)
+    response = await stranger.get(f"http://device{PREFIX}/rules", headers=[header, header])
+    assert response.status_code == 401
+
+
+async def test_a_token_in_the_query_is_none(device: Device) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    url = f"http://device{PREFIX}/rules?token={device.token}&access_token={device.token}"
+    assert (await stranger.get(url)).status_code == 401
+
+
+async def test_a_token_that_was_reset_counts_no_more(device: Device) -> None:
+    assert (await device.call("GET", "/rules")).status_code == 200
+    device.token = "another"
+    assert (await device.call("GET", "/rules")).status_code == 401
+
+
+async def test_without_a_token_to_compare_nobody_gets_in(device: Device) -> None:
+    device.token = ""
+    for header in (f"Bearer {device.token}", "Bearer x", "Bearer "):
+        response = await device.call("GET", "/rules", headers={"authorization": header})
+        assert response.status_code == 401
+
+
+async def test_the_license_comes_after_the_token_and_before_the_endpoint(device: Device) -> None:
+    stranger = device.client_at("192.0.2.99", token="wrong")
+    for text in ("API_ACCESS_REQUIRED", "API_TRIAL_QUOTA_EXHAUSTED"):
+        device.admission.refused = text
+        assert (await stranger.get(f"http://device{PREFIX}/rules")).status_code == 401
+        for path in ("/rules", "/unknown", "/rules/"):
+            response = await device.call("POST", path, {"not": "a rule"})
+            assert response.status_code == 403
+            assert response.json() == {"error": text}
+    assert device.admission.spent == 0
+
+
+async def test_only_calls_that_get_past_the_gate_cost_a_trial_call(device: Device) -> None:
+    device.admission.calls_left = 3
+    assert (await device.call("GET", "/unknown")).status_code == 403
+    assert (await device.call("GET", "/rules", headers={"authorization": ""})).status_code == 401
+    assert (await device.call("GET", "/rules")).status_code == 200
+    assert (await device.call("POST", "/rules", {})).status_code == 400
+    assert (await device.call("DELETE", "/rules/99")).status_code == 200
+    for path in ("/rules", "/unknown"):
+        response = await device.call("GET", path)
+        assert response.json() == {"error": "API_TRIAL_QUOTA_EXHAUSTED"}
+    assert device.admission.spent == 3
+
+
+async def test_the_last_trial_call_may_go_meanwhile(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.admission.calls_left = 0
+    monkeypatch.setattr(device.admission, "refusal", lambda: None)
+    response = await device.call("GET", "/rules")
+    assert response.status_code == 403
+    assert response.json() == {"error": "API_TRIAL_QUOTA_EXHAUSTED"}
+
+
+async def test_a_trial_call_that_cannot_be_counted_is_500(device: Device) -> None:
+    device.admission.broken = True
+    response = await device.call("GET", "/rules")
+    assert response.status_code == 500
+    assert response.json() == {"error": "store the count of trial calls: disk full"}
+
+
+async def test_wrong_tokens_are_slowed_for_their_source_only(device: Device) -> None:
+    guesser = device.client_at("192.0.2.66", token="wrong")
+    url = f"http://device{PREFIX}/rules"
+    started = time.perf_counter()
+    for _ in range(16):
+        assert (await guesser.get(url)).status_code == 401
+    assert time.perf_counter() - started > 0.2
+    started = time.perf_counter()
+    assert (await device.call("GET", "/rules")).status_code == 200
+    neighbour = device.client_at("192.0.2.66")
+    assert (await neighbour.get(url)).status_code == 200
+    assert time.perf_counter() - started < 0.2
+
+
+async def test_a_flood_of_wrong_tokens_is_refused_unseen(device: Device) -> None:
+    guesser = device.client_at("192.0.2.66", token="wrong")
+    url = f"http://device{PREFIX}/rules"
+    tries = [asyncio.create_task(guesser.get(url)) for _ in range(150)]
+    same_place = asyncio.create_task(device.client_at("192.0.2.66").get(url))
+    elsewhere = asyncio.create_task(device.call("GET", "/rules"))
+    assert (await elsewhere).status_code == 200
+    assert (await same_place).status_code == 401
+    answered = [task.result() for task in tries if task.done()]
+    assert {answer.status_code for answer in answered} == {401}
+    assert any("retry-after" in answer.headers for answer in answered)
+    for task in tries:
+        task.cancel()
+    await asyncio.gather(*tries, return_exceptions=True)
+
+
+async def test_missing_tokens_are_no_guesses(device: Device) -> None:
+    client = device.client_at("192.0.2.66", token=None)
+    started = time.perf_counter()
+    for _ in range(100):
+        assert (await client.get(f"http://device{PREFIX}/rules")).status_code == 401
+    assert time.perf_counter() - started < 2
+
+
+async def test_a_large_body_of_a_stranger_is_not_waited_for(device: Device) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    url = f"http://device{PREFIX}/rules"
+    response = await stranger.post(url, content=b"x" * 100_000)
+    assert response.status_code == 401
+    assert response.headers["connection"] == "close"
+    assert "connection" not in (await stranger.post(url, content=b"x")).headers
+
+
+@pytest.mark.parametrize("path", ["/ops", "/ops/", "/ops/metrics", "/ops/events", "/ops/unknown"])
+async def test_operations_take_the_token_or_a_session(device: Device, path: str) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    for method in ("GET", "POST", "DELETE"):
+        response = await stranger.request(method, f"http://device{path}")
+        assert response.status_code == 401
+    if path == "/ops/events":
+        return
+    expected = 200 if path == "/ops/metrics" else 404
+    url = f"http://device{path}"
+    assert (await device.client.get(url)).status_code == expected
+    assert (await stranger.get(url, headers={"cookie": "session=1"})).status_code == expected
+
+
+@pytest.mark.parametrize("path", ["/ops/health", "/ops/docs", "/ops/openapi.json"])
+async def test_three_operations_are_open_and_only_to_be_read(device: Device, path: str) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    assert (await stranger.get(f"http://device{path}")).status_code == 200
+    assert (await stranger.post(f"http://device{path}")).status_code == 401
+
+
+async def test_a_session_does_not_open_the_api(device: Device) -> None:
+    stranger = device.client_at("192.0.2.99", token=None)
+    headers = {"cookie": "session=1"}
+    assert (await stranger.get(f"http://device{PREFIX}/rules", headers=headers)).status_code == 401
+
+
+async def test_elsewhere_there_is_nothing_without_a_console(device: Device) -> None:
+    for path in ("/", "/svcx", "/opsx", "/index.html"):
+        response = await device.client.get(f"http://device{path}")
+        assert response.status_code == 404

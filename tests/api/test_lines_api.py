@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from egressd.model.messages import LineStatus, Status
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Device
+
+pytestmark = pytest.mark.anyio
+
+NEEDED = {
+    "type": "l2tp",
+    "name": "l2tp_tokyo",
+    "server": "vpn.example.com",
+    "username": "office",
+    "password": "correct horse",
+}
+WHOLE = NEEDED | {
+    "port": 1702,
+    "secret": "battery staple",
+    "interface": "wan1",
+    "comment": "Tokyo",
+    "dns_profile": "custom",
+    "dns_servers": ["1.1.1.1", "8.8.8.8"],
+}
+KEY = {"type": "l2tp", "name": "l2tp_tokyo"}
+
+
+async def add(device: Device, *wanted: str) -> None:
+    for name in wanted:
+        body = NEEDED | {"type": name.partition("_")[0], "name": name}
+        await device.answer("POST", "/vpn-lines", body)
+
+
+async def lines(device: Device) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await device.answer("GET", "/vpn-lines"))["data"]
+    return rows
+
+
+async def test_a_line_is_listed_as_it_was_created(device: Device) -> None:
+    answer = await device.answer("POST", "/vpn-lines", WHOLE)
+    assert answer["id"] == 1
+    assert answer["msg"].startswith("line l2tp_tokyo created")
+    assert await lines(device) == [{"id": 1, **WHOLE, "is_enabled": True, "is_online": False}]
+
+
+@pytest.mark.parametrize(("kind", "port"), [("l2tp", 1701), ("pptp", 1723)])
+async def test_what_is_left_out_has_a_default(device: Device, kind: str, port: int) -> None:
+    await add(device, f"{kind}_1")
+    (row,) = await lines(device)
+    assert row == {
+        "id": 1,
+        **NEEDED,
+        "type": kind,
+        "name": f"{kind}_1",
+        "port": port,
+        "secret": "",
+        "interface": "auto",
+        "comment": "",
+        "dns_profile": "auto",
+        "dns_servers": [],
+        "is_enabled": True,
+        "is_online": False,
+    }
+
+
+async def test_a_pptp_line_has_no_secret(device: Device) -> None:
+    body = NEEDED | {"type": "pptp", "name": "pptp_1", "secret": "ignored"}
+    await device.answer("POST", "/vpn-lines", body)
+    assert (await lines(device))[0]["secret"] == ""
+
+
+async def test_a_line_is_online_while_netd_says_so(device: Device) -> None:
+    await add(device, "l2tp_1")
+    online = LineStatus(is_online=True, ip="10.9.0.2")
+    device.bench.netd.shown = Status(state="running", revision=0, lines={"l2tp_1": online})
+    assert (await lines(device))[0]["is_online"] is True
+
+
+async def test_the_list_has_a_tag_that_follows_what_it_shows(device: Device) -> None:
+    await add(device, "l2tp_1")
+    etag = (await device.call("GET", "/vpn-lines")).headers["etag"]
+    known = {"if-none-match": etag}
+    assert (await device.call("GET", "/vpn-lines", headers=known)).status_code == 304
+    online = LineStatus(is_online=True, ip="10.9.0.2")
+    device.bench.netd.shown = Status(state="running", revision=0, lines={"l2tp_1": online})
+    assert (await device.call("GET", "/vpn-lines", headers=known)).status_code == 200
+
+
+@pytest.mark.parametrize("field", list(NEEDED))
+async def test_a_missing_field_is_told(device: Device, field: str) -> None:
+    body = {name: value for name, value in NEEDED.items() if name != field}
+    assert f"{field} is missing" in await device.problem("POST", "/vpn-lines", body)
+
+
+@pytest.mark.parametrize("field", [*WHOLE, "is_enabled"])
+async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+    await add(device, "l2tp_tokyo")
+    body = {k: v for k, v in (WHOLE | {"is_enabled": True}).items() if k != field}
+    text = await device.problem("PUT", "/vpn-lines/l2tp/l2tp_tokyo", body)
+    assert f"{field} is missing" in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("type", "wireguard"),
+        ("type", "L2TP"),
+        ("type", 5),
+        ("name", "tokyo"),
+        ("name", "l2tp_"),
+        ("name", "L2TP_1"),
+        ("name", "pptp_1"),
+        ("name", "l2tp_elevenchars"),
+        ("name", "l2tp_a b"),
+        ("name", "l2tp_a;b"),
+        ("server", ""),
+        ("server", "-x"),
+        ("server", "a b"),
+        ("server", "a\nb"),
+        ("server", 5),
+        ("port", 0),
+        ("port", 65536),
+        ("port", "1701"),
+        ("port", None),
+        ("username", ""),
+        ("username", "a\x00"),
+        ("password", "a\nb"),
+        ("password", "@/etc/shadow"),
+        ("password", 5),
+        ("secret", "a\rb"),
+        ("interface", ""),
+        ("interface", "Interface:wan1"),
+        ("interface", "a name"),
+        ("comment", "two\nlines"),
+        ("dns_profile", "other"),
+        ("dns_profile", ""),
+        ("dns_servers", "1.1.1.1"),
+        ("dns_servers", []),
+        ("dns_servers", ["not an address"]),
+        ("dns_servers", [5]),
+        ("dns_servers", ["1.1.1.1"] * 17),
+    ],
+)
+async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:
+    await add(device, "l2tp_1")
+    assert field in await device.problem("POST", "/vpn-lines", WHOLE | {field: value})
+    body = WHOLE | {"is_enabled": True, field: value}
+    assert field in await device.problem("PUT", "/vpn-lines/l2tp/l2tp_1", body)
+    assert [row["name"] for row in await lines(device)] == ["l2tp_1"]
+
+
+async def test_a_new_line_cannot_be_given_a_state(device: Device) -> None:
+    text = await device.problem("POST", "/vpn-lines", WHOLE | {"is_enabled": False})
+    assert "is_enabled is not a field here" in text
+
+
+async def test_a_name_is_taken_once(device: Device) -> None:
+    await add(device, "l2tp_tokyo")
+    assert "name" in await device.problem("POST", "/vpn-lines", WHOLE)
+
+
+async def test_custom_dns_without_servers_is_refused(device: Device) -> None:
+    body = NEEDED | {"dns_profile": "custom"}
+    assert "dns_servers" in await device.problem("POST", "/vpn-lines", body)
+
+
+async def test_a_line_is_replaced_and_renamed(device: Device) -> None:
+    await add(device, "l2tp_old")
+    await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "Interface:l2tp_old"})
+    body = WHOLE | {"is_enabled": False}
+    answer = await device.answer("PUT", "/vpn-lines/l2tp/l2tp_old", body)
+    assert set(answer) == {"msg"}
+    assert answer["msg"].startswith("line l2tp_tokyo saved")
+    assert await lines(device) == [{"id": 1, **body, "is_online": False}]
+    rule = (await device.answer("GET", "/rules"))["data"][0]
+    assert rule["target_node"] == "Interface:l2tp_tokyo"
+
+
+async def test_the_type_of_a_line_cannot_change(device: Device) -> None:
+    await add(device, "l2tp_1")
+    body = WHOLE | {"type": "pptp", "name": "pptp_1", "is_enabled": True}
+    assert "type" in await device.problem("PUT", "/vpn-lines/l2tp/l2tp_1", body)
+
+
+async def test_a_line_that_is_not_there_is_a_business_failure(device: Device) -> None:
+    await add(device, "pptp_1")
+    for name in ("l2tp_none", "pptp_1"):
+        answer = await device.answer("PUT", f"/vpn-lines/l2tp/{name}", WHOLE | {"is_enabled": True})
+        assert answer == {"error": f"there is no l2tp line {name}"}
+
+
+async def test_a_type_that_is_none_is_told(device: Device) -> None:
+    text = await device.problem("PUT", "/vpn-lines/ipsec/l2tp_1", WHOLE | {"is_enabled": True})
+    assert "type must be one of l2tp, pptp" in text
+
+
+async def test_several_lines_are_switched(device: Device) -> None:
+    await add(device, "l2tp_1", "pptp_1", "l2tp_2")
+    items = [
+        {"type": "l2tp", "name": "l2tp_1"},
+        {"type": "pptp", "name": "pptp_1"},
+        {"type": "pptp", "name": "pptp_9"},
+        {"type": "l2tp", "name": "l2tp_1"},
+    ]
+    body = {"items": items, "is_enabled": False}
+    answer = await device.answer("PATCH", "/vpn-lines/status", body)
+    assert answer == {"msg": "2 lines disabled", "updated": 2}
+    assert [row["is_enabled"] for row in await lines(device)] == [False, False, True]
+
+
+async def test_several_lines_are_deleted(device: Device) -> None:
+    await add(device, "l2tp_tokyo", "l2tp_2")
+    answer = await device.answer("DELETE", "/vpn-lines", {"items": [KEY, KEY]})
+    assert answer == {"msg": "1 line deleted", "deleted": 1}
+    assert [row["name"] for row in await lines(device)] == ["l2tp_2"]
+
+
+@pytest.mark.parametrize(
+    ("items", "place"),
+    [
+        (None, "items"),
+        ({}, "items"),
+        (["l2tp_1"], "items[0]"),
+        ([{"type": "l2tp"}], "items[0].name is missing"),
+        ([KEY, {"type": "x", "name": "l2tp_1"}], "items[1].type"),
+        ([{"type": "l2tp", "name": "wan1"}], "items[0].name"),
+        ([KEY | {"id": 5}], "items[0].id is not a field here"),
+    ],
+)
+async def test_lines_are_named_by_type_and_name(device: Device, items: Any, place: str) -> None:
+    assert place in await device.problem("DELETE", "/vpn-lines", {"items": items})
+    body = {"items": items, "is_enabled": True}
+    assert place in await device.problem("PATCH", "/vpn-lines/status", body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "l2tp",
+            "vpn.example.com,1702,u,p,s,l2tp_1,first\nvpn.example.com,u,p,s,l2tp_2,\nnonsense",
+        ),
+        ("pptp", "vpn.example.com,1702,u,p,pptp_1,first\nvpn.example.com,u,p,pptp_2,\nnonsense"),
+    ],
+)
+async def test_lines_are_imported_and_updated(device: Device, kind: str, text: str) -> None:
+    await add(device, f"{kind}_1")
+    body = {"items": [{"type": kind, "name": f"{kind}_1"}], "is_enabled": False}
+    await device.answer("PATCH", "/vpn-lines/status", body)
+    answer = await device.answer("POST", "/vpn-lines/import", {"type": kind, "text": text})
+    assert (answer["imported"], answer["skipped"]) == (2, 1), answer
+    assert answer["errors"][0].startswith("line 3: ")
+    assert set(answer) == {"msg", "imported", "skipped", "errors"}
+    first, second = await lines(device)
+    assert (first["id"], first["port"], first["comment"]) == (1, 1702, "first")
+    assert first["is_enabled"] is True
+    assert second["port"] == {"l2tp": 1701, "pptp": 1723}[kind]
+
+
+async def test_imported_lines_can_be_numbered(device: Device) -> None:
+    body = {
+        "type": "pptp",
+        "text": "a.example,u,p,,\nb.example,u,p,,",
+        "autoLineName": True,
+        "autoLineNameStartIndex": 5,
+    }
+    answer = await device.answer("POST", "/vpn-lines/import", body)
+    assert answer["imported"] == 2, answer
+    assert [row["name"] for row in await lines(device)] == ["pptp_5", "pptp_6"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("type", "socks5"),
+        ("text", 5),
+        ("autoLineName", None),
+        ("autoLineNameStartIndex", 1.5),
+        ("replace", True),
+    ],
+)
+async def test_a_bad_import_is_refused(device: Device, field: str, value: Any) -> None:
+    body = {"type": "l2tp", "text": "", field: value}
+    assert field in await device.problem("POST", "/vpn-lines/import", body)

@@ -1,0 +1,183 @@
+"""Health, metrics, events, request ids and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Message
+
+from egressd.model.messages import Event, LineStatus, Status
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Device
+
+    Logged = list[MutableMapping[str, Any]]
+
+pytestmark = pytest.mark.anyio
+
+
+async def metrics(device: Device) -> dict[str, float]:
+    """Samples by name and labels: ``name{a=b}``."""
+    text = (await device.client.get("http://device/ops/metrics")).text
+    return {
+        sample.name + "".join(f"{{{k}={v}}}" for k, v in sorted(sample.labels.items())): float(
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "is_away", "status", "code"),
+    [
+        ("running", False, "running", 200),
+        ("restoring", False, "restoring", 503),
+        ("running", True, "restoring", 503),
+    ],
+)
+async def test_health(device: Device, state: str, is_away: bool, status: str, code: int) -> None:
+    device.bench.netd.shown = Status(state=state, revision=0)
+    device.bench.netd.is_away = is_away
+    response = await device.client_at("192.0.2.99", token=None).get("http://device/ops/health")
+    assert response.status_code == code
+    assert response.json() == {"status": status}
+
+
+async def test_metrics_of_the_device(fresh_device: Device) -> None:
+    device = fresh_device
+    online = LineStatus(is_online=True, ip="10.9.0.2")
+    device.bench.netd.shown = Status(
+        state="running", revision=0, lines={"l2tp_1": online}, connections=12, memory=5000
+    )
+    for ip in ("10.0.0.5", "10.0.0.6"):
+        await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})
+    for name in ("l2tp_1", "l2tp_2"):
+        body = {"type": "l2tp", "name": name, "server": "a.example", "username": "u"}
+        await device.answer("POST", "/vpn-lines", body | {"password": "p"})
+    seen = await metrics(device)
+    assert seen["egressd_up"] == 1
+    assert seen["egressd_connections"] == 12
+    assert seen["egressd_memory_bytes"] == 6000
+    assert seen["egressd_revision"] == device.bench.ledger.revision
+    assert seen["egressd_configured{kind=rules}"] == 2
+    assert seen["egressd_configured{kind=lines}"] == 2
+    assert seen["egressd_lines_online"] == 1
+
+
+async def test_metrics_say_when_the_data_plane_is_away(fresh_device: Device) -> None:
+    fresh_device.bench.netd.is_away = True
+    assert (await metrics(fresh_device))["egressd_up"] == 0
+
+
+async def test_metrics_of_requests_have_bounded_labels(fresh_device: Device) -> None:
+    device = fresh_device
+    for path in ("/rules/1", "/rules/2", "/never/1", "/never/2"):
+        await device.call("DELETE", path)
+    for method in ("BREW", "WHEN"):
+        await device.raw(method, "/svc/api/v1/rules")
+    seen = await metrics(device)
+    count = "egressd_http_requests_total"
+    rules = "/svc/api/v1/rules/{id}"
+    assert seen[f"{count}{{endpoint={rules}}}{{method=DELETE}}{{status=200}}"] == 2
+    assert seen[f"{count}{{endpoint=unknown}}{{method=DELETE}}{{status=403}}"] == 2
+    assert seen[f"{count}{{endpoint=unknown}}{{method=OTHER}}{{status=403}}"] == 2
+    timed = f"egressd_http_request_seconds_count{{endpoint={rules}}}{{method=DELETE}}"
+    assert seen[timed] == 2
+
+
+async def test_events_reach_a_listener(fresh_device: Device) -> None:
+    chunks: asyncio.Queue[Message] = asyncio.Queue()
+    gone = asyncio.Event()
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/ops/events",
+        "raw_path": b"/ops/events",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {fresh_device.token}".encode())],
+        "client": ("192.0.2.10", 40000),
+    }
+    listening = asyncio.ensure_future(fresh_device.app(scope, receive, chunks.put))
+    start = await asyncio.wait_for(chunks.get(), 2)
+    assert start["status"] == 200
+    assert dict(start["headers"])[b"content-type"].startswith(b"text/event-stream")
+    await fresh_device.events.put(Event(topic="line", subject="l2tp_1", text="is online"))
+    body = b""
+    while b"data: " not in body:
+        body += (await asyncio.wait_for(chunks.get(), 2))["body"]
+    told = json.loads(body.partition(b"data: ")[2])
+    assert told == {"topic": "line", "subject": "l2tp_1", "text": "is online"}
+    gone.set()
+    await asyncio.wait_for(listening, 2)
+
+
+async def test_a_request_id_is_given_or_kept(device: Device) -> None:
+    given = [(await device.call("GET", "/rules")).headers["x-request-id"] for _ in range(2)]
+    assert given[0] != given[1]
+    for kept in ("abc-123", "A.b_c"):
+        response = await device.call("GET", "/unknown", headers={"x-request-id": kept})
+        assert response.headers["x-request-id"] == kept
+    for replaced in ("", "a b", "a" * 65, "<script>"):
+        response = await device.call("GET", "/rules", headers={"x-request-id": replaced})
+        assert response.headers["x-request-id"] not in ("", replaced)
+
+
+async def test_answers_are_not_sniffed_and_changes_not_cached(device: Device) -> None:
+    response = await device.call("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-store"
+
+
+async def test_requests_are_logged_without_secrets(device: Device, logged: Logged) -> None:
+    line = {"type": "l2tp", "name": "l2tp_1", "server": "a.example", "username": "u"}
+    body = line | {"password": "hush-hush", "secret": "more-hush"}
+    await device.call("POST", f"/vpn-lines?token={device.token}", body)
+    await device.call("POST", "/vpn-lines", body | {"port": "x"})
+    await device.call("GET", "/rules")
+    await device.call("GET", "/rules", headers={"authorization": "Bearer wrong-but-secret"})
+    entries = [entry for entry in logged if entry["event"] == "request"]
+    assert [(e["method"], e["status"], e["log_level"]) for e in entries] == [
+        ("POST", 200, "info"),
+        ("POST", 400, "info"),
+        ("GET", 200, "debug"),
+        ("GET", 401, "debug"),
+    ]
+    assert entries[0]["path"] == "/svc/api/v1/vpn-lines"
+    assert entries[0]["source"] == "192.0.2.10"
+    for secret in (device.token, "hush", "wrong-but-secret"):
+        assert secret not in repr(logged)
+
+
+async def test_what_goes_wrong_unforeseen_is_500_and_told_in_the_log_only(
+    device: Device, logged: Logged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("an inner detail")
+
+    monkeypatch.setattr(device.bench.rules, "delete", fail)
+    response = await device.call("DELETE", "/rules/1")
+    assert response.status_code == 500
+    assert set(response.json()) == {"error"}
+    assert "inner detail" not in response.text
+    (entry,) = [entry for entry in logged if "unforeseen" in entry["event"]]
+    assert "an inner detail" in entry["traceback"]
+    assert device.token not in repr(entry)
+
+
+async def test_the_document_can_be_read_by_everybody(device: Device) -> None:
+    response = await device.client_at("192.0.2.99", token=None).get(
+        "http://device/ops/openapi.json"
+    )
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()["openapi"].startswith("3.1")

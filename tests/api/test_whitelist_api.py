@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Device
+
+pytestmark = pytest.mark.anyio
+
+WHOLE = {
+    "domains": "example.com\nhttps://intranet.example.com:9443, *.example.org",
+    "ips": "198.51.100.0/24,203.0.113.9",
+    "node": "DIRECT",
+}
+
+
+async def test_an_untouched_whitelist_is_empty(device: Device) -> None:
+    assert await device.answer("GET", "/whitelist") == {"domains": "", "ips": "", "node": "DIRECT"}
+
+
+async def test_the_whitelist_is_given_back_as_it_was_written(device: Device) -> None:
+    assert await device.answer("PUT", "/whitelist", WHOLE) == {"msg": "whitelist saved"}
+    assert await device.answer("GET", "/whitelist") == WHOLE
+
+
+@pytest.mark.parametrize("field", list(WHOLE))
+async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+    body = {name: value for name, value in WHOLE.items() if name != field}
+    assert f"{field} is missing" in await device.problem("PUT", "/whitelist", body)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("domains", "good.example, bad example", "bad example"),
+        ("domains", "ftp://example.com:21", "ftp://example.com:21"),
+        ("domains", "https://example.com:0", "https://example.com:0"),
+        ("domains", "a\x00b", "domains"),
+        ("domains", ["example.com"], "domains"),
+        ("ips", "10.0.0.5/24", "10.0.0.5/24"),
+        ("ips", "::1", "::1"),
+        ("ips", None, "ips"),
+        ("node", "", "node"),
+        ("node", "nobody", "node"),
+        ("node", "Interface:wan1", "node"),
+        ("node", 5, "node"),
+    ],
+)
+async def test_bad_entries_are_named(device: Device, field: str, value: Any, told: str) -> None:
+    assert told in await device.problem("PUT", "/whitelist", WHOLE | {field: value})
+    assert (await device.answer("GET", "/whitelist"))["domains"] == ""
