@@ -175,7 +175,7 @@ def _enter(descriptor: int) -> None:
 
 def _shell(script: str) -> str:
     done = subprocess.run(
-        ["sh", "-ec", script], check=False, capture_output=True, text=True, timeout=30
+        ["sh", "-ec", script], check=False, capture_output=True, text=True, timeout=100
     )
     if done.returncode:
         raise AssertionError(f"{script!r} ended with {done.returncode}: {done.stderr.strip()}")

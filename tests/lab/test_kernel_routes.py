@@ -222,8 +222,8 @@ def test_64_egresses_are_quick(namespace: Namespace) -> None:
         return added - began, time.perf_counter() - added
 
     first, again = namespace.run(body)
-    assert first < 0.5
-    assert again < 0.1
+    assert first < 2
+    assert again < 0.5
 
 
 # --- Under traffic. ------------------------------------------------------------------------

@@ -64,11 +64,6 @@ def delete_stale(clients: Iterable[str], is_current: Callable[[bytes, int], bool
     return deleted
 
 
-def delete_clients(clients: Iterable[str]) -> int:
-    """Delete all entries of clients; see `delete_stale`."""
-    return delete_stale(clients, lambda _client, _mark: False)
-
-
 def count(networks: Iterable[IPv4Network]) -> int:
     """How many tracked connections were opened from `networks`. Raises OSError.
 
