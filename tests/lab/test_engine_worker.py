@@ -271,3 +271,24 @@ def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
             pass
 
     namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_workers_log_cannot_fill_the_disk(namespace: Namespace, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+
+    def grow(size: int) -> int:
+        from egressd.netd.engine import server
+
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(descriptor, b"x" * size)
+        os.dup2(descriptor, 2)
+
+        async def body() -> None:
+            server._bound_log()
+
+        asyncio.run(body())
+        os.write(2, b"y")
+        return log.stat().st_size
+
+    assert namespace.run(grow, 1000) == 1001
+    assert namespace.run(grow, 2 << 20) == 1

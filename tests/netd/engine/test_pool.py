@@ -328,11 +328,46 @@ def test_a_configuration_that_crashes_the_engine_is_quarantined(
             assert len(lost) == 1
             survivor = next(r for r in bystanders if r not in lost[0])
             pids = set(pool.pids())
-            with pytest.raises(Failed, match="not started again until that changes"):
+            with pytest.raises(Failed, match="started again when that changes"):
                 await pool.start(target("node:7", **CRASHES))
             assert pids <= set(pool.pids())
             assert await accepts(survivor.port)
             await pool.start(target("node:7"))
+
+    inside(body)
+
+
+def test_a_quarantined_configuration_is_tried_before_clients_depend_on_it_again(
+    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.quarantine._TERM_S", 0.0)
+
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            poison = target("node:7", **CRASHES)
+            with pytest.raises(Failed, match="crashes on its configuration"):
+                await pool.start(poison)
+            await pool.start(target("node:1"))
+            (worker,) = pool.pids()
+            with pytest.raises(Failed, match="crashes on its configuration"):
+                await pool.start(poison)
+            assert pool.pids() == [worker]
+            assert list(pool.running()) == ["node:1"]
+
+    inside(body)
+
+
+def test_a_configuration_is_not_to_blame_for_a_worker_killed_from_outside(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            (victim,) = pool.pids()
+            os.kill(victim, signal.SIGSTOP)
+            starting = asyncio.ensure_future(pool.start(target("node:1")))
+            await asyncio.sleep(0.05)
+            os.kill(victim, signal.SIGKILL)
+            assert await accepts((await starting).port)
 
     inside(body)
 

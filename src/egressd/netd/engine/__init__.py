@@ -6,18 +6,19 @@ measured there, so that an engine that crashes on one hurts nobody.
 
 In netd:
 - `pool`: the one door for the reconciler: start, stop, running, try, measure.
-- `process`: one worker process: started or adopted, asked, watched, ended.
-- `trial`: the trial worker's work and its crashes.
+- `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
+  `launch`: processes on the machine, started and found.
+- `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
 - `ports`: which loopback port the next instance listens on.
 
 In a worker:
-- `worker`: the process: it drops its privileges and answers requests.
+- `worker`: the process, down to its rights; `server`: netd's questions.
 - `instances`: the only module of the project that imports `singbox`.
-- `delay`: many probes through a few instances; `batch` makes the documents, `fetch` one request.
+- `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
-On both sides: `wire` (what they say to each other) and `reasons` (the engine's errors in plain
-words).
+On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine's errors in
+plain words).
 
-Called by `netd`'s reconciler. May import `model`, `planner.registry`, `netd.framing` and
-`netd.privileges`.
+Called by netd's reconciler, and by `app` to make the pool. May import `model`,
+`planner.registry`, `netd.framing` and `netd.privileges`.
 """

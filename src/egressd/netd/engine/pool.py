@@ -22,8 +22,9 @@ from egressd.model.plan import Instance
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.ports import Listeners, Ports
 from egressd.netd.engine.process import Body, Lost, WorkerProcess
+from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.slot import Running, Slot
-from egressd.netd.engine.trial import Crashed, Trials
+from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.wire import Live, Refused, Start, Started, Stop
 from egressd.planner.registry import ENGINE_PORTS
@@ -40,8 +41,6 @@ _WORKER_WAIT_S: Final = 10.0
 """How long a start waits for a worker when none is alive."""
 _PORT_TRIES: Final = 100
 """Ports found taken by strangers before a start is given up."""
-_LOSSES: Final = 3
-"""Workers lost while starting an instance before it is taken to be the cause."""
 
 
 class _Declined(Exception):
@@ -81,9 +80,9 @@ class Pool:
         self._instances: dict[str, list[Running]] = {}
         self._ports = Ports(ENGINE_PORTS)
         self._arrival = asyncio.Event()
-        self._quarantine: dict[str, str] = {}
         self._undoing: set[asyncio.Future[object]] = set()
         self._trials = Trials(run_dir / "trial.sock", self._account)
+        self._quarantine = Quarantine(self._trials)
 
     # --- Coming and going. --------------------------------------------------------------------
 
@@ -96,7 +95,8 @@ class Pool:
         self._run_dir.chmod(0o700)
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):
-            indexes.add(int(lock.stem.removeprefix("worker-")))
+            if (number := lock.stem.removeprefix("worker-")).isdecimal():
+                indexes.add(int(number))
         for index in sorted(indexes):
             self._slots[index] = Slot(
                 index,
@@ -179,55 +179,53 @@ class Pool:
     async def _start(self, instance: Instance) -> Running:
         action = f"start engine instance {instance.key}"
         name = digest(instance)
-        losses = 0
-        while name not in self._quarantine:
-            slot = await self._idlest(action)
-            with slot.expecting():
-                async with slot.gate:
-                    if not slot.takes_instances:
-                        continue  # its worker went down meanwhile
-                    try:
-                        return await self._start_in(slot, instance, name)
-                    except (_Declined, ValueError, LookupError) as error:
-                        raise Failed(action, str(error)) from error
-                    except Lost as lost:
-                        log.error("lost a worker during a start", key=instance.key, why=str(lost))
-                        losses += 1
-            # Others may have been starting in that worker: a trial tells who ended it.
-            try:
-                await self._trials.problem(instance.config)
-            except Crashed as crashed:
-                self._banish(name, instance, str(crashed))
-            if losses == _LOSSES:
-                self._banish(name, instance, f"{losses} workers went down while they started it")
-        raise Failed(action, self._quarantine[name])
+        try:
+            while True:
+                await self._quarantine.admit(instance, name)
+                slot = await self._idlest(action)
+                try:
+                    async with slot.turn() as worker:
+                        if worker is None:
+                            continue  # it went down meanwhile
+                        live = await self._start_in(worker, instance, name)
+                        running = slot.add(live)
+                        self._remember(running)
+                except Lost as lost:
+                    log.error("lost a worker during a start", key=instance.key, why=str(lost))
+                    await self._quarantine.suspect(instance, name)
+                else:
+                    self._quarantine.clear(name)
+                    return running
+        except (_Declined, Quarantined, ValueError, LookupError) as error:
+            raise Failed(action, str(error)) from error
 
-    async def _start_in(self, slot: Slot, instance: Instance, name: str) -> Running:
-        """Start it in that slot's worker, on a port that is free.
+    async def _start_in(self, worker: WorkerProcess, instance: Instance, name: str) -> Live:
+        """Start it in that worker, on a port that is free.
 
         Raises ValueError, LookupError or _Declined when that can't be, and Lost when the
         worker goes down.
         """
         listeners = Listeners(instance.config)
         if not listeners.needs_port:
-            return await self._order(slot, instance.config, instance.key, name, listeners.port)
+            port, config = listeners.port, instance.config
+            return await self._order(worker, instance.key, name, port, config)
         for _ in range(_PORT_TRIES):
             port = self._ports.take()
             try:
-                return await self._order(slot, listeners.on(port), instance.key, name, port)
+                return await self._order(worker, instance.key, name, port, listeners.on(port))
             except (_Declined, Lost) as error:
                 self._ports.give_back(port)
                 if not (isinstance(error, _Declined) and error.port_taken):
                     raise
         raise LookupError(f"{_PORT_TRIES} engine ports in a row are taken by other programs")
 
-    async def _order(self, slot: Slot, config: str, key: str, name: str, port: int) -> Running:
-        """Have the worker start `config`, which is complete, and note that it runs.
+    async def _order(
+        self, worker: WorkerProcess, key: str, name: str, port: int, config: str
+    ) -> Live:
+        """Have the worker start `config`, which is complete.
 
         Raises _Declined, and Lost when the worker goes down.
         """
-        worker = slot.worker
-        assert worker is not None
         order = Start(key=key, digest=name, port=port, config=config)
         asked = asyncio.ensure_future(worker.ask(order))
         try:
@@ -245,11 +243,7 @@ class Pool:
         assert isinstance(answer, Started)
         if worker.ended.done():
             raise Lost(worker.ended.result())
-        running = slot.add(
-            Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
-        )
-        self._remember(running)
-        return running
+        return Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
 
     async def _idlest(self, action: str) -> Slot:
         """The slot with the fewest instances; waits a while when no worker is alive."""
@@ -264,13 +258,6 @@ class Pool:
         except TimeoutError:
             why = "; ".join(self.problems()) or "no engine worker runs"
             raise Failed(action, why) from None
-
-    def _banish(self, name: str, instance: Instance, how: str) -> None:
-        log.error("an engine configuration is quarantined", key=instance.key, why=how)
-        self._quarantine[name] = (
-            f"the engine crashes on its configuration ({how}); "
-            "it is not started again until that changes"
-        )
 
     def _undo(self, work: asyncio.Future[Running]) -> None:
         """Stop what was started for a caller who no longer waits."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -61,9 +61,6 @@ class Slot:
         self.worker: WorkerProcess | None = None
         self.running: dict[int, Running] = {}
         """By number."""
-        self.gate = asyncio.Semaphore(STARTS_AT_ONCE)
-        """Held while an instance is being started."""
-        self._expected = 0
         self.problem = ""
         """Why it has no worker, when it should."""
         self._path = path
@@ -71,6 +68,8 @@ class Slot:
         self._spare = spare
         self._on_arrival = on_arrival
         self._on_loss = on_loss
+        self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._expected = 0
         self._tried = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
@@ -84,12 +83,13 @@ class Slot:
         """Instances that run in it or are about to."""
         return len(self.running) + self._expected
 
-    @contextmanager
-    def expecting(self) -> Iterator[None]:
-        """Count an instance that is about to be started."""
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[WorkerProcess | None]:
+        """Wait for a turn to start an instance. The worker, or None if it went down meanwhile."""
         self._expected += 1
         try:
-            yield
+            async with self._gate:
+                yield self.worker if self.takes_instances else None
         finally:
             self._expected -= 1
 
@@ -173,8 +173,9 @@ class Slot:
     async def _outlive(self, worker: WorkerProcess) -> None:
         """Wait for the worker's end, tell of it, and see the process off."""
         await asyncio.wait({worker.ended})
-        self.problem = worker.ended.result()
-        log.error("an engine worker is lost", worker=self.index, why=self.problem)
+        why = worker.ended.result()
+        log.error("an engine worker is lost", worker=self.index, why=why)
+        self.problem = "" if self._spare else why
         lost = list(self.running.values())
         self.running = {}
         if lost:
