@@ -66,6 +66,9 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     "prerouting_mark": (
         "type filter hook prerouting priority mangle; policy accept;",
         "iifname @lanif goto from_lan",
+        # Answers to flows that the kernel routes. The rules up to here and in known are
+        # what most packets meet: each expression more is felt.
+        f"ct mark {_ROUTED} accept",
         'iifname "lo" accept',
         # Nobody outside may pose as a client.
         "ip saddr @lannet drop",
@@ -73,6 +76,21 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "ct state new ct mark set iifname map @inmark",
     ),
     "from_lan": (
+        f"ct mark {_ROUTED} goto known",
+        "goto unknown",
+    ),
+    "known": (
+        # A flow that the kernel routes, and that went through all of unknown before. While
+        # its client has the mark it was given then, there is nothing else to look at.
+        "meta mark set ip saddr map @hosts goto unmoved",
+        "meta mark set ip saddr map @nets goto unmoved",
+        "goto unknown",
+    ),
+    "unmoved": (
+        "ct mark . meta mark @same accept",
+        "goto unknown",
+    ),
+    "unknown": (
         # IPv6 reaches the router and no further: see forward and the routing floor.
         "meta nfproto ipv6 accept",
         "meta mark set 0",
@@ -139,12 +157,18 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     ),
     "forward": (
         "type filter hook forward priority filter; policy accept;",
-        "iifname @lanif oifname @lanif ip daddr @lannet accept",
-        "iifname @lanif meta mark . oifname @pairs accept",
-        "iifname @lanif drop",
-        "oifname @lanif ct state { established, related } accept",
-        "oifname @lanif ct status dnat accept",
-        "oifname @lanif drop",
+        "iifname @lanif goto forward_from_lan",
+        "oifname @lanif goto forward_to_lan",
+    ),
+    "forward_from_lan": (
+        "meta mark . oifname @pairs accept",
+        "oifname @lanif ip daddr @lannet accept",
+        "drop",
+    ),
+    "forward_to_lan": (
+        "ct state { established, related } accept",
+        "ct status dnat accept",
+        "drop",
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",

@@ -142,7 +142,6 @@ def sysctls(topology: Topology) -> dict[str, str]:
     wanted = {
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
-        "net/netfilter/nf_conntrack_acct": "1",
     }
     for name in ("all", "default", *topology.wans):
         wanted[f"net/ipv4/conf/{name}/rp_filter"] = "0"
