@@ -155,6 +155,23 @@ def test_a_request_under_way_is_answered_when_the_server_stops() -> None:
     run(scenario)
 
 
+def test_no_source_uses_up_the_connections_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_PER_SOURCE", 3)
+
+    async def scenario(server_: Served) -> None:
+        held = [await server_.connect() for _ in range(3)]
+        await asyncio.sleep(0.1)
+        with suppress(ConnectionResetError):
+            assert await server_.ask(request("/", "Content-Length: 0")) == b""
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.1)
+        answer = await server_.ask(request("/", "Content-Length: 0"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+    run(scenario)
+
+
 def test_signals_stay_their_callers() -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

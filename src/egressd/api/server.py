@@ -12,8 +12,10 @@ import contextlib
 import socket
 import ssl
 from asyncio import TimerHandle, Transport
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 import uvicorn
 
@@ -22,12 +24,16 @@ import uvicorn.lifespan.off
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from egressd.api.throttle import source_of
+
 HEAD_MAX: Final = 32 * 1024
 """Bytes of a request's line and headers together."""
 HEAD_TIMEOUT_S: Final = 10.0
 """Seconds for a request's line and headers to arrive."""
 CONNECTIONS_MAX: Final = 1024
 """Beyond it, requests are answered 503."""
+CONNECTIONS_PER_SOURCE: Final = 256
+"""So that no single address can use up the connections of all."""
 KEEP_ALIVE_S: Final = 30
 _HEAD_TOO_LARGE: Final = f"The request's head is larger than {HEAD_MAX} bytes."
 SHUTDOWN_S: Final = 5
@@ -46,7 +52,10 @@ async def serve(app: ASGIApp, listeners: Sequence[Listener], stop: asyncio.Event
 
     Runs on the caller's event loop, which is best uvloop's.
     """
-    servers = [(_Server(_config(app, listener.tls)), listener.socket) for listener in listeners]
+    sources: Counter[str] = Counter()
+    servers = [
+        (_Server(_config(app, listener.tls, sources)), listener.socket) for listener in listeners
+    ]
     async with asyncio.TaskGroup() as group:
         for server, bound in servers:
             group.create_task(server.serve(sockets=[bound]))
@@ -55,10 +64,11 @@ async def serve(app: ASGIApp, listeners: Sequence[Listener], stop: asyncio.Event
             server.should_exit = True
 
 
-def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
+def _config(app: ASGIApp, tls: ssl.SSLContext | None, sources: Counter[str]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=cast(type[asyncio.Protocol], partial(BoundedProtocol, sources=sources)),
+        interface="asgi3",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -84,19 +94,30 @@ class _Server(uvicorn.Server):
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol with bounds on a request's head."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sources: Counter[str], **kwargs: Any) -> None:
+        """`sources` counts the connections of all listeners by where they come from."""
         super().__init__(*args, **kwargs)
+        self._sources = sources
+        self._source = ""
         self._waiting_size = 0
         self._waiting: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Wait for the first request, unless the source has enough connections."""
         super().connection_made(transport)
-        self._wait_for_head()
+        self._source = source_of(self.client[0] if self.client else "")
+        self._sources[self._source] += 1
+        if self._sources[self._source] > CONNECTIONS_PER_SOURCE:
+            transport.abort()
+        else:
+            self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._head_arrived()
+        self._sources[self._source] -= 1
+        if not self._sources[self._source]:
+            del self._sources[self._source]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
