@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -268,6 +269,14 @@ class Make:
 @pytest.fixture
 def make() -> Make:
     return Make()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory in memory, where there is one: no test here is about the disk's own speed."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
 
 
 @pytest.fixture

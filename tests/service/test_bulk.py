@@ -26,7 +26,7 @@ async def test_ten_thousand_rules(bench: Bench) -> None:
     text = "\n".join(f"10.{n >> 8}.{n & 255}.1,node {n % 20},room {n}" for n in range(10_000))
     asked, revision, start = len(bench.netd.asked), bench.ledger.revision, time.process_time()
     outcome = await bench.rules.import_rows(text, replace=True)
-    assert time.process_time() - start < CPU_S  # measured: 0.6 s
+    assert time.process_time() - start < CPU_S  # measured: 0.7 s
     assert (outcome.imported, outcome.skipped) == (10_000, 0)
     assert bench.ledger.revision == revision + 1
     (change,) = bench.netd.asked[asked:]
@@ -43,7 +43,7 @@ async def test_ten_thousand_rules(bench: Bench) -> None:
     start = time.process_time()
     for number in range(20):
         await bench.rules.set_enabled(number + 1, False)
-    assert time.process_time() - start < CPU_S  # measured: 2 ms a change
+    assert time.process_time() - start < CPU_S  # measured: 1 ms a change
     await bench.agree()
 
 
@@ -53,7 +53,7 @@ async def test_two_thousand_nodes(bench: Bench) -> None:
     outcome = await bench.nodes.import_rows(
         "socks5", text, replace=True, group="all", auto_name=False, start_index=1
     )
-    assert time.process_time() - start < CPU_S  # measured: 0.4 s
+    assert time.process_time() - start < CPU_S  # measured: 0.3 s
     assert outcome.imported == 2000
     assert bench.ledger.revision == 1
     await bench.agree()

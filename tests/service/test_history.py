@@ -159,11 +159,11 @@ def seen(bench: Bench) -> dict[str, Any]:
 class History(RuleBasedStateMachine):
     open_bench: ClassVar[OpenBench]
     make: ClassVar[Make]
+    place: ClassVar[Path]
 
     @initialize()
     def begin(self) -> None:
-        memory = Path("/dev/shm")  # nothing here needs a disk
-        self.directory = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.directory = Path(tempfile.mkdtemp(dir=self.place))
         self.runner = asyncio.Runner()
         self.model = Model()
         self.ids: dict[str, set[int]] = {}
@@ -477,9 +477,10 @@ class History(RuleBasedStateMachine):
             self.numbers = numbers
 
 
-def test_any_history(open_bench: OpenBench, make: Make) -> None:
+def test_any_history(open_bench: OpenBench, make: Make, tmp_path: Path) -> None:
     History.open_bench = staticmethod(open_bench)
     History.make = make
+    History.place = tmp_path
     run_state_machine_as_test(
         History,
         settings=settings(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,6 +22,14 @@ Need = Callable[[str, bool], None]
 EditsOf = Callable[[int], list[Edit]]
 
 SERVER = Path(__file__).with_name("crash_server.py")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory in memory, where there is one: no test here is about the disk's own speed."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
 
 
 @pytest.fixture

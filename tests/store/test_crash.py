@@ -40,11 +40,19 @@ class Killer:
         self._server = server
         self._work = work
 
-    def rounds(self, job: str, template: Path | None) -> Iterator[tuple[Path, bool]]:
-        """The directory as each kill left it, and whether the job had been acknowledged."""
+    def rounds(
+        self, job: str, template: Path | None, every: int = 1
+    ) -> Iterator[tuple[Path, bool]]:
+        """The directory as each kill left it, and whether the job had been acknowledged.
+
+        Of the writes, only one in `every` is killed: a large job appends many pages to the log
+        in a row, which come to count all at once.
+        """
         record = self._work / "calls"
         self._run(job, self._fresh(template), inject="", record=record)
         for call, number in calls_of(record.read_text()):
+            if call == "pwrite64" and number % every:
+                continue
             directory = self._fresh(template)
             inject = f"inject={call}:signal=SIGKILL:when={number}"
             acknowledged, status = self._run(job, directory, inject)
@@ -113,7 +121,7 @@ async def test_a_killed_first_start_leaves_none_or_a_whole_database(
     opened: OpenDatabase, killer: Killer
 ) -> None:
     rounds = 0
-    for directory, acknowledged in killer.rounds("start", None):
+    for directory, acknowledged in killer.rounds("start", None, every=5):
         assert not acknowledged or (directory / "state.db").exists()
         async with opened(directory) as database:
             assert await database.load() == DesiredState()
@@ -134,7 +142,7 @@ async def test_a_killed_upgrade_is_whole_or_absent(
         '        batch.add_column(sa.Column("x", sa.Text, server_default="", nullable=False))\n'
     )
     refused = 0
-    for directory, acknowledged in killer.rounds("upgrade", tmp_path / "data"):
+    for directory, acknowledged in killer.rounds("upgrade", tmp_path / "data", every=5):
         try:
             async with opened(directory) as database:
                 assert await database.load() == states[2]

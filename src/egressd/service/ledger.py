@@ -146,8 +146,10 @@ class Ledger:
         try:
             await self._netd.apply(step.change)
         except BaseException:
-            await self._store.rollback()
-            await self._settle()
+            try:
+                await self._store.rollback()
+            finally:
+                await self._settle()
             raise
         try:
             await self._store.commit()
