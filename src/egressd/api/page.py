@@ -78,10 +78,11 @@ def _operation(method: str, path: str, operation: dict[str, Any], problems: Prob
         parts.append("<h3>Body</h3>" + _table(rows) + _json(content["example"]))
     for status, response in operation["responses"].items():
         parts += _examples(status, response)
+    # The id is on the inside: going to it opens the details around it.
     return (
-        f'<details id="{escape(operation["operationId"])}"><summary>'
-        f'<code class="method {method}">{method.upper()}</code><code>{escape(path)}</code>'
-        f"<span>{escape(operation['summary'])}</span></summary><div>{''.join(parts)}</div></details>"
+        f'<details><summary><code class="method {method}">{method.upper()}</code>'
+        f"<code>{escape(path)}</code><span>{escape(operation['summary'])}</span></summary>"
+        f'<div id="{escape(operation["operationId"])}">{"".join(parts)}</div></details>'
     )
 
 

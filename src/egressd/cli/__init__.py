@@ -18,7 +18,7 @@ from egressd.model.errors import EgressdError
 _LAZY = {
     "serve": "egressd.cli.serve:serve",
     "token": "egressd.cli.token:token",
-    "license": "egressd.license.commands:license_group",
+    "license": "egressd.cli.license:license_",
     "lab": "egressd.lab.commands:lab",
 }
 """Command -> where it is, ``module:name``."""
