@@ -17,7 +17,6 @@ ROOMS: dict[str, set[str]] = {
     "license": {"model", "store"},
     "service": {"model", "formats", "planner"},
     "api": {"model", "service", "license"},
-    "console": {"model", "service", "api"},
     "netd": {"model", "planner"},
     "lab": {"model", "cli"},
 }
