@@ -1,6 +1,7 @@
 """libnftables against the kernel."""
 
 import threading
+import time
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
@@ -155,6 +156,31 @@ def test_threads_take_turns(namespace: Namespace) -> None:
     elements = namespace.run(body)
     assert elements is not None
     assert elements == {f"10.0.{p}.{i}": f"{p + 1:#010x}" for p in range(4) for i in range(100)}
+
+
+def test_looking_does_not_slow_the_next_change(namespace: Namespace) -> None:
+    def body() -> tuple[float, float]:
+        nft = Nft()
+        many = ", ".join(f"10.{i >> 8}.{i & 255}.1 : 7" for i in range(20_000))
+        nft.run(TABLE + f"add element inet egressd hosts {{ {many} }}\n")
+
+        def change() -> float:
+            began = time.process_time()
+            nft.run(
+                "delete element inet egressd hosts { 10.0.7.1 }\n"
+                "add element inet egressd hosts { 10.0.7.1 : 8 }\n"
+            )
+            return time.process_time() - began
+
+        alone = [change() for _ in range(9)]
+        after = []
+        for _ in range(9):
+            assert nft.chains() is not None
+            after.append(change())
+        return sorted(alone)[4], sorted(after)[4]
+
+    alone, after = namespace.run(body)
+    assert after < 8 * alone
 
 
 def test_it_acts_on_its_own_namespace_only(namespace: Namespace) -> None:

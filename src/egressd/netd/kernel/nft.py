@@ -52,38 +52,69 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class Nft:
-    """A libnftables context, bound to the network namespace that it is made in.
+class _Context:
+    """A libnftables context: it carries out commands one at a time."""
 
-    Methods may be called from any thread; they take turns, and let other threads run.
+    def __init__(self, library: ctypes.CDLL) -> None:
+        context = library.nft_ctx_new(0)
+        if not context:
+            raise Failed("start libnftables", "it gave no context")
+        self._library = library
+        self._context: int = context
+        self._lock = threading.Lock()
+        library.nft_ctx_buffer_output(context)
+        library.nft_ctx_buffer_error(context)
+
+    def close(self) -> None:
+        self._library.nft_ctx_free(self._context)
+
+    def run(self, script: str, *, flags: int = 0, dry_run: bool = False) -> tuple[str, str]:
+        """The problem (empty when there is none) and the output."""
+        library, context = self._library, self._context
+        with self._lock:
+            library.nft_ctx_output_set_flags(context, _NUMERIC_ALL | _STATELESS | flags)
+            library.nft_ctx_set_dry_run(context, dry_run)
+            failed = library.nft_run_cmd_from_buffer(context, script.encode())
+            # Reading a buffer is what empties it.
+            output: bytes = library.nft_ctx_get_output_buffer(context)
+            errors: bytes = library.nft_ctx_get_error_buffer(context)
+        if failed:
+            return _reason(errors.decode(errors="replace")), ""
+        return "", output.decode(errors="replace")
+
+
+class Nft:
+    """nftables of the network namespace that it is made in.
+
+    Methods may be called from any thread, and let other threads run. Changes take turns, and
+    so do look-ups; neither waits for the other. (A context remembers what it has listed until
+    its next command: a change after a listing of 10,000 elements would take 5 ms, not 0.1.
+    Scripts are parsed by one thread at a time: up to nftables 1.0.8, names of protocols are
+    looked up by functions of the C library that aren't thread-safe.)
     """
 
     def __init__(self) -> None:
         try:
-            self._library = _library()
+            library = _library()
         except OSError as error:
             raise Failed("load libnftables", str(error)) from error
-        context = self._library.nft_ctx_new(0)
-        if not context:
-            raise Failed("start libnftables", "it gave no context")
-        self._context: int = context
-        self._library.nft_ctx_buffer_output(context)
-        self._library.nft_ctx_buffer_error(context)
-        self._lock = threading.Lock()
+        self._changing = _Context(library)
+        self._looking = _Context(library)
 
     def close(self) -> None:
-        """Free the context. No method may be called afterwards."""
-        self._library.nft_ctx_free(self._context)
+        """Free what it holds. No method may be called afterwards."""
+        self._changing.close()
+        self._looking.close()
 
     def run(self, script: str) -> None:
         """Carry out `script` as one transaction: all of it, or nothing. Raises Failed."""
-        problem, _ = self._run(script)
+        problem, _ = self._changing.run(script)
         if problem:
             raise Failed("change nftables", problem)
 
     def check(self, script: str) -> None:
         """Raise Failed if `run` would, as far as that can be known without doing it."""
-        problem, _ = self._run(script, dry_run=True)
+        problem, _ = self._changing.run(script, dry_run=True)
         if problem:
             raise Failed("check an nftables change", problem)
 
@@ -109,26 +140,12 @@ class Nft:
         return None
 
     def _list(self, command: str, flags: int) -> str | None:
-        problem, output = self._run(command, flags=flags)
+        problem, output = self._looking.run(command, flags=flags)
         if not problem:
             return output
         if "No such file or directory" in problem:
             return None
         raise Failed("read nftables", problem)
-
-    def _run(self, script: str, *, flags: int = 0, dry_run: bool = False) -> tuple[str, str]:
-        """The problem (empty when there is none) and the output."""
-        library, context = self._library, self._context
-        with self._lock:
-            library.nft_ctx_output_set_flags(context, _NUMERIC_ALL | _STATELESS | flags)
-            library.nft_ctx_set_dry_run(context, dry_run)
-            failed = library.nft_run_cmd_from_buffer(context, script.encode())
-            # Reading a buffer is what empties it.
-            output: bytes = library.nft_ctx_get_output_buffer(context)
-            errors: bytes = library.nft_ctx_get_error_buffer(context)
-        if failed:
-            return _reason(errors.decode(errors="replace")), ""
-        return "", output.decode(errors="replace")
 
 
 def as_listed(key: str) -> str:
