@@ -9,6 +9,6 @@ May import `model`, and `planner` for its registry of numbers; nothing else of n
 - `facts`: interfaces, addresses, routes; and word of their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
 - `conntrack`, `sockets`: what is left of clients that moved, and how many flows there are.
-- `sysctl`, `memory`: kernel parameters; what processes hold.
+- `sysctl`, `memory`: kernel parameters; how much memory processes hold.
 - `netlink`, `follower`, `ranges`: the messages, paced calls, and address sets beneath them.
 """
