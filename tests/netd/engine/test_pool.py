@@ -288,10 +288,9 @@ def test_a_worker_that_keeps_dying_is_replaced_ever_more_slowly(
                 (pid,) = pool.pids()
                 killed = time.monotonic()
                 os.kill(pid, signal.SIGKILL)
-                await eventually(lambda dead=pid: pool.pids() not in ([], [dead]), 10)  # type: ignore[misc]
+                await eventually(lambda dead=pid: pool.pids() not in ([], [dead]), 30)  # type: ignore[misc]
                 waits.append(time.monotonic() - killed)
-            assert all(wait >= 0.1 * 2**n for n, wait in enumerate(waits))
-            assert waits[0] < waits[3]
+            assert all(wait >= 0.1 * 2**n for n, wait in enumerate(waits)), waits
 
     inside(body)
 
