@@ -15,6 +15,7 @@ _MODULES = (
     "asyncio.runners",
     "concurrent.futures.thread",
     "encodings.idna",
+    "idna.uts46data",
     "http.cookies",
     "multiprocessing.connection",
     "python_multipart",
