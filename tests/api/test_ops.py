@@ -8,9 +8,11 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
+from egressd.api.observe import Observe, RequestMetrics
 from egressd.model.messages import Event, LineStatus, Status
 
 if TYPE_CHECKING:
@@ -181,3 +183,55 @@ async def test_the_document_can_be_read_by_everybody(device: Device) -> None:
     )
     assert response.headers["content-type"] == "application/json"
     assert response.json()["openapi"].startswith("3.1")
+
+
+async def test_the_application_starts_and_ends_under_any_server(device: Device) -> None:
+    said = iter(["lifespan.startup", "lifespan.shutdown"])
+    heard: list[str] = []
+
+    async def receive() -> Message:
+        return {"type": next(said)}
+
+    async def send(message: Message) -> None:
+        heard.append(message["type"])
+
+    await device.app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+    assert heard == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_a_web_socket_is_closed(device: Device) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/svc/api/v1/rules", "headers": []}
+    await device.app(scope, receive, send)
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+async def test_an_answer_that_breaks_off_is_left_to_the_server(
+    logged: Logged,
+) -> None:
+    async def breaks(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("too late to say so")
+
+    observed = Observe(breaks, RequestMetrics(CollectorRegistry()))
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    with pytest.raises(RuntimeError, match="too late"):
+        await observed(scope, nobody, send)
+    assert len(sent) == 1
+    assert any("too late to say so" in entry.get("traceback", "") for entry in logged)
+
+
+async def nobody() -> Message:
+    raise AssertionError("nothing is read")

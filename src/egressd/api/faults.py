@@ -28,9 +28,8 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def misfit(request: Request, error: RequestValidationError) -> Response:
         found = Found.of(request.scope)
         assert found is not None
-        path = found.endpoint.path
-        method = request.method if request.method != "HEAD" else "GET"
-        return failure("; ".join(problems.sentences(method, path, error.errors())), 400)
+        told = problems.sentences(request.method, found.endpoint.path, error.errors())
+        return failure("; ".join(told), 400)
 
     async def unreadable(_: Request, error: HTTPException) -> Response:
         return failure(error.detail, error.status_code)

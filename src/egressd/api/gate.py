@@ -76,6 +76,9 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)  # start and end; a web socket finds no route
+            return
         # Read as generously as any server could: what might be taken for ours is held to be.
         path = _SLASHES.sub("/", scope["path"]) + "/"
         if path.startswith(API_ROOT + "/"):
@@ -112,8 +115,7 @@ class Gate:
         return None
 
     async def _refuse_operator(self, scope: Scope) -> Response | None:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        found = self._endpoints.find(method, raw_path(scope))
+        found = self._endpoints.find(scope["method"], raw_path(scope))
         if (found is None or not found.endpoint.is_open) and not self._access.has_session(scope):
             refusal = await self._refuse_bearer(scope)
             if refusal is not None:
