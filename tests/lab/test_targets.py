@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
 
 pytestmark = pytest.mark.lab
 
