@@ -37,6 +37,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
 from egressd.netd.tidier import Tidier, may_have
+from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK
 
 log = structlog.get_logger()
 
@@ -177,6 +178,7 @@ class Reconciler:
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
         clients = _moved(change, self.plan)
+        served = _engine_served(clients, self.plan)
         self.plan.apply(change)
         try:
             if change.egresses or change.floor is not None:
@@ -190,8 +192,10 @@ class Reconciler:
         await self._serving.end(stale)
         if change.egresses.drop:
             self.machine.route(self.plan.egresses)
+        if served:
+            self._cut(served)
         if clients:
-            self._cut(clients)
+            self._tidier.add(clients)
         if self._serving.missing(self.plan):
             self._revive_later()
 
@@ -218,7 +222,7 @@ class Reconciler:
         await self._serving.end(started.values())
 
     def _cut(self, clients: Sequence[str]) -> None:
-        """End what is left of moved clients' flows; `seal` has stopped them already."""
+        """End the engine's sockets of moved clients; `seal` has stopped their flows already."""
         named = set(clients)
 
         def is_other(address: str) -> bool:
@@ -229,7 +233,6 @@ class Reconciler:
             sockets.destroy_clients(clients, self.machine.topology.router_addresses, is_other)
         except OSError as error:
             log.warning("could not end sockets of moved clients", error=str(error))
-        self._tidier.add(clients)
 
     # --- Healing. -----------------------------------------------------------------------
 
@@ -311,3 +314,14 @@ def _moved(change: Change, plan: Plan) -> list[str]:
         if change.hosts.put.get(ip) != plan.hosts.get(ip)
     ]
     return [*hosts, *change.nets.drop, *change.nets.put]
+
+
+def _engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
+    """Those of `clients` that may have sockets in the engine under `plan`."""
+    if plan.whitelist.mark or plan.nets:
+        return list(clients)
+    return [
+        client
+        for client in clients
+        if plan.hosts.get(client, MARK_ENGINE) & MARK_KIND_MASK == MARK_ENGINE
+    ]
