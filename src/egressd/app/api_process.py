@@ -73,11 +73,15 @@ def _give_up_root(settings: config.Config) -> None:
 
 async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
     ending = asyncio.Event()
+    hub = EventHub()
+
+    def end() -> None:
+        hub.close()  # or the server would wait for streams that never end
+        ending.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
-
-    hub = EventHub()
+        loop.add_signal_handler(number, end)
     database = Database(settings.api_data)
 
     async def resync() -> None:
@@ -123,7 +127,6 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
     try:
         await server.serve(app, [server.Listener(plain), server.Listener(secure, context)], ending)
     finally:
-        hub.close()
         await cases.ledger.close()
         connection.cancel()
         with suppress(asyncio.CancelledError):
