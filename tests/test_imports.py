@@ -42,7 +42,6 @@ IMPURE_MODULES = {
 
 CONFINED = {
     "singbox": ("netd/engine", "it is under the GPL, and starts a runtime with its own threads"),
-    "pyroute2": ("netd/kernel", "only netd touches the kernel"),
     "sqlalchemy": ("store", "the store alone knows how things are stored"),
     "alembic": ("store", "the store alone knows how things are stored"),
     "fastapi": ("api", "the use cases know nothing of HTTP"),
@@ -50,7 +49,7 @@ CONFINED = {
 }
 """Third-party package -> the only place that may import it, and why."""
 
-ALSO_ALLOWED = {"lab": {"singbox", "pyroute2"}}
+ALSO_ALLOWED = {"lab": {"singbox"}}
 """The lab runs peers of its own and builds networks."""
 
 MODULES = sorted(SOURCE.rglob("*.py"))
