@@ -80,7 +80,9 @@ class Machine:
         Raises Failed, and then nothing changed.
         """
         wanted = script.elements(plan, self.topology, ports, hosts=False)
-        if text := script.update(self._elements, wanted) + hosts:
+        if script.needs_load(self._elements, wanted):
+            await self.load(plan, ports)
+        elif text := script.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
             self._elements = wanted
 

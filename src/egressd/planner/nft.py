@@ -257,13 +257,18 @@ def load(wanted: Elements) -> str:
     lines += [f"flush chain inet {NFT_TABLE} {chain}" for chain in _CHAINS]
     for chain, rules in _CHAINS.items():
         lines += [
-            f"add rule inet {NFT_TABLE} {chain} {rule}"
+            f"add rule inet {NFT_TABLE} {chain} {_for_one_lan(rule, wanted['lanif'])}"
             for rule in rules
             if not rule.startswith("type ")
         ]
     for name, content in wanted.items():
         lines += _refill(name, content)
     return "\n".join(lines) + "\n"
+
+
+def needs_load(before: Elements, after: Elements) -> bool:
+    """Whether the chains themselves have to be another text: they name a single LAN."""
+    return before.get("lanif") != after["lanif"]
 
 
 def update(before: Elements, after: Elements) -> str:
@@ -291,6 +296,11 @@ def host_update(before: Mapping[str, int], change: Change) -> str:
     stale = [ip for ip in (*patch.put, *patch.drop) if ip in before]
     lines = _swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def _for_one_lan(rule: str, lans: Mapping[str, str]) -> str:
+    """The rule with the set of LANs replaced by the only LAN: a comparison, not a look-up."""
+    return rule.replace("@lanif", next(iter(lans))) if len(lans) == 1 else rule
 
 
 def _refill(name: str, content: Mapping[str, str]) -> list[str]:

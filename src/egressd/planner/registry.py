@@ -90,11 +90,12 @@ def egress_table(number: int) -> int:
     return _TABLE_EGRESS_BASE + _bounded(number, EGRESS_NUMBER_MAX)
 
 
-PRIORITY_LAN: Final = 100
-"""Above are only the kernel's own rule 0 and its ``local`` table."""
+PRIORITY_DIRECT: Final = 100
+"""First, since each rule before it costs DIRECT's packets a look-up. Above are only the kernel's
+own rule 0 and its ``local`` table."""
 PRIORITY_TPROXY: Final = 110
+PRIORITY_LAN: Final = 150
 PRIORITY_EGRESS: Final = 200
-PRIORITY_DIRECT: Final = 800
 PRIORITY_ENGINE_FLOOR: Final = 890
 """Engine sockets that bear no mark go nowhere (``uidrange … prohibit``)."""
 PRIORITY_LAN_FLOOR: Final = 900
@@ -114,17 +115,32 @@ NFT_TABLE: Final = "egressd"
 ENGINE_PORTS: Final = range(20_000, 30_000)
 """Loopback ports of engine listeners: below Linux's ephemeral range (32768 to 60999)."""
 
+LINE_PORTS: Final = range(16_896, 17_152)
+"""Local UDP ports of L2TP lines with an IPsec secret, below Linux's ephemeral range too. What
+leaves from one, or comes to one, without IPsec is dropped."""
+
 # --- Speed limits. --------------------------------------------------------------------------
+
+HTB_TREES: Final = 64
+"""Trees that each direction may have."""
+HTB_TREE_CLASSES: Final = 1024
+"""Class numbers of one tree, the unusable 0 among them. To make or delete a class costs the
+kernel a walk over all others of its tree (``tc_bind_tclass``): 0.1 ms among 1,000, 1.2 ms
+among 10,000. So there are many trees of few classes."""
+HTB_MAJOR: Final = 0x6500
+"""Major number of the first tree's qdisc, ``6500:``; the others' follow it. A packet's class
+stays in its priority on its way through later qdiscs, which take it for a class of theirs when
+they bear the same number: so it is one that neither people (``1:``) nor the kernel
+(``8001:`` and up) give."""
+SPLITTER_MAJOR: Final = 0x6600
+"""Major number of the qdisc above the first tree; the others' follow it."""
 
 UPLOAD_DEVICE: Final = "egressd-up"
 DOWNLOAD_DEVICE: Final = "egressd-down"
-"""The intermediate functional blocks (IFB) that limited clients' packets wait on."""
+"""The intermediate functional blocks (IFB) that limited clients' packets wait on: these names
+with the number of the tree behind."""
 
-HELPER_INTERFACES: Final = (UPLOAD_DEVICE, DOWNLOAD_DEVICE)
+HELPER_INTERFACES: Final = frozenset(
+    f"{name}{tree}" for name in (UPLOAD_DEVICE, DOWNLOAD_DEVICE) for tree in range(HTB_TREES)
+)
 """Interfaces of egressd's own, not shown to operators."""
-
-HTB_MAJOR: Final = 0x6567
-"""Major number of our HTB qdiscs, ``6567:``. It stays in a packet's priority on its way
-through later qdiscs, which take it for a class of theirs when they bear the same number: so
-it is one that neither people (``1:``) nor the kernel (``8001:`` and up) give.
-"""
