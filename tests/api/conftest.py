@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 from urllib.parse import unquote
@@ -74,6 +76,7 @@ class Device:
                 rules=bench.rules,
                 whitelist=bench.whitelist,
                 proxy_services=bench.services,
+                backups=bench.backups,
             ),
             access=Access(
                 token=self._read_token,
@@ -177,6 +180,18 @@ class MemoryStore:
     async def rollback(self) -> None:
         self._open = None
 
+    async def backup(self, path: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            database = Database(Path(folder))
+            await database.open()
+            await database.begin(DesiredState().edits_to(self._stored), 1)
+            await database.commit()
+            await database.backup(path)
+            await database.close()
+
+    async def read_backup(self, path: Path) -> DesiredState:
+        return await Database(path.parent).read_backup(path)
+
 
 _build_document = document.build
 
@@ -193,7 +208,8 @@ def build_document_once(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str
 
 async def start_device() -> Device:
     """A device that runs, with nothing configured."""
-    bench = Bench(cast(Database, MemoryStore(DesiredState())), NetdDouble())
+    store = MemoryStore(DesiredState())
+    bench = Bench(cast(Database, store), NetdDouble(), Path(tempfile.gettempdir()))
     await bench.start()
     with patch.object(document, "build", build_document_once):
         return Device(bench)

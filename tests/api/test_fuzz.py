@@ -48,7 +48,7 @@ async def start() -> tuple[Device, DesiredState]:
 
 device, SEED = asyncio.run(start())
 schema = schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude(
-    path="/ops/events"  # it never ends
+    path=["/ops/events", "/ops/restore"]  # one never ends, the other takes a file
 )
 
 

@@ -13,6 +13,8 @@ SCRIPT = """
 import asyncio, json, socket, sys
 import structlog, uvloop
 from egressd.api.server import Listener, serve
+from egressd.app.preload import preload
+from egressd.store.preparation import prepare
 from tests.api.conftest import TOKEN, start_device
 
 REQUESTS = [
@@ -32,6 +34,8 @@ REQUESTS = [
     ("GET", "/svc/api/v1/unknown", None, 403),
     ("GET", "/ops/health", None, 200),
     ("GET", "/ops/metrics", None, 200),
+    ("GET", "/ops/backup", None, 200),
+    ("POST", "/ops/restore", None, 400),
     ("GET", "/ops/docs", None, 200),
     ("GET", "/ops/openapi.json", None, 200),
     ("GET", "/elsewhere", None, 404),
@@ -65,6 +69,8 @@ async def main():
     bound.listen()
     port = bound.getsockname()[1]
     device = await start_device()
+    prepare()
+    preload()
     stop = asyncio.Event()
     sys.meta_path.insert(0, Refusal())
     serving = asyncio.create_task(serve(device.app, [Listener(bound)], stop))

@@ -26,6 +26,7 @@ from egressd.netd.server import Server
 from egressd.planner import documents
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan, dial_path
+from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
@@ -156,6 +157,13 @@ class StoreDouble:
     async def rollback(self) -> None:
         await self.real.rollback()
 
+    async def backup(self, path: Path) -> None:
+        self._meet("backup")
+        await self.real.backup(path)
+
+    async def read_backup(self, path: Path) -> DesiredState:
+        return await self.real.read_backup(path)
+
     def _meet(self, call: str) -> None:
         if call in self.failing:
             self.failing.remove(call)
@@ -184,7 +192,7 @@ def node_document(state: DesiredState, node: Node) -> str | None:
 class Bench:
     """A device: the use cases, and what they are wired to."""
 
-    def __init__(self, database: Database, netd: NetdDouble) -> None:
+    def __init__(self, database: Database, netd: NetdDouble, folder: Path) -> None:
         self.netd = netd
         self.store = StoreDouble(database)
         self.clock = Ticks()
@@ -202,6 +210,7 @@ class Bench:
         self.services = ProxyServices(ledger, clock, quota=lambda: self.quota, own_ports=OWN_PORTS)
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
+        self.backups = Backups(ledger, self.store, folder)
         self.system = System(
             ledger,
             netd,
@@ -288,7 +297,7 @@ def anyio_backend() -> str:
 async def opened_bench(directory: Path, netd: NetdDouble | None = None) -> AsyncIterator[Bench]:
     database = Database(directory)
     await database.open()
-    bench = Bench(database, NetdDouble() if netd is None else netd)
+    bench = Bench(database, NetdDouble() if netd is None else netd, directory)
     try:
         yield bench
     finally:

@@ -14,7 +14,16 @@ from egressd.api.gate import Access, Gate
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.api.problems import Problems
-from egressd.api.routes import lines, nodes, ops, proxy_services, rules, system, whitelist
+from egressd.api.routes import (
+    backups,
+    lines,
+    nodes,
+    ops,
+    proxy_services,
+    rules,
+    system,
+    whitelist,
+)
 from egressd.api.services import Services
 from egressd.api.wire.answers import failure
 
@@ -46,7 +55,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = Endpoint
-    for resource in (system, nodes, lines, rules, whitelist, proxy_services):
+    for resource in (system, nodes, lines, rules, whitelist, proxy_services, backups):
         resource.add(app, services)
     registry = CollectorRegistry()
     documentation = ops.Documentation()

@@ -36,7 +36,7 @@ TAGS: Final = (
     ("Rules", "Which client goes where, and how fast."),
     ("Whitelist", "Destinations that go their own way for every client."),
     ("Proxy services", "Local listeners that leave by one interface."),
-    ("Operations", "Health, metrics, events and this document."),
+    ("Operations", "Health, metrics, events, backups and this document."),
 )
 
 _FAILURES: Final = {
@@ -137,6 +137,6 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     is_api = endpoint.path.startswith(API_PREFIX)
     takes_input = "requestBody" in operation or "parameters" in operation
     for status, (name, _, _) in _FAILURES.items():
-        if (status == 400 and not takes_input) or (status in (403, 500) and not is_api):
+        if (status == 400 and not takes_input) or (status == 403 and not is_api):
             continue
         responses[str(status)] = {"$ref": f"#/components/responses/{name}"}

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from egressd.api.intake import JsonRequest, bounded, has_body
+from egressd.api.intake import JSON, JsonRequest, bounded, has_body
 from egressd.api.wire.answers import Answer, Error
 
 API_ROOT: Final = "/svc"
@@ -40,6 +40,8 @@ Handler = Callable[..., Coroutine[Any, Any, Response]]
 class Endpoint(APIRoute):
     """A FastAPI route that is chosen by the `EndpointTable`, and whose body is read strictly."""
 
+    body_type: str = JSON
+    """The media type of its body."""
     body_max: int = SMALL_BODY
     is_open: bool = False
     """Whether it answers everybody."""
@@ -63,7 +65,7 @@ class Endpoint(APIRoute):
 
         async def handle_json(request: Request) -> Response:
             receive = request.receive
-            if has_body(request.headers):
+            if has_body(request.headers, self.body_type):
                 receive = bounded(receive, request.headers, self.body_max)
             return await handle(JsonRequest(request.scope, receive))
 
@@ -156,13 +158,15 @@ class Endpoints:
         answer: type[Answer],
         example: dict[str, Any],
         body: dict[str, Any] | None = None,
+        body_type: str = JSON,
         refusal: str | None = None,
         body_max: int = SMALL_BODY,
         is_open: bool = False,
     ) -> Callable[[Handler], Handler]:
         """A decorator for the handler of an endpoint that answers with JSON.
 
-        `example` and `body` are examples of its answer and its body. `refusal` is an example
+        `example` and `body` are examples of its answer and its body; a body of another
+        `body_type` than JSON has none, and the handler reads it itself. `refusal` is an example
         of the error it answers with status 200: a well-formed request about something that
         is not there, or over a quota.
         """
@@ -172,11 +176,17 @@ class Endpoints:
             shapes.append(_reference(Error))
             examples["refused"] = {"value": {"error": refusal}}
         schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
-        content = {"application/json": {"schema": schema, "examples": examples}}
+        content = {JSON: {"schema": schema, "examples": examples}}
+        takes = None
+        if body is not None:
+            takes = {JSON: {"example": body}}
+        elif body_type != JSON:
+            takes = {body_type: {}}
 
         def declare(handler: Handler) -> Handler:
-            endpoint = self._declare(handler, method, path, summary, content=content, body=body)
+            endpoint = self._declare(handler, method, path, summary, content=content, takes=takes)
             endpoint.answer = answer
+            endpoint.body_type = body_type
             endpoint.body_max = body_max
             endpoint.is_open = is_open
             return handler
@@ -203,11 +213,11 @@ class Endpoints:
         summary: str,
         *,
         content: dict[str, Any],
-        body: dict[str, Any] | None = None,
+        takes: dict[str, Any] | None = None,
     ) -> Endpoint:
         extra: dict[str, Any] = {}
-        if body is not None:
-            extra["requestBody"] = {"content": {"application/json": {"example": body}}}
+        if takes is not None:
+            extra["requestBody"] = {"content": takes}
         self._app.add_api_route(
             self._prefix + path,
             handler,

@@ -17,6 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+JSON: Final = "application/json"
+
 BODY_TIMEOUT_S: Final = 30.0
 """Seconds for a whole body to arrive."""
 
@@ -44,16 +46,18 @@ class JsonRequest(Request):
         return decode(await self.body())
 
 
-def has_body(headers: Headers) -> bool:
-    """Whether a body comes with the request. Raises Unreadable when it is not announced as JSON."""
+def has_body(headers: Headers, media_type: str = JSON) -> bool:
+    """Whether a body comes with the request. Raises Unreadable when it is announced as anything
+    but `media_type`.
+    """
     length = headers.get("content-length", "0")
     if "transfer-encoding" not in headers and not length.strip("0"):
         return False
     kinds = headers.getlist("content-type")
-    if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != "application/json":
-        raise Unreadable("Content-Type must be application/json on a request with a body")
+    if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != media_type:
+        raise Unreadable(f"Content-Type must be {media_type} on a request with a body")
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Unreadable("Content-Encoding must not be used: the body must be plain JSON")
+        raise Unreadable("Content-Encoding must not be used: the body must come as it is")
     return True
 
 

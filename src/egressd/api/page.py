@@ -67,8 +67,11 @@ def _operation(method: str, path: str, operation: dict[str, Any], problems: Prob
             (p["name"], p["required"], problems.takes(p["schema"]), p["schema"]) for p in parameters
         ]
         parts.append("<h3>Parameters</h3>" + _table(rows))
-    if "requestBody" in operation:
-        content = operation["requestBody"]["content"]["application/json"]
+    body = operation.get("requestBody", {}).get("content", {})
+    for media_type in body.keys() - {"application/json"}:
+        parts.append(f"<h3>Body</h3><p>A file: <code>{escape(media_type)}</code></p>")
+    if "application/json" in body:
+        content = body["application/json"]
         schema = problems.resolved(content["schema"])
         required = schema.get("required", [])
         rows = [

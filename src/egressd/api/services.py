@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
@@ -24,3 +25,4 @@ class Services:
     rules: Rules
     whitelist: DeviceWhitelist
     proxy_services: ProxyServices
+    backups: Backups

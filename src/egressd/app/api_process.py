@@ -105,6 +105,8 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
         clock=_now,
         licensing=licensing,
         own_ports=_listen_ports(settings),
+        archive=database,
+        folder=settings.api_data,
     )
     token = ApiToken(settings.api_data)
     app = create_app(
@@ -115,6 +117,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
     try:
         token.ensure()
         trial_calls.open()
+        cases.services.backups.tidy()
         await database.open()
         await cases.ledger.load()
     except Failed as error:

@@ -15,10 +15,11 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan, node_document
+from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
-from egressd.service.ports import Clock, Netd, Store
+from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
@@ -38,6 +39,8 @@ class UseCases:
         clock: Clock,
         licensing: Licensing,
         own_ports: Mapping[int, str],
+        archive: Archive,
+        folder: Path,
     ) -> None:
         def document(state: DesiredState, node: Node) -> str | None:
             return node_document(state, node, resolvers)
@@ -62,6 +65,7 @@ class UseCases:
                 own_ports=own_ports,
             ),
             whitelist=DeviceWhitelist(ledger),
+            backups=Backups(ledger, archive, folder),
             system=System(
                 ledger,
                 netd,

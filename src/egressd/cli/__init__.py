@@ -18,6 +18,8 @@ from egressd.model.errors import EgressdError
 _LAZY = {
     "serve": "egressd.cli.serve:serve",
     "token": "egressd.cli.token:token",
+    "backup": "egressd.cli.backup:backup",
+    "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",
     "lab": "egressd.lab.commands:lab",
 }

@@ -7,6 +7,7 @@ outside world comes in through the protocols of `ports`. Every method checks wha
 - `ledger`: the current state, and the one way in which it changes.
 - `rules`, `nodes`, `lines`, `whitelist`, `proxy_services`, `settings`, `system`: one resource
   each.
+- `backups`: all of it, to a file and back.
 - `checks`, `listeners`: what a field may hold; which ports are taken.
 - `imports`: what became of an import's rows.
 - `references`, `relays`: what a rename moves; which node dials through which.

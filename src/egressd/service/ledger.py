@@ -51,6 +51,7 @@ class Ledger:
         self._changes: set[asyncio.Task[Any]] = set()
         self._state: DesiredState | None = None
         self._in_force = False
+        self._is_restoring = False
 
     @property
     def state(self) -> DesiredState:
@@ -66,8 +67,10 @@ class Ledger:
 
     @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
-        """``restoring`` until the state is in force; ``stopped`` after an operator's stop."""
-        if self._state is None or not self._in_force:
+        """``restoring`` until the state is in force, and while a backup is put back; ``stopped``
+        after an operator's stop.
+        """
+        if self._state is None or not self._in_force or self._is_restoring:
             return "restoring"
         return "stopped" if self._state.settings.stopped else "running"
 
@@ -87,16 +90,21 @@ class Ledger:
             await self._put_in_force()
 
     async def change(
-        self, build: Callable[[DesiredState], Proposal[T]], *, is_large: bool = False
+        self,
+        build: Callable[[DesiredState], Proposal[T]],
+        *,
+        is_large: bool = False,
+        is_restore: bool = False,
     ) -> Outcome[T]:
         """Make the change that `build` proposes for the current state; durable on return.
 
         `build` is pure; what it raises is raised here, and nothing has changed then. With
-        `is_large` it runs in a thread, so that others are served meanwhile. Raises Failed when
+        `is_large` it runs in a thread, so that others are served meanwhile; with `is_restore`
+        the phase is ``restoring`` while the change is made. Raises Failed when
         the store or netd would not; then the old state is stored and in force. A caller that
         is cancelled changes nothing about it: the change is made whole, or not at all.
         """
-        task = asyncio.create_task(self._change(build, is_large))
+        task = asyncio.create_task(self._change(build, is_large, is_restore))
         self._changes.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -111,19 +119,23 @@ class Ledger:
             task.exception()  # seen, even where the caller went away
 
     async def _change(
-        self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
+        self, build: Callable[[DesiredState], Proposal[T]], is_large: bool, is_restore: bool
     ) -> Outcome[T]:
         async with self._lock:
             before = self.state
-            if not self._in_force:
-                await self._put_in_force()
-            if is_large:
-                proposal, step = await asyncio.to_thread(self._prepare, before, build)
-            else:
-                proposal, step = self._prepare(before, build)
-            if step is None:
-                return Outcome(proposal.value)
-            await self._make(step)
+            self._is_restoring = is_restore
+            try:
+                if not self._in_force:
+                    await self._put_in_force()
+                if is_large:
+                    proposal, step = await asyncio.to_thread(self._prepare, before, build)
+                else:
+                    proposal, step = self._prepare(before, build)
+                if step is None:
+                    return Outcome(proposal.value)
+                await self._make(step)
+            finally:
+                self._is_restoring = False
         return Outcome(proposal.value, consequences(before, step.after, step.edits))
 
     def _prepare(

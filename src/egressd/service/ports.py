@@ -7,6 +7,7 @@ this room hand in doubles that pass the same contract tests.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
@@ -31,6 +32,18 @@ class Store(Protocol):
 
     async def rollback(self) -> None:
         """Forget the open transaction."""
+        ...
+
+
+class Archive(Protocol):
+    """Whole states in files of their own. Each method raises Failed."""
+
+    async def backup(self, path: Path) -> None:
+        """Write the state as stored at one moment to the file `path`; writes go on meanwhile."""
+        ...
+
+    async def read_backup(self, path: Path) -> DesiredState:
+        """The state in such a file, an older egressd's too. The file is only read."""
         ...
 
 

@@ -108,7 +108,8 @@ def check_database(connection: Connection, path: Path, known: Collection[str]) -
     action = f"read the database {path}"
     verdict = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
     if verdict != ["ok"]:
-        raise Failed(action, f"it is damaged: {'; '.join(verdict)}")
+        told = "; ".join(" ".join(verdict).splitlines())  # a verdict may have several lines
+        raise Failed(action, f"it is damaged: {told}")
     if not inspect(connection).has_table("alembic_version"):
         raise Failed(action, "it is damaged: it does not say which schema it has")
     query = "SELECT version_num FROM alembic_version"

@@ -240,18 +240,19 @@ class Database:
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _backup(self, path: Path) -> None:
-        with reported(f"back the database up to {path}"):
+        action = f"back the database up to {path}"
+        if path.resolve() == self.path.resolve():
+            raise Failed(action, "that is the database itself")
+        with reported(action), contextlib.ExitStack() as undo:
+            source = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            undo.callback(source.close)
             fresh = path.with_name(path.name + ".new")
             os.close(create_private(fresh))
-            source = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
-            target = sqlite3.connect(fresh)
-            try:
+            undo.callback(fresh.unlink, missing_ok=True)
+            with contextlib.closing(sqlite3.connect(fresh)) as target:
                 source.backup(target)
                 # One file, which needs no log beside it to be read.
                 target.execute("PRAGMA journal_mode = DELETE")
-            finally:
-                target.close()
-                source.close()
             move_durably(fresh, path)
 
 

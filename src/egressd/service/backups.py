@@ -1,0 +1,94 @@
+"""Backups: the whole state as a file, and a file put back as one change."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Final
+
+import msgspec
+
+from egressd.model.desired import DesiredState
+from egressd.model.drafts import Outcome
+from egressd.model.errors import Failed, Invalid
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.ports import Archive
+
+_PREFIX: Final = "backup-"
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of each a backup that was put back holds."""
+
+    rules: int
+    nodes: int
+    lines: int
+    services: int
+
+
+class Backups:
+    """Writes and reads them in private directories that it makes in `folder`."""
+
+    def __init__(self, ledger: Ledger, archive: Archive, folder: Path) -> None:
+        self._ledger = ledger
+        self._archive = archive
+        self._folder = folder
+
+    def tidy(self) -> None:
+        """Remove what a process that was killed left behind. Once, at start."""
+        for left in self._folder.glob(f"{_PREFIX}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    async def export(self) -> BinaryIO:
+        """The state as it is at one moment, as an open file without a name, for the caller to
+        close. Changes go on meanwhile. Raises Failed.
+        """
+        with self._scratch() as path:
+            await self._archive.backup(path)
+            return path.open("rb")
+
+    async def restore(self, chunks: AsyncIterable[bytes]) -> Outcome[Restored]:
+        """Put back the backup whose bytes `chunks` are; it is in force on return.
+
+        The status is ``restoring`` while the change is made. Only what differs is touched, so
+        clients whose rules are the same go on undisturbed. Raises Invalid for a file that is no
+        backup, or a newer egressd's; Failed as every change does. Nothing has changed then.
+        """
+        with self._scratch() as path:
+            await _write(path, chunks)
+            try:
+                wanted = await self._archive.read_backup(path)
+            except Failed as error:
+                raise Invalid(
+                    f"the file is no backup that can be put back: {error.cause}"
+                ) from error
+        holds = Restored(
+            rules=len(wanted.rules),
+            nodes=len(wanted.nodes),
+            lines=len(wanted.lines),
+            services=len(wanted.services),
+        )
+
+        def build(state: DesiredState) -> Proposal[Restored]:
+            return Proposal(state.edits_to(wanted), holds)
+
+        return await self._ledger.change(build, is_large=True, is_restore=True)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """The path of a file to be, which nobody else can reach and which does not stay."""
+        try:
+            with TemporaryDirectory(prefix=_PREFIX, dir=self._folder) as private:
+                yield Path(private) / "state.db"
+        except OSError as error:
+            raise Failed("keep a backup for a moment", error.strerror or str(error)) from error
+
+
+async def _write(path: Path, chunks: AsyncIterable[bytes]) -> None:
+    with path.open("xb") as file:
+        async for chunk in chunks:
+            await asyncio.to_thread(file.write, chunk)

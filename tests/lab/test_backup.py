@@ -1,0 +1,158 @@
+"""``egressd backup`` and ``egressd restore``, on a device that runs and on one that does not."""
+
+from __future__ import annotations
+
+import pwd
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.model.errors import Failed
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+
+
+@pytest.fixture(autouse=True)
+def _nodes(lab: Lab) -> Iterator[None]:
+    add_nodes(lab)
+    yield
+    clear(lab)
+
+
+@contextmanager
+def writes(lab: Lab) -> Iterator[list[str]]:
+    """Rules that come one after another meanwhile; the addresses that were answered."""
+    ending = threading.Event()
+    written: list[str] = []
+
+    def write() -> None:
+        for number in range(1, 60_000):
+            if ending.is_set():
+                return
+            rule = {"ip": f"10.90.{number // 250}.{number % 250}", "target_node": "REJECT"}
+            lab.api.post("/rules", rule)
+            written.append(str(rule["ip"]))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        eventually(lambda: len(written) > 3)
+        yield written
+    finally:
+        ending.set()
+        writer.join()
+
+
+def rules(lab: Lab) -> dict[int, dict[str, object]]:
+    return {rule["id"]: rule for rule in lab.api.get("/rules")["data"]}
+
+
+def way_out(lab: Lab, client: int) -> str:
+    """The address that the world sees of a client; empty when it is refused."""
+    return lab.client(client).http(WEB).seen
+
+
+def test_a_backup_made_while_changes_go_on_is_put_back_into_force(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "device.backup"
+    send(lab, 1, "ss")
+    send(lab, 2, "Interface:wan2")
+    with writes(lab) as written:
+        acknowledged = set(written)
+        lab.device.run("backup", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert lab.api.ask("GET", "/ops/backup").status == 200
+    backed_up = rules(lab)
+
+    send(lab, 1, "socks5")
+    send(lab, 3, "DIRECT")
+    ss = next(node for node in lab.api.get("/nodes")["data"] if node["name"] == "ss")
+    lab.api.delete(f"/nodes/{ss['id']}")
+    assert way_out(lab, 1) == lab.nodes["socks5"].address
+    assert way_out(lab, 3) == lab.wan(1).address
+    undisturbed = lab.client(2).connect()
+
+    assert "backup restored" in lab.device.run("restore", str(file))
+    assert way_out(lab, 1) == lab.nodes["ss"].address
+    assert way_out(lab, 2) == lab.wan(2).address
+    assert way_out(lab, 3) == ""
+    assert undisturbed.exchange("still there").ok
+    undisturbed.close()
+    restored = rules(lab)
+    assert acknowledged <= {rule["ip"] for rule in restored.values()}
+    assert all(backed_up[key] == rule for key, rule in restored.items())
+    assert lab.api.get("/system/status")["status"] == "running"
+
+
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "foreign"])
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
+def test_a_damaged_file_is_refused_and_nothing_changes(
+    lab: Lab, tmp_path: Path, damage: str, runs: bool
+) -> None:
+    file = tmp_path / "device.backup"
+    send(lab, 1, "ss")
+    lab.device.run("backup", str(file))
+    content = file.read_bytes()
+    file.write_bytes(
+        {
+            "cut": content[: len(content) // 2],
+            "overwritten": content[:4096] + b"\xff" * (len(content) - 4096),
+            "foreign": b"PK\3\4" + content[4:],
+        }[damage]
+    )
+    send(lab, 1, "socks5")
+    before = rules(lab)
+    if not runs:
+        lab.device.stop()
+    try:
+        with pytest.raises(Failed, match="egressd: ") as refused:
+            lab.device.run("restore", str(file))
+    finally:
+        if not runs:
+            lab.device.start()
+    assert len(refused.value.cause.splitlines()) == 1
+    assert rules(lab) == before
+    assert way_out(lab, 1) == lab.nodes["socks5"].address
+
+
+def test_a_device_that_does_not_run_starts_with_what_was_restored(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "device.backup"
+    send(lab, 1, "ss")
+    wanted = rules(lab)
+    lab.device.stop()
+    lab.device.run("backup", str(file))
+    lab.device.start()
+    send(lab, 1, "DIRECT")
+    lab.device.stop()
+    assert "when the service starts" in lab.device.run("restore", str(file))
+    owner = pwd.getpwnam("egressd")
+    data = lab.device.data / "api"
+    assert {path.stat().st_uid for path in (data, *data.iterdir())} == {owner.pw_uid}
+    lab.device.start()
+    assert rules(lab) == wanted
+    assert way_out(lab, 1) == lab.nodes["ss"].address
+
+
+def test_a_database_that_cannot_be_opened_is_set_aside_when_asked_to(
+    lab: Lab, tmp_path: Path
+) -> None:
+    file = tmp_path / "device.backup"
+    send(lab, 1, "ss")
+    wanted = rules(lab)
+    lab.device.run("backup", str(file))
+    lab.device.stop()
+    database = lab.device.data / "api" / "state.db"
+    database.write_bytes(b"\0" * 8192)
+    with pytest.raises(Failed, match="not a SQLite database"):
+        lab.device.run("restore", str(file))
+    lab.device.run("restore", "--set-aside", str(file))
+    assert database.with_name("state.db.bad-1").read_bytes() == b"\0" * 8192
+    lab.device.start()
+    assert rules(lab) == wanted
+    assert way_out(lab, 1) == lab.nodes["ss"].address

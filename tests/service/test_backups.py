@@ -1,0 +1,170 @@
+"""Backups: written while changes go on, put back as one change or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from egressd.model.errors import Failed, Invalid
+from egressd.model.nouns import Settings
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Bench, Make, OpenBench, Settle
+
+pytestmark = pytest.mark.anyio
+
+
+async def in_pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), 1000):
+        yield content[start : start + 1000]
+
+
+async def exported(bench: Bench) -> bytes:
+    with await bench.backups.export() as file:
+        return file.read()
+
+
+async def configure(bench: Bench, make: Make) -> None:
+    """Something of everything."""
+    await bench.add_node("tokyo", group="asia")
+    await bench.lines.create(make.line("l2tp_1"))
+    await bench.services.create(make.service())
+    await bench.rules.create(make.rule("10.0.0.5", "tokyo"))
+    await bench.rules.create(make.rule("10.0.0.6", "Interface:l2tp_1"))
+    await bench.whitelist.put("example.com", "", "Group_asia")
+
+
+async def change_everything(bench: Bench, make: Make) -> None:
+    for rule in list(bench.state.rules.values()):
+        await bench.rules.delete(rule.id)
+    await bench.nodes.replace(1, make.node("osaka"))
+    await bench.rules.create(make.rule("10.0.0.7", "osaka"))
+    await bench.lines.create(make.line("pptp_1"))
+    await bench.whitelist.put("", "", "DIRECT")
+    await bench.settings.put(Settings(check_interval_s=60))
+
+
+async def test_what_is_put_back_is_what_was_there(bench: Bench, make: Make) -> None:
+    await configure(bench, make)
+    wanted, backup = bench.state, await exported(bench)
+    await change_everything(bench, make)
+    changed = bench.state
+    outcome = await bench.backups.restore(in_pieces(backup))
+    restored = bench.state
+    assert restored.edits_to(wanted) == []
+    assert restored.revision == changed.revision + 1
+    assert (outcome.value.rules, outcome.value.nodes) == (2, 1)
+    assert (outcome.value.lines, outcome.value.services) == (1, 1)
+    await bench.agree()
+    fresh = (await bench.rules.create(make.rule("10.0.0.8"))).value
+    assert fresh.id not in {*wanted.rules, *changed.rules}
+
+
+async def test_what_is_the_same_is_not_touched(bench: Bench, make: Make) -> None:
+    await configure(bench, make)
+    backup = await exported(bench)
+    revision, asked = bench.state.revision, len(bench.netd.asked)
+    await bench.backups.restore(in_pieces(backup))
+    assert (bench.state.revision, len(bench.netd.asked)) == (revision, asked)
+
+
+async def test_a_backup_of_another_device_is_taken(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        await other.add_node("first", group="other")
+        await configure(other, make)
+        backup, wanted = await exported(other), other.state
+    await change_after_configure(bench, make)
+    await bench.backups.restore(in_pieces(backup))
+    assert bench.state.edits_to(wanted) == []
+    await bench.agree()
+
+
+async def change_after_configure(bench: Bench, make: Make) -> None:
+    await configure(bench, make)
+    await change_everything(bench, make)
+
+
+async def test_the_status_is_restoring_meanwhile(bench: Bench, make: Make, settle: Settle) -> None:
+    await configure(bench, make)
+    backup = await exported(bench)
+    await change_everything(bench, make)
+    bench.netd.hold = asyncio.Event()
+    restoring = asyncio.create_task(bench.backups.restore(in_pieces(backup)))
+    asked = len(bench.netd.asked)
+    while len(bench.netd.asked) == asked:
+        await settle()
+    assert (await bench.system.status()).state == "restoring"
+    assert not restoring.done()
+    bench.netd.hold.set()
+    await restoring
+    assert (await bench.system.status()).state == "running"
+
+
+@pytest.mark.parametrize("failing", ["begin", "commit", "refuse"])
+async def test_a_failure_leaves_everything_as_it_was(
+    bench: Bench, make: Make, failing: str
+) -> None:
+    await configure(bench, make)
+    backup = await exported(bench)
+    await change_everything(bench, make)
+    before = bench.state
+    if failing == "refuse":
+        bench.netd.behaviour = ["refuse"]
+    else:
+        bench.store.failing = [failing]
+    with pytest.raises(Failed):
+        await bench.backups.restore(in_pieces(backup))
+    assert bench.state is before
+    assert bench.ledger.phase == "running"
+    await bench.agree()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda backup: b"", "truncated"),
+        (lambda backup: b"x" * 5000, "not a SQLite database"),
+        (lambda backup: backup[:68] + b"ABCD" + backup[72:], "not a database of egressd's"),
+        (lambda backup: backup[: len(backup) // 2], "malformed|damaged"),
+        (lambda backup: backup[:4096] + b"\xff" * 4096 + backup[8192:], "malformed|damaged"),
+        (lambda backup: backup.replace(b"0001", b"9999"), "newer egressd"),
+    ],
+)
+async def test_a_file_that_is_no_backup_is_refused(
+    bench: Bench, make: Make, damage: object, problem: str
+) -> None:
+    assert callable(damage)
+    await configure(bench, make)
+    backup, before = await exported(bench), bench.state
+    with pytest.raises(Invalid, match=problem):
+        await bench.backups.restore(in_pieces(damage(backup)))
+    assert bench.state is before
+    await bench.agree()
+
+
+async def test_nothing_is_left_behind(bench: Bench, make: Make, tmp_path: Path) -> None:
+    await configure(bench, make)
+    there = {file.name for file in (tmp_path / "data").iterdir()}
+    await bench.backups.restore(in_pieces(await exported(bench)))
+    with pytest.raises(Invalid):
+        await bench.backups.restore(in_pieces(b"nothing of use"))
+    bench.store.failing = ["backup"]
+    with pytest.raises(Failed):
+        await bench.backups.export()
+    assert {file.name for file in (tmp_path / "data").iterdir()} == there
+
+
+async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Path) -> None:
+    left = tmp_path / "data" / "backup-abc"
+    left.mkdir()
+    (left / "state.db").write_bytes(b"half of it")
+    bench.backups.tidy()
+    assert not left.exists()
+    assert (tmp_path / "data" / "state.db").exists()
