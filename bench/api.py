@@ -1,0 +1,229 @@
+"""The API under load: large imports, lists of many rules, many writers, reads beside writes.
+
+A write is timed until it is answered, when it is stored and in force. Paced requests are timed
+from when they were due, so that a stall counts for every request that it held up. ``--seconds N``
+sets how long the two loads last.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from bench.changes import Connection
+from bench.figures import keep, show, spread
+from egressd.lab.device import API_PREFIX
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+
+RULES = 10_000
+NODES = 2_000
+ROUNDS = 3
+READS = 300
+WRITERS = 32
+READERS = 20
+READS_PER_S = 200
+PACED_WRITERS = 4
+WRITES_PER_S = 20
+SECONDS = int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 30
+
+Figures = dict[str, float | str]
+
+
+class Reader(Connection):
+    """A connection that reads lists and leaves their JSON alone."""
+
+    def fetch(self, path: str, etag: str = "") -> tuple[int, str, int]:
+        """Status, entity tag and size of the answer to a GET."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        if etag:
+            headers["If-None-Match"] = etag
+        self._http.request("GET", API_PREFIX + path, headers=headers)
+        response = self._http.getresponse()
+        body = response.read()
+        return response.status, response.headers["ETag"], len(body)
+
+
+def address(number: int) -> str:
+    """Distinct addresses that no client of the lab has."""
+    return f"10.{80 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that a call takes."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def rounds(samples: list[float]) -> Figures:
+    """What is worth knowing of a few long samples."""
+    return {"min": min(samples), "p50": median(samples), "max": max(samples)}
+
+
+def import_nodes(api: Connection) -> Figures:
+    """Seconds for an import of nodes into a device without any, again and again."""
+    text = "\n".join(f"198.51.100.{n % 250 + 1},{1000 + n},u,p,node{n}" for n in range(NODES))
+    body = {"type": "socks5", "text": text}
+    samples = []
+    for _ in range(ROUNDS):
+        ids = [node["id"] for node in api.call("GET", "/nodes", None)["data"]]
+        api.call("DELETE", "/nodes/batch", {"ids": ids})
+        samples.append(timed(lambda: api.call("POST", "/nodes/import", body)))
+    assert len(api.call("GET", "/nodes", None)["data"]) == NODES
+    return rounds(samples)
+
+
+def import_rules(api: Connection) -> Figures:
+    """Seconds for an import of rules into a device without any, again and again."""
+    targets = ("DIRECT", "Interface:wan1", "Interface:wan2", "REJECT")
+    text = "\n".join(f"{address(n)},{targets[n % len(targets)]}," for n in range(RULES))
+    samples = []
+    for _ in range(ROUNDS):
+        ips = [rule["ip"] for rule in api.call("GET", "/rules", None)["data"]]
+        api.call("DELETE", "/rules/batch", {"ips": ips})
+        samples.append(timed(lambda: api.call("POST", "/rules/import", {"text": text})))
+    assert len(api.call("GET", "/rules", None)["data"]) == RULES
+    return rounds(samples)
+
+
+def read_unchanged(lab: Lab) -> dict[str, Figures]:
+    """Milliseconds of ``GET /rules`` while nothing changes."""
+    reader = Reader(lab)
+    _, tag, size = reader.fetch("/rules")
+    whole = [timed(lambda: reader.fetch("/rules")) * 1000 for _ in range(READS)]
+    assert reader.fetch("/rules", tag)[0] == 304
+    known = [timed(lambda: reader.fetch("/rules", tag)) * 1000 for _ in range(READS)]
+    return {
+        f"GET /rules, {size / 1e6:.1f} MB": {**spread(whole)},
+        "GET /rules, If-None-Match": {**spread(known)},
+    }
+
+
+class Load:
+    """Threads, each with a connection of its own, until the time is over."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self._threads: list[threading.Thread] = []
+
+    def add(self, samples: list[float], call: Callable[[int], object], every_s: float) -> None:
+        """Call with 0, 1, 2, … `every_s` seconds, or one after the other when that is 0.
+
+        Milliseconds of those that went well are appended to `samples`.
+        """
+
+        def work() -> None:
+            due = begun = time.perf_counter()
+            number = 0
+            while due < begun + SECONDS:
+                time.sleep(max(0.0, due - time.perf_counter()))
+                try:
+                    call(number)
+                except Exception as error:
+                    self.errors.append(repr(error))
+                    return
+                finished = time.perf_counter()
+                samples.append((finished - due) * 1000)
+                number += 1
+                due = due + every_s if every_s else finished
+
+        self._threads.append(threading.Thread(target=work))
+
+    def run(self) -> None:
+        """Return when all have ended."""
+        for thread in self._threads:
+            thread.start()
+        for thread in self._threads:
+            thread.join()
+
+
+class Writer:
+    """One rule's owner, who knows what was acknowledged last."""
+
+    def __init__(self, lab: Lab, rule: dict[str, Any]) -> None:
+        self.id = rule["id"]
+        self.acknowledged = rule["comment"]
+        self._api = Connection(lab)
+        kept = ("ip", "mac", "is_enabled", "upload_limit_kbps", "download_limit_kbps")
+        self._body = {field: rule[field] for field in kept}
+
+    def write(self, number: int) -> None:
+        """Give the rule another target and comment."""
+        target = ("Interface:wan2", "DIRECT")[number % 2]
+        body = {**self._body, "target_node": target, "comment": f"change {number}"}
+        self._api.call("PUT", f"/rules/{self.id}", body)
+        self.acknowledged = body["comment"]
+
+
+def lost(api: Connection, writers: list[Writer]) -> int:
+    """How many writers' last acknowledged change is not what the device has."""
+    comments = {rule["id"]: rule["comment"] for rule in api.call("GET", "/rules", None)["data"]}
+    return sum(comments.get(writer.id) != writer.acknowledged for writer in writers)
+
+
+def write_at_once(lab: Lab, api: Connection) -> Figures:
+    """As many changes as 32 writers get through, each of them of its own rule."""
+    rules = api.call("GET", "/rules", None)["data"]
+    writers = [Writer(lab, rule) for rule in rules[:WRITERS]]
+    load, samples = Load(), list[float]()
+    for writer in writers:
+        load.add(samples, writer.write, 0)
+    load.run()
+    return {
+        **spread(samples),
+        "per s": len(samples) / SECONDS,
+        "errors": len(load.errors),
+        "lost": lost(api, writers),
+    }
+
+
+def read_and_write(lab: Lab, api: Connection) -> dict[str, Figures]:
+    """Reads of lists and of the status, beside writes, at a steady pace."""
+    rules = api.call("GET", "/rules", None)["data"]
+    writers = [Writer(lab, rule) for rule in rules[:PACED_WRITERS]]
+    load = Load()
+    reads, writes = list[float](), list[float]()
+
+    def reading(reader: Reader, path: str) -> Callable[[int], object]:
+        return lambda _: reader.fetch(path)
+
+    paths = ("/system/status", "/whitelist", "/vpn-lines", "/proxy-services", "/nodes")
+    for number in range(READERS):
+        call = reading(Reader(lab), paths[number % len(paths)])
+        load.add(reads, call, READERS / READS_PER_S)
+    for writer in writers:
+        load.add(writes, writer.write, PACED_WRITERS / WRITES_PER_S)
+    load.run()
+    found: Figures = {"errors": len(load.errors), "lost": lost(api, writers)}
+    return {
+        f"{READS_PER_S} reads/s beside writes": {**spread(reads), **found},
+        f"{WRITES_PER_S} writes/s beside reads": {**spread(writes), **found},
+    }
+
+
+def main() -> None:
+    """Imports, reads, writers, both."""
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        api = Connection(lab)
+        imports = {
+            f"{NODES:,} nodes": import_nodes(api),
+            f"{RULES:,} rules": import_rules(api),
+        }
+        show("imports, request to in force (s)", imports)
+        requests = read_unchanged(lab)
+        requests[f"{WRITERS} writers at once"] = write_at_once(lab, api)
+        requests |= read_and_write(lab, api)
+    load = os.getloadavg()[0]
+    show(f"requests with {RULES:,} rules (ms); load average {load:.1f}", requests)
+    keep("api", {"imports": imports, "requests": requests, "load average": load})
+
+
+if __name__ == "__main__":
+    main()
