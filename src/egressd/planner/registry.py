@@ -96,6 +96,8 @@ own rule 0 and its ``local`` table."""
 PRIORITY_TPROXY: Final = 110
 PRIORITY_LAN: Final = 150
 PRIORITY_EGRESS: Final = 200
+PRIORITY_CARRIER: Final = 210
+"""What this machine sends from the address of a WAN that carries a VPN line leaves by it."""
 PRIORITY_ENGINE_FLOOR: Final = 890
 """Engine sockets that bear no mark go nowhere (``uidrange … prohibit``)."""
 PRIORITY_LAN_FLOOR: Final = 900

@@ -1,0 +1,95 @@
+"""A VPN line that is to be dialled: whether it can be, and what must be known for it.
+
+`lines_daemon` says what is run for a line; `lines_pppd`, `lines_xl2tpd` and `lines_ipsec` render
+what each daemon reads; `lines_carrier` says by which interface a line is dialled; `lines_guard`
+keeps L2TP with a secret encrypted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from typing import Final
+
+import msgspec
+
+from egressd.formats.hosts import parse_host
+from egressd.model.errors import Invalid
+from egressd.model.names import LINE_TYPES, has_control_characters, is_interface_name
+from egressd.model.nouns import Line
+
+AUTO: Final = "auto"
+"""As a line's ``interface``: whatever the main routing table leads to the server by."""
+
+CREDENTIAL_MAX: Final = 255
+"""Bytes of a user name or password: pppd's MAXNAMELEN and MAXSECRETLEN less the final NUL."""
+
+PPTP_PORT: Final = 1723
+"""The one port that pptp(8) can dial (RFC 2637, 2)."""
+
+_SILENT: Final = ("id", "comment", "dns_profile", "dns_servers", "is_enabled")
+"""Fields that the daemons never see."""
+
+
+class Dial(msgspec.Struct, frozen=True, kw_only=True):
+    """A line, and what was found out for one attempt at it.
+
+    ``local`` is the carrier's address, which every packet of the daemons bears. ``local_port``
+    is an L2TP line's own UDP port; 0 leaves the choice to the kernel.
+    """
+
+    line: Line
+    server: IPv4Address
+    local: IPv4Address
+    local_port: int = 0
+
+
+def dial_key(line: Line) -> str:
+    """Equal for two lines exactly when one that is up may stay up as the other."""
+    seen = [getattr(line, field) for field in line.__struct_fields__ if field not in _SILENT]
+    return hashlib.sha256(msgspec.msgpack.encode(seen)).hexdigest()
+
+
+def check(line: Line) -> None:
+    """Raise Invalid, with every reason, when `line` cannot be dialled at all.
+
+    The api has checked lines already. netd runs programs as root with what they hold, so it
+    looks again.
+    """
+    if problems := tuple(_problems(line)):
+        raise Invalid(*problems)
+
+
+def _problems(line: Line) -> Iterator[str]:
+    prefix = f"{line.type}_"
+    if line.type not in LINE_TYPES:
+        yield f"type must be one of {', '.join(LINE_TYPES)}"
+    elif not (is_interface_name(line.name) and line.name.startswith(prefix)):
+        yield f"name must be an interface name that begins with {prefix}"
+    if line.interface != AUTO and not is_interface_name(line.interface):
+        yield "interface must be auto or an interface name"
+    try:
+        is_host = ":" not in parse_host(line.server)
+    except ValueError:
+        is_host = False
+    if not is_host:
+        yield "server must be an IPv4 address or a host name"
+    if not 1 <= line.port <= 65535:
+        yield "port must be a whole number from 1 to 65535"
+    elif line.type == "pptp" and line.port != PPTP_PORT:
+        yield f"port must be {PPTP_PORT} for pptp: its client dials no other"
+    if not line.username:
+        yield "username must not be empty"
+    for field in ("username", "password", "secret"):
+        yield from _credential_problems(field, getattr(line, field))
+
+
+def _credential_problems(field: str, value: str) -> Iterator[str]:
+    if has_control_characters(value):
+        yield f"{field} must not contain control characters"
+    elif len(value.encode()) > CREDENTIAL_MAX:
+        yield f"{field} must have at most {CREDENTIAL_MAX} bytes"
+    if value.startswith("@/"):
+        # In a secrets file it would be the name of a file to read (pppd(8), AUTHENTICATION).
+        yield f"{field} must not begin with @/"

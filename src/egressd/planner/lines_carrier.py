@@ -1,0 +1,75 @@
+"""By which interface a line is dialled, and the policy rules that keep its packets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address
+
+import msgspec
+
+from egressd.model.facts import Facts, Interface, Route
+from egressd.model.nouns import Line
+from egressd.model.plan import Egress
+from egressd.model.routing import PolicyRule
+from egressd.planner.lines import AUTO
+from egressd.planner.registry import PRIORITY_CARRIER, egress_table
+from egressd.planner.topology import Topology, is_line, with_unplanned
+
+
+class Carrier(msgspec.Struct, frozen=True):
+    """An interface and the address on it that a line is dialled from."""
+
+    interface: str
+    address: IPv4Address
+
+
+def carrier(line: Line, server: IPv4Address, facts: Facts) -> Carrier | None:
+    """What carries `line` at the moment, or None when nothing can.
+
+    A line left to itself takes the main table's route to its server, other lines' routes
+    aside: a server often gives its own public address as the far end, and the kernel then
+    routes that address into the tunnel.
+    """
+    if line.interface != AUTO:
+        return _on(facts.interfaces.get(line.interface))
+    ways = [r for r in facts.routes if server in r.destination and not is_line(r.interface)]
+    for route in sorted(ways, key=_preference):
+        if found := _on(facts.interfaces.get(route.interface), route.gateway or server):
+            return found
+    return None
+
+
+def _preference(route: Route) -> tuple[int, int]:
+    return -route.destination.prefixlen, route.metric
+
+
+def _on(interface: Interface | None, neighbour: IPv4Address | None = None) -> Carrier | None:
+    """The interface with its address in the neighbour's network, or else its first."""
+    if interface is None or not interface.is_up or not interface.addresses:
+        return None
+    near = [a for a in interface.addresses if neighbour is not None and neighbour in a.network]
+    return Carrier(interface.name, (near or interface.addresses)[0].ip)
+
+
+def rules(
+    lines: Iterable[Line], egresses: Mapping[str, Egress], *, facts: Facts, topology: Topology
+) -> Iterator[PolicyRule]:
+    """What sends the daemons' packets out by the carrier whose address they bear.
+
+    xl2tpd knows no packet marks and charon's ESP has none of ours, but both keep to an
+    address. Rules exist for the interfaces that lines may be dialled by, and only apply to
+    what this machine itself sends. Without a route in the carrier's table the packet is
+    refused: it never leaves by another WAN.
+    """
+    pinned = {line.interface for line in lines}
+    names = pinned | set(topology.wans if AUTO in pinned else ())
+    for name, egress in with_unplanned(egresses, topology).items():
+        if name not in names or name not in facts.interfaces:
+            continue
+        for address in dict.fromkeys(a.ip for a in facts.interfaces[name].addresses):
+            yield PolicyRule(
+                priority=PRIORITY_CARRIER,
+                source=address,
+                iif="lo",
+                table=egress_table(egress.number),
+            )

@@ -1,0 +1,97 @@
+"""pppd's options file of a line.
+
+pppd splits the file at white space, takes quotes and backslashes, and runs what some options
+name in a shell. So a value from outside is written byte by byte as ``\\ooo`` unless it is a
+letter or a digit (pppd(8), OPTIONS FILES; ``getword`` in pppd/options.c): nothing in it can
+end the word it stands in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner.lines import Dial
+
+FILE: Final = "options"
+LOG: Final = "ppp.log"
+"""Where pppd says what happens, in its working directory."""
+
+PPPD: Final = "/usr/sbin/pppd"
+PPTP: Final = "/usr/sbin/pptp"
+
+ARGV: Final = (PPPD, "file", FILE)
+"""For a line that pppd itself is the parent of."""
+
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+
+_COMMON: Final = (
+    "nodetach",
+    f"logfile {LOG}",
+    # We are the client: the server need not prove who it is, and says what the addresses are.
+    "noauth",
+    "noipdefault",
+    "ipcp-accept-local",
+    "ipcp-accept-remote",
+    "usepeerdns",
+    "noipv6",
+    # Routes are netd's.
+    "nodefaultroute",
+    # One attempt, then the supervisor decides.
+    "maxfail 1",
+    # A silent server is given up after 6 s; a line that carries traffic is not asked.
+    "lcp-echo-interval 2",
+    "lcp-echo-failure 3",
+    "lcp-echo-adaptive",
+    "lcp-restart 2",
+    "lcp-max-terminate 1",
+    "refuse-eap",
+    "novj",
+    "nobsdcomp",
+    "nodeflate",
+    "nomp",
+)
+_L2TP: Final = (
+    "noccp",
+    # What fits an IPv4 packet of 1,500 bytes with L2TP, UDP, ESP (AES, SHA-256) and NAT-T around.
+    "mtu 1400",
+    "mru 1400",
+)
+_PPTP: Final = (
+    # 1,500 less IPv4 (20), GRE (16), PPP (4) and what MPPE adds, as pppd counts it.
+    "mtu 1396",
+    "mru 1396",
+    # MPPE's keys come from MS-CHAPv2 (RFC 3079, 3): without it, or without MPPE, no line.
+    "require-mppe-128",
+    "refuse-pap",
+    "refuse-chap",
+    "refuse-mschap",
+)
+
+
+def l2tp_options(dial: Dial) -> str:
+    """For the pppd that xl2tpd starts."""
+    return _file(dial, _L2TP)
+
+
+def pptp_options(dial: Dial) -> str:
+    """For a pppd that runs pptp(8) as its other end."""
+    # Run by a shell: nothing but parsed addresses stands here.
+    client = (
+        f"exec {PPTP} {dial.server} --nolaunchpppd --nohostroute --loglevel 1 "
+        f"--logstring pptp --localbind {dial.local}"
+    )
+    return _file(dial, (*_PPTP, f"pty {word(client)}"))
+
+
+def _file(dial: Dial, options: tuple[str, ...]) -> str:
+    named = (
+        f"ifname {word(dial.line.name)}",
+        f"user {word(dial.line.username)}",
+        f"password {word(dial.line.password)}",
+    )
+    return "\n".join((*named, *_COMMON, *options)) + "\n"
+
+
+def word(value: str) -> str:
+    """`value` as one word of an options file."""
+    return '"' + "".join(chr(b) if b in _PLAIN else f"\\{b:03o}" for b in value.encode()) + '"'

@@ -1,0 +1,51 @@
+"""xl2tpd's configuration of a line: one daemon a line.
+
+A daemon with several lines to one server mixes them up, and a newline or ``[`` in a value would
+add keys or open a section (``parse_config`` in file.c, whose lines end at 1,023 bytes and strings
+at 99). Here no text from outside stands in the file, only addresses and numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner import lines_pppd
+from egressd.planner.lines import Dial
+
+FILE: Final = "xl2tpd.conf"
+
+XL2TPD: Final = "/usr/sbin/xl2tpd"
+
+ARGV: Final = (
+    XL2TPD,
+    "-D",
+    *("-c", FILE),
+    *("-p", "xl2tpd.pid"),
+    *("-C", "control"),
+    *("-s", "l2tp-secrets"),
+)
+
+
+def configuration(dial: Dial) -> str:
+    """Dial once at start, and not again: the supervisor redials.
+
+    Four transmissions of a message, 1, 2, 4 and 8 s apart, make a server unreachable.
+    """
+    return "\n".join(
+        (
+            "[global]",
+            f"listen-addr = {dial.local}",
+            f"port = {dial.local_port}",
+            "max retries = 4",
+            # Nobody may dial in: no peer is listed.
+            "access control = yes",
+            "[lac line]",
+            f"lns = {dial.server}:{dial.line.port}",
+            "autodial = yes",
+            "redial = no",
+            "require authentication = no",
+            "pass peer = no",
+            f"pppoptfile = {lines_pppd.FILE}",
+            "",
+        )
+    )
