@@ -37,6 +37,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
 from egressd.netd.tidier import Tidier, may_have
+from egressd.netd.usage import Meter, Usage
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK
 
 log = structlog.get_logger()
@@ -71,6 +72,7 @@ class Reconciler:
         self._publish = publish
         self._lock = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
+        self._meter = Meter(self._measure)
         self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
 
     # --- Start and end. -----------------------------------------------------------------
@@ -154,17 +156,23 @@ class Reconciler:
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
-        """How the device is doing."""
-        networks = [network for _, network in self.machine.topology.lan_networks]
-        pids = {os.getpid(), *self.pool.pids()}
+        """How the device is doing; what it uses is at most a second old."""
+        usage = await self._meter.read()
         return Status(
             state=self._state(),
             revision=self.plan.revision,
             interfaces=status.interfaces(self.machine.facts, self.machine.topology),
             instances=status.instances(self.plan, self._serving),
-            connections=await asyncio.to_thread(conntrack.count, networks),
-            memory=await asyncio.to_thread(memory.resident, pids),
+            connections=usage.connections,
+            memory=usage.memory,
             problems=(*self.pool.problems(), *self.machine.problems),
+        )
+
+    def _measure(self) -> Usage:
+        networks = [network for _, network in self.machine.topology.lan_networks]
+        return Usage(
+            connections=conntrack.count(networks),
+            memory=memory.resident({os.getpid(), *self.pool.pids()}),
         )
 
     def _state(self) -> str:
