@@ -117,3 +117,8 @@ def test_wans_that_no_rule_names_get_numbers_of_their_own() -> None:
     every = with_unplanned({"wan1": Egress(number=1)}, discover(TWO_WANS, Ports()))
     assert every["wan1"].number == 1
     assert every["wan2"].number == 0xF001
+
+
+def test_what_traffic_can_be_sent_by() -> None:
+    assert discover(TWO_WANS, Ports()).routable == ("wan1", "wan2")
+    assert discover(facts(LAN, WAN1), Ports(wan=("wan1",))).routable == ()

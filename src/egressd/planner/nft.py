@@ -40,6 +40,7 @@ _SETS = {
     "lanif": "type ifname",
     "lannet": "type ipv4_addr; flags interval",
     "lansrc": "type ifname . ipv4_addr; flags interval",
+    "alive": "type mark",
     "noudp": "type mark",
     "same": "type mark . mark",
     "pairs": "type mark . ifname",
@@ -125,6 +126,8 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "goto deny",
     ),
     "routed": (
+        # An egress that is down answers at once, and resets the flows it had.
+        "meta mark != @alive goto deny",
         "jump seal",
         "accept",
     ),
@@ -226,13 +229,15 @@ def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     every = with_unplanned(plan.egresses, topology)
     egresses = {name: egress_mark(e.number) for name, e in every.items()}
-    marks = [*served, *egresses.values(), MARK_DIRECT]
+    alive = [egresses[name] for name in egresses if name in topology.routable]
+    marks = [*served, *alive, MARK_DIRECT]
     pairs = {f"{_mark(MARK_DIRECT)} . {_quoted(name)}": "" for name in topology.direct_exits}
     pairs.update({f"{_mark(m)} . {_quoted(name)}": "" for name, m in egresses.items()})
     resolvers = {_mark(egress_mark(e.number)): e.resolver for e in every.values() if e.resolver}
     if plan.floor.resolver:
         resolvers[_mark(MARK_DIRECT)] = plan.floor.resolver
     return {
+        "alive": {_mark(m): "" for m in (*alive, MARK_DIRECT)},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
         "same": {f"{_mark(m)} . {_mark(m)}": "" for m in marks},
         "pairs": pairs,

@@ -138,8 +138,11 @@ def sysctls(topology: Topology) -> dict[str, str]:
       that it would catch is caught by nftables (``lansrc`` and ``lannet``).
     - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
     - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
+    - ``icmp_ratelimit`` 1 ms: the default of one error a second leaves clients whose UDP is
+      refused waiting for a time-out (a browser that tries QUIC opens several flows at once).
     """
     wanted = {
+        "net/ipv4/icmp_ratelimit": "1",
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
     }

@@ -43,6 +43,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     wans: tuple[str, ...] = ()
     direct_exits: tuple[str, ...] = ()
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
+    routable: tuple[str, ...] = ()
+    """Interfaces that traffic can be sent out by: see `uplink`."""
     router_addresses: tuple[IPv4Address, ...] = ()
 
 
@@ -83,6 +85,7 @@ def discover(facts: Facts, ports: Ports) -> Topology:
         lan_networks=tuple(networks),
         wans=wans,
         direct_exits=tuple(exits),
+        routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
         router_addresses=tuple(dict.fromkeys(addresses)),
     )
 
