@@ -202,8 +202,8 @@ def read_and_write(lab: Lab, api: Connection) -> dict[str, Figures]:
     load.run()
     found: Figures = {"errors": len(load.errors), "lost": lost(api, writers)}
     return {
-        f"{READS_PER_S} reads/s beside writes": {**spread(reads), **found},
-        f"{WRITES_PER_S} writes/s beside reads": {**spread(writes), **found},
+        f"{READS_PER_S} reads/s": {**spread(reads), **found},
+        f"{WRITES_PER_S} writes/s": {**spread(writes), **found},
     }
 
 
@@ -217,12 +217,12 @@ def main() -> None:
             f"{RULES:,} rules": import_rules(api),
         }
         show("imports, request to in force (s)", imports)
-        requests = read_unchanged(lab)
-        requests[f"{WRITERS} writers at once"] = write_at_once(lab, api)
-        requests |= read_and_write(lab, api)
-    load = os.getloadavg()[0]
-    show(f"requests with {RULES:,} rules (ms); load average {load:.1f}", requests)
-    keep("api", {"imports": imports, "requests": requests, "load average": load})
+        lists = read_unchanged(lab)
+        show(f"lists of {RULES:,} rules (ms)", lists)
+        loads = {f"{WRITERS} writers": write_at_once(lab, api)} | read_and_write(lab, api)
+    average = os.getloadavg()[0]
+    show(f"under load, {RULES:,} rules (ms); load average {average:.1f}", loads)
+    keep("api", {"imports": imports, "lists": lists, "loads": loads, "load average": average})
 
 
 if __name__ == "__main__":
