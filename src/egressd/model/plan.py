@@ -52,7 +52,11 @@ class Egress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule's speed limits in Kbps (1,000 bit/s); 0 is unlimited. ``number`` is the rule's id."""
+    """A rule's speed limits in Kbps (1,000 bit/s); 0 is unlimited. ``number`` is the rule's id.
+
+    An enabled rule without limits has one too: it is a hole in the limit of a wider rule
+    around it, and its traffic is counted.
+    """
 
     number: int
     upload_kbps: int
@@ -98,7 +102,7 @@ class Plan(msgspec.Struct, kw_only=True):
     egresses: dict[str, Egress] = {}
     """Interface name -> egress."""
     limits: dict[str, Limit] = {}
-    """Client address or CIDR -> limit."""
+    """Client address or CIDR -> limit, for every enabled rule."""
     lines: dict[str, Line] = {}
     """Interface name -> the line to dial."""
 

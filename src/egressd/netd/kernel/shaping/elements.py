@@ -1,0 +1,157 @@
+"""Reads the sets of the speed limits' table, with the counters that libnftables' text lacks.
+
+Through nfnetlink (linux/netfilter/nf_tables.h), whose numbers are big endian.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from socket import inet_aton, inet_ntoa
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import (
+    NETFILTER,
+    NetlinkError,
+    NetlinkSocket,
+    attribute,
+    attributes,
+    nest,
+    number,
+    text,
+)
+from egressd.netd.kernel.shaping.messages import Count
+from egressd.planner.registry import NFT_TABLE
+from egressd.planner.shaping import RANGE_SETS
+
+_SUBSYSTEM: Final = 10 << 8  # NFNL_SUBSYS_NFTABLES
+_GET_CHAIN, _GET_RULE, _GET_ELEMENT = _SUBSYSTEM | 4, _SUBSYSTEM | 7, _SUBSYSTEM | 13
+_HEADER: Final = struct.pack("=BBH", 5, 0, 0)  # nfgenmsg: NFPROTO_NETDEV, version, resource
+_TABLE: Final = attribute(
+    1, NFT_TABLE.encode() + b"\0"
+)  # NFTA_CHAIN_TABLE, _RULE_, _SET_ELEM_LIST_
+
+_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
+_SET, _ELEMENTS, _ELEMENT = 2, 3, 1  # NFTA_SET_ELEM_LIST_SET, _ELEMENTS; NFTA_LIST_ELEM
+_KEY, _DATA, _FLAGS, _EXPRESSION = 1, 2, 3, 7  # NFTA_SET_ELEM_*
+_VALUE = 1  # NFTA_DATA_VALUE
+_INTERVAL_END = 1
+_EXPRESSION_DATA = 2  # NFTA_EXPR_DATA
+_BYTES, _PACKETS = 1, 2  # NFTA_COUNTER_*
+_ATTRIBUTE = struct.Struct("=HH")
+
+
+class Element(NamedTuple):
+    """An element, with its key as nft takes it: an address, or ``first-last``."""
+
+    key: str
+    value: int
+    """The class that a map leads to, by its handle; 0 in a set."""
+    passed: Count
+    """What it has matched, bytes as the packets' buffers had them; 0 in a map."""
+
+
+def read(kernel: NetlinkSocket, name: str) -> list[Element]:
+    """The elements of one of `ADDRESS_SETS`; none if it isn't there. Raises OSError."""
+    starts: dict[int, Element] = {}
+    ends: list[int] = []
+    for found in _dump(kernel, name):
+        key = attributes(found[_KEY])[_VALUE]
+        if _FLAGS in found and found[_FLAGS][-1] & _INTERVAL_END:
+            ends.append(int.from_bytes(key, "big"))
+        else:
+            starts[int.from_bytes(key, "big")] = _element(inet_ntoa(key), found)
+    return _ranges(starts, ends) if name in RANGE_SETS else list(starts.values())
+
+
+def read_devices(kernel: NetlinkSocket, name: str) -> dict[int, int]:
+    """The elements of a map of devices: handle -> interface index. Raises OSError."""
+    return {
+        number(attributes(found[_KEY])[_VALUE]): number(attributes(found[_DATA])[_VALUE])
+        for found in _dump(kernel, name)
+    }
+
+
+def count(kernel: NetlinkSocket, name: str, address: str) -> Count:
+    """What the element of one address has matched. Raises OSError when it isn't there."""
+    key = nest(_KEY, attribute(_VALUE, inet_aton(address)))
+    asked = _HEADER + _TABLE + _string(_SET, name) + nest(_ELEMENTS, nest(_ELEMENT, key))
+    (body,) = kernel.request(_GET_ELEMENT, asked)
+    (found,) = _elements(body)
+    return _element(address, found).passed
+
+
+def base_chains() -> list[str]:
+    """The names of the table's chains that hook an interface, or did so while it was there."""
+    with NetlinkSocket(NETFILTER) as kernel:
+        chains = [attributes(body, len(_HEADER)) for body in kernel.dump(_GET_CHAIN, _HEADER)]
+    return [
+        text(found[_CHAIN_NAME])
+        for found in chains
+        if text(found[_CHAIN_TABLE]) == NFT_TABLE and _CHAIN_HOOK in found
+    ]
+
+
+def rules() -> list[bytes]:
+    """The table's rules as the kernel writes them: equal answers mean equal rules."""
+    with NetlinkSocket(NETFILTER) as kernel:
+        try:
+            return kernel.dump(_GET_RULE, _HEADER + _TABLE)
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return []
+
+
+def _dump(kernel: NetlinkSocket, name: str) -> Iterator[dict[int, bytes]]:
+    """The attributes of each element of a set; none if it isn't there."""
+    try:
+        bodies = kernel.dump(_GET_ELEMENT, _HEADER + _TABLE + _string(_SET, name))
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return
+    for body in bodies:
+        yield from _elements(body)
+
+
+def _elements(body: bytes) -> Iterator[dict[int, bytes]]:
+    """The attributes of each element in a message."""
+    listed = attributes(body, len(_HEADER)).get(_ELEMENTS, b"")
+    at = 0
+    while at + _ATTRIBUTE.size <= len(listed):
+        length, _ = _ATTRIBUTE.unpack_from(listed, at)
+        yield attributes(listed[at : at + length], _ATTRIBUTE.size)
+        at += (length + 3) & ~3
+
+
+def _element(key: str, found: dict[int, bytes]) -> Element:
+    value = number(attributes(found.get(_DATA, b"")).get(_VALUE))
+    counter = attributes(attributes(found.get(_EXPRESSION, b"")).get(_EXPRESSION_DATA, b""))
+    passed = Count(_big(counter.get(_BYTES, b"")), _big(counter.get(_PACKETS, b"")))
+    return Element(key, value, passed)
+
+
+def _ranges(starts: dict[int, Element], ends: list[int]) -> list[Element]:
+    """Interval sets list where each range begins and, as elements of their own, where it ends:
+    the first address behind it."""
+    result = []
+    behind = dict(pairwise([*sorted({*starts, *ends}), 1 << 32]))
+    for start, element in starts.items():
+        last = behind[start] - 1
+        if last == start:
+            result.append(element)
+        else:
+            key = f"{element.key}-{inet_ntoa(last.to_bytes(4, 'big'))}"
+            result.append(element._replace(key=key))
+    return result
+
+
+def _string(kind: int, value: str) -> bytes:
+    return attribute(kind, value.encode() + b"\0")
+
+
+def _big(value: bytes) -> int:
+    return int.from_bytes(value, "big")

@@ -1,0 +1,230 @@
+"""The HTB trees of one direction: a class and a queue for each limited rule.
+
+Classes are made, changed and dropped one by one; a tree is never built anew while it
+stands, since everybody in it would be unlimited meanwhile. A class goes by its number,
+which says in which tree it is (`planner.shaping.class_handle`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import CREATE, ECHO, REPLACE, NetlinkError, NetlinkSocket
+from egressd.netd.kernel.shaping import device, messages
+from egressd.netd.kernel.shaping.messages import Class, Count, Qdisc
+from egressd.planner.registry import HTB_TREE_CLASSES
+from egressd.planner.shaping import (
+    FRAME_BYTES,
+    Shape,
+    class_handle,
+    class_number,
+    splitter_handle,
+    tree_handle,
+    tree_of,
+)
+
+_QUEUES: Final = {"fq_codel": messages.fq_codel, "pfifo": messages.pfifo}
+
+
+class LeftOver(NamedTuple):
+    """What `Forest.converge` found and nobody wants."""
+
+    classes: list[int]
+    trees: list[int]
+
+
+class Forest:
+    """Trees on IFBs whose names begin with `prefix`. Methods raise OSError when the kernel
+    refuses, and Failed when a device of such a name is something else."""
+
+    def __init__(self, kernel: NetlinkSocket, prefix: str) -> None:
+        self._kernel = kernel
+        self._prefix = prefix
+        self._queue = "fq_codel"
+        """What is put beneath a class: ``pfifo`` once the kernel turned out to lack fq_codel."""
+        self.devices: dict[int, int] = {}
+        """Tree -> index of its device, as of the last look."""
+        self._frame = FRAME_BYTES
+
+    def open(self, numbers: Iterable[int]) -> int:
+        """Make the trees of these classes, as far as they aren't known; how many there were."""
+        missing = {tree_of(number) for number in numbers} - self.devices.keys()
+        return sum(self._open(tree) for tree in missing)
+
+    def fit(self, frame_bytes: int) -> None:
+        """Take frames of that size from the LANs: what is larger was joined, and is split."""
+        self._frame = frame_bytes
+        for tree in self.devices:
+            self._put_splitter(tree)
+
+    def is_intact(self) -> bool:
+        """Whether all devices and the roots of all trees are as they were left."""
+        return all(
+            device.find(self._kernel, self._name(tree)) == index and self._is_planted(tree)
+            for tree, index in self.devices.items()
+        )
+
+    def put(self, number: int, shape: Shape, *, is_new: bool) -> None:
+        """Give a class this shape, be it there or not; its tree is open.
+
+        `is_new`: it has no queue of ours yet.
+        """
+        self._put_class(number, messages.class_of(shape))
+        self._put_queue(number, shape, is_new=is_new)
+
+    def drop(self, number: int) -> None:
+        """Take a class away with its queue and what waits there; nothing if it isn't there."""
+        try:
+            self._kernel.request(messages.DELETE_CLASS, self._address_of(number))
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def converge(self, wanted: Mapping[int, Shape]) -> tuple[int, LeftOver]:
+        """Put what is missing or different: how much that was, and what is left over.
+
+        O(classes): all are read.
+        """
+        present = self._present_trees()
+        trees = {tree_of(number) for number in wanted}
+        self.devices.clear()
+        put = sum(self._open(tree) for tree in sorted(trees))
+        classes = dict(self._classes())
+        queues = self._queues()
+        if {queue.kind for queue in queues.values()} == {"pfifo"}:
+            self._queue = "pfifo"  # as an earlier netd found out
+        for number, shape in wanted.items():
+            if classes.get(number) != (right := messages.class_of(shape)):
+                self._put_class(number, right)
+                put += 1
+            if not self._is_right(queues.get(number), number, shape):
+                self._renew_queue(queues.get(number), number, shape)
+                put += 1
+        unwanted = [number for number in classes if number not in wanted]
+        return put, LeftOver(unwanted, sorted(present - trees))
+
+    def prune(self, left_over: LeftOver) -> int:
+        """Take away what is left over; how much that was."""
+        for number in left_over.classes:
+            self.drop(number)
+        for tree in left_over.trees:
+            device.remove(self._kernel, self._name(tree))
+        return len(left_over.classes) + len(left_over.trees)
+
+    def clear(self) -> None:
+        """Take all trees away."""
+        self.devices.clear()
+        self.prune(LeftOver([], sorted(self._present_trees())))
+
+    def counts(self) -> Iterator[tuple[int, Count]]:
+        """What each class has let pass."""
+        for body in self._class_bodies():
+            handle, passed = messages.decode_count(body)
+            yield class_number(handle), passed
+
+    def count(self, number: int) -> Count:
+        """What one class has let pass. Raises OSError when it isn't there."""
+        # To a question about one qdisc or class the kernel only answers when told to echo.
+        (body,) = self._kernel.request(messages.GET_CLASS, self._address_of(number), ECHO)
+        return messages.decode_count(body)[1]
+
+    # --- Trees. -------------------------------------------------------------------------
+
+    def _name(self, tree: int) -> str:
+        return f"{self._prefix}{tree}"
+
+    def _present_trees(self) -> set[int]:
+        names = device.present(self._kernel, self._prefix)
+        endings = (name.removeprefix(self._prefix) for name in names)
+        return {int(ending) for ending in endings if ending.isdecimal()}
+
+    def _open(self, tree: int) -> bool:
+        """Make the device and the tree's root if they are not there; whether any was made."""
+        was_up = device.find(self._kernel, self._name(tree)) is not None
+        self.devices[tree] = device.make(self._kernel, self._name(tree))
+        is_planted = self._is_planted(tree)
+        self._put_splitter(tree)
+        if not is_planted:
+            index, parent = self.devices[tree], splitter_handle(tree) | 1
+            root = messages.htb_root(index, tree_handle(tree), parent)
+            self._kernel.request(messages.NEW_QDISC, root, CREATE | REPLACE)
+        return not (was_up and is_planted)
+
+    def _put_splitter(self, tree: int) -> None:
+        body = messages.splitter(self.devices[tree], splitter_handle(tree), self._frame)
+        self._kernel.request(messages.NEW_QDISC, body, CREATE | REPLACE)
+
+    def _is_planted(self, tree: int) -> bool:
+        """Whether the device has the splitter, and beneath it the tree's root."""
+        return self._qdisc(tree, messages.ROOT) == ("tbf", splitter_handle(tree)) and self._qdisc(
+            tree, splitter_handle(tree) | 1
+        ) == ("htb", tree_handle(tree))
+
+    def _qdisc(self, tree: int, parent: int) -> tuple[str, int]:
+        """Kind and handle of the qdisc at `parent`; empty and 0 for none."""
+        asked = messages.address(self.devices[tree], parent=parent)
+        try:
+            answers = self._kernel.request(messages.GET_QDISC, asked, ECHO)
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return "", 0
+        found = [messages.decode_qdisc(body) for body in answers]
+        return (found[0].kind, found[0].handle) if found else ("", 0)
+
+    # --- Classes and queues. ------------------------------------------------------------
+
+    def _address_of(self, number: int) -> bytes:
+        return messages.address(self.devices[tree_of(number)], class_handle(number))
+
+    def _classes(self) -> Iterator[tuple[int, Class]]:
+        for body in self._class_bodies():
+            handle, found = messages.decode_class(body)
+            yield class_number(handle), found
+
+    def _class_bodies(self) -> Iterator[bytes]:
+        for tree, index in self.devices.items():
+            listed = messages.address(index, parent=tree_handle(tree))
+            yield from self._kernel.dump(messages.GET_CLASS, listed)
+
+    def _queues(self) -> dict[int, Qdisc]:
+        """The qdiscs beneath classes, by the class's number."""
+        majors = {index: tree_handle(tree) >> 16 for tree, index in self.devices.items()}
+        bodies = self._kernel.dump(messages.GET_QDISC, messages.address(0))
+        qdiscs = (messages.decode_qdisc(b) for b in bodies if messages.interface_of(b) in majors)
+        return {class_number(q.parent): q for q in qdiscs if q.parent >> 16 == majors[q.ifindex]}
+
+    def _is_right(self, queue: Qdisc | None, number: int, shape: Shape) -> bool:
+        right = (_queue_handle(number), class_handle(number), self._queue, shape.queue)
+        return queue is not None and queue[1:] == right
+
+    def _put_class(self, number: int, wanted: Class) -> None:
+        index = self.devices[tree_of(number)]
+        body = messages.htb_class(index, class_handle(number), wanted)
+        self._kernel.request(messages.NEW_CLASS, body, CREATE)
+
+    def _renew_queue(self, queue: Qdisc | None, number: int, shape: Shape) -> None:
+        """Put a queue in the place of one that is not as it should be."""
+        if queue is not None:
+            where = messages.address(queue.ifindex, queue.handle, queue.parent)
+            self._kernel.request(messages.DELETE_QDISC, where)
+        self._put_queue(number, shape, is_new=True)
+
+    def _put_queue(self, number: int, shape: Shape, *, is_new: bool) -> None:
+        index = self.devices[tree_of(number)]
+        where = messages.address(index, _queue_handle(number), class_handle(number))
+        try:
+            body = where + _QUEUES[self._queue](shape, is_new=is_new)
+            self._kernel.request(messages.NEW_QDISC, body, CREATE | REPLACE)
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT or self._queue == "pfifo":
+                raise
+            self._queue = "pfifo"
+            self._put_queue(number, shape, is_new=is_new)
+
+
+def _queue_handle(number: int) -> int:
+    """The handle of the queue beneath a class: no two of a device want the same."""
+    return number % HTB_TREE_CLASSES << 16

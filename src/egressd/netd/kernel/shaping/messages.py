@@ -1,0 +1,193 @@
+"""Queueing disciplines and HTB classes as rtnetlink messages.
+
+The formats are those of linux/pkt_sched.h, linux/rtnetlink.h and linux/gen_stats.h. A
+*handle* is a 32-bit number, written ``major:minor``: a qdisc's has the minor number 0, and
+its classes share the major number.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import attribute, attributes, nest, number, text, u32
+from egressd.planner.shaping import FRAME_BYTES, Shape
+
+NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
+NEW_CLASS, DELETE_CLASS, GET_CLASS = 40, 41, 42
+
+ROOT: Final = 0xFFFF_FFFF
+"""The parent of a device's first qdisc, and of the topmost classes (TC_H_ROOT)."""
+
+_HEADER = struct.Struct("=BxxxiIII")
+"""tcmsg: family, interface index, handle, parent, info."""
+_KIND, _OPTIONS, _STATISTICS = 1, 2, 7  # TCA_*
+
+_HTB_CLASS, _HTB_INIT = 1, 2  # TCA_HTB_PARMS, TCA_HTB_INIT
+_HTB_GLOBAL = struct.Struct("=5I")
+"""tc_htb_glob: version, rate to quantum, default class, debugging, packets sent directly."""
+_HTB_OPTIONS = struct.Struct("=BBHhHI BBHhHI 5I")
+"""tc_htb_opt: rate and ceiling, each a tc_ratespec (cell size, link layer, overhead, cell
+alignment, least packet, bytes per second); then buffer and ceiling's buffer in ticks, quantum,
+level, priority."""
+_HTB_VERSION: Final = 3
+
+_TBF_PARAMETERS, _TBF_RATE_64, _TBF_BURST = 1, 4, 6  # TCA_TBF_*
+_TBF_OPTIONS = struct.Struct("=BBHhHI BBHhHI 3I")
+"""tc_tbf_qopt: rate and peak rate as above; limit, buffer and peak's buffer."""
+_SPLITTER_RATE: Final = 1 << 40
+"""Bytes per second: no packet takes longer than two nanoseconds."""
+_ETHERNET: Final = 1
+"""TC_LINKLAYER_ETHERNET: the kernel computes times itself and takes no table of them."""
+_NS_PER_TICK: Final = 64  # PSCHED_SHIFT, include/net/pkt_sched.h
+
+_BASIC, _PACKETS_64 = 1, 8  # TCA_STATS_BASIC, TCA_STATS_PKT64
+_BASIC_STATISTICS = struct.Struct("=QI")
+
+_FQ_CODEL, _PFIFO = "fq_codel", "pfifo"
+_FQ_TARGET, _FQ_LIMIT, _FQ_INTERVAL, _FQ_FLOWS, _FQ_QUANTUM = 1, 2, 3, 5, 6  # TCA_FQ_CODEL_*
+_FQ_FLOWS_NUMBER: Final = 64
+"""Flows that a rule's queue tells apart: 4 KiB of memory. The kernel's own default of 1,024
+takes 70 KiB, and cake 1 MiB: with 10,000 rules, both ways, that is gigabytes."""
+_FQ_TARGET_US, _FQ_INTERVAL_US = 5_000, 100_000
+"""What fq_codel takes by itself (tc-fq_codel(8))."""
+
+
+class Qdisc(NamedTuple):
+    """A queueing discipline as the kernel lists it."""
+
+    ifindex: int
+    """Of the interface that it is on."""
+    handle: int
+    parent: int
+    kind: str
+    limit: int
+    """Packets that a leaf of ours may hold; 0 for any other."""
+
+
+class Class(NamedTuple):
+    """An HTB class: what a `Shape` is to the kernel."""
+
+    rate: int
+    """Bytes per second."""
+    buffer: int
+    """The burst, in ticks of 64 ns at that rate."""
+
+
+class Count(NamedTuple):
+    """What has passed."""
+
+    bytes: int
+    """Of IP packets."""
+    packets: int
+
+
+def class_of(shape: Shape) -> Class:
+    """The class that limits to `shape`."""
+    return Class(shape.rate, shape.burst * 1_000_000_000 // shape.rate // _NS_PER_TICK)
+
+
+def address(index: int, handle: int = 0, parent: int = 0) -> bytes:
+    """The header that says which qdisc or class of which interface is meant."""
+    return _HEADER.pack(0, index, handle, parent, 0)
+
+
+def splitter(index: int, handle: int, frame_bytes: int) -> bytes:
+    """The body of a request for a first qdisc that takes joined packets apart.
+
+    What arrives may be 40 packets joined to one by the network card or the kernel (GRO, TSO),
+    64 KiB, which at 256 Kbps is what may pass in two seconds: HTB would let it pass at once
+    and then nothing for so long, and the queues count it as one packet. Of the qdiscs that
+    are always there only TBF splits: what is larger than its burst. Its rate is one that
+    holds nothing up. A packet larger than `frame_bytes` that was never joined is dropped.
+    """
+    rate = (0, _ETHERNET, 0, 0, 0, 0)
+    parameters = _TBF_OPTIONS.pack(*rate, *rate, 0, 0, 0)
+    options = (
+        attribute(_TBF_PARAMETERS, parameters),
+        attribute(_TBF_RATE_64, _SPLITTER_RATE.to_bytes(8, sys.byteorder)),
+        attribute(_TBF_BURST, u32(frame_bytes)),
+    )
+    return address(index, handle, ROOT) + _kind("tbf") + nest(_OPTIONS, *options)
+
+
+def htb_root(index: int, handle: int, parent: int) -> bytes:
+    """The body of a request for an HTB qdisc. What has no class in it passes unlimited."""
+    options = nest(_OPTIONS, attribute(_HTB_INIT, _HTB_GLOBAL.pack(_HTB_VERSION, 10, 0, 0, 0)))
+    return address(index, handle, parent) + _kind("htb") + options
+
+
+def htb_class(index: int, handle: int, wanted: Class) -> bytes:
+    """The body of a request for a class at the top of its tree."""
+    rate = (0, _ETHERNET, 0, 0, 0, wanted.rate)
+    parameters = _HTB_OPTIONS.pack(*rate, *rate, wanted.buffer, wanted.buffer, FRAME_BYTES, 0, 0)
+    return (
+        address(index, handle, ROOT)
+        + _kind("htb")
+        + nest(_OPTIONS, attribute(_HTB_CLASS, parameters))
+    )
+
+
+def decode_class(body: bytes) -> tuple[int, Class]:
+    """Handle and parameters of an HTB class that the kernel lists."""
+    _, _, handle, _, _ = _HEADER.unpack_from(body)
+    found = attributes(body, _HEADER.size)
+    options = _HTB_OPTIONS.unpack_from(attributes(found[_OPTIONS])[_HTB_CLASS])
+    return handle, Class(rate=options[5], buffer=options[12])
+
+
+def decode_count(body: bytes) -> tuple[int, Count]:
+    """Handle of an HTB class that the kernel lists, and what it has let pass."""
+    _, _, handle, _, _ = _HEADER.unpack_from(body)
+    statistics = attributes(attributes(body, _HEADER.size)[_STATISTICS])
+    size, packets = _BASIC_STATISTICS.unpack_from(statistics[_BASIC])
+    return handle, Count(size, number(statistics.get(_PACKETS_64)) or packets)
+
+
+def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
+    """Kind and options of a leaf that shares a rule's limit among its flows.
+
+    At a low rate one packet takes longer than fq_codel lets any wait, so both its times grow
+    with that. How many flows it tells apart can only be said when it is made.
+    """
+    packet_us = FRAME_BYTES * 1_000_000 * 3 // (shape.rate * 2)
+    target = max(_FQ_TARGET_US, packet_us)
+    options = [
+        attribute(_FQ_TARGET, u32(target)),
+        attribute(_FQ_INTERVAL, u32(_FQ_INTERVAL_US - _FQ_TARGET_US + target)),
+        attribute(_FQ_LIMIT, u32(shape.queue)),
+        attribute(_FQ_QUANTUM, u32(FRAME_BYTES)),
+    ]
+    if is_new:
+        options.append(attribute(_FQ_FLOWS, u32(_FQ_FLOWS_NUMBER)))
+    return _kind(_FQ_CODEL) + nest(_OPTIONS, *options)
+
+
+def pfifo(shape: Shape, *, is_new: bool) -> bytes:
+    """Kind and options of a leaf that drops what comes when it is full."""
+    return _kind(_PFIFO) + attribute(_OPTIONS, u32(shape.queue))
+
+
+def decode_qdisc(body: bytes) -> Qdisc:
+    """A qdisc that the kernel lists."""
+    _, index, handle, parent, _ = _HEADER.unpack_from(body)
+    found = attributes(body, _HEADER.size)
+    kind = text(found[_KIND])
+    options = found.get(_OPTIONS, b"")
+    limit = 0
+    if kind == _FQ_CODEL:
+        limit = number(attributes(options).get(_FQ_LIMIT))
+    elif kind == _PFIFO:
+        limit = number(options)
+    return Qdisc(index, handle, parent, kind, limit)
+
+
+def interface_of(body: bytes) -> int:
+    """The interface index that a message about a qdisc, class or filter names."""
+    index: int = _HEADER.unpack_from(body)[1]
+    return index
+
+
+def _kind(name: str) -> bytes:
+    return attribute(_KIND, name.encode() + b"\0")

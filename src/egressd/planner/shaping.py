@@ -1,0 +1,313 @@
+"""Speed limits: what each rule's class looks like, and the nftables table that leads to it.
+
+Upload is limited where it comes in from a LAN, download where it goes out to one, so it does
+not matter which way a rule's traffic takes in between. A limited rule has one HTB class for
+each direction, on an intermediate device (IFB) that all LANs share. The table (family
+netdev) looks a client's address up; if its rule is limited, the packet is given the number
+of the rule's class as priority, which HTB takes for its choice, and sent to the device that
+has the class (``fwd``), from which it returns to where it was. The packets of everybody else
+never see a queue of ours, and the LANs keep their own queueing disciplines.
+
+Where the most specific rule wins:
+
+1. traffic with the router itself, with other LANs, and multicast is nobody's (``local``);
+2. ``…_hosts``: limited rules of one address; ``…_free_hosts``: those without a limit;
+3. ``…_nets``, ``…_free_nets``: the same for CIDR rules, flattened to disjoint ranges.
+
+The kernel counts a limited rule's traffic in its class, any other's at its element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network
+from typing import Final, NamedTuple
+
+import msgspec
+
+from egressd.model.plan import Limit
+from egressd.planner.flatten import flatten, merge
+from egressd.planner.nft import Elements
+from egressd.planner.registry import (
+    DOWNLOAD_DEVICE,
+    HTB_MAJOR,
+    HTB_TREE_CLASSES,
+    NFT_TABLE,
+    SPLITTER_MAJOR,
+    UPLOAD_DEVICE,
+)
+from egressd.planner.topology import Topology
+
+LINK_HEADER_BYTES: Final = 14
+"""Ethernet's header, which the kernel counts as part of a packet."""
+PACKET_BYTES: Final = 1500
+"""A full-sized IP packet."""
+FRAME_BYTES: Final = PACKET_BYTES + LINK_HEADER_BYTES
+
+_BURST_MS: Final = 20
+"""How long a class may make up for time in which the machine did not get round to it."""
+_QUEUE_MS: Final = 200
+"""How long a packet may wait, by the limit, before it is dropped."""
+_QUEUE_MIN, _QUEUE_MAX = 10, 1000
+"""Packets: enough that eight TCP flows don't starve, and not more memory than that."""
+
+_UNLIMITED_BY_RULE = tuple(IPv4Network(n) for n in ("224.0.0.0/4", "255.255.255.255/32"))
+
+
+class Direction(msgspec.Struct, frozen=True):
+    """Upload or download."""
+
+    name: str
+    device: str
+    """What the names of the IFBs begin with."""
+    hook: str
+    """Where on a LAN interface its packets are caught."""
+    client: str
+    """The field of the IPv4 header that holds the client's address."""
+    other: str
+    """The field that holds the other side's."""
+
+    @property
+    def hosts(self) -> str:
+        """The map of limited hosts to classes."""
+        return f"{self.name}_hosts"
+
+    @property
+    def nets(self) -> str:
+        """The map of limited ranges to classes."""
+        return f"{self.name}_nets"
+
+    @property
+    def free_hosts(self) -> str:
+        """The set of hosts with a rule that has no limit."""
+        return f"{self.name}_free_hosts"
+
+    @property
+    def free_nets(self) -> str:
+        """The set of ranges with a rule that has no limit."""
+        return f"{self.name}_free_nets"
+
+    @property
+    def devices(self) -> str:
+        """The map of trees' handles to devices."""
+        return f"{self.name}_devices"
+
+    def kbps(self, limit: Limit) -> int:
+        """What `limit` says of this direction; 0 is unlimited."""
+        return limit.upload_kbps if self is UPLOAD else limit.download_kbps
+
+
+UPLOAD: Final = Direction("up", UPLOAD_DEVICE, "ingress", "saddr", "daddr")
+DOWNLOAD: Final = Direction("down", DOWNLOAD_DEVICE, "egress", "daddr", "saddr")
+DIRECTIONS: Final = (UPLOAD, DOWNLOAD)
+
+
+class Shape(NamedTuple):
+    """A limit in HTB's terms."""
+
+    rate: int
+    """Bytes per second, link headers included."""
+    burst: int
+    """Bytes that may be sent at once after a pause."""
+    queue: int
+    """Packets that may wait."""
+
+
+class Hook(NamedTuple):
+    """A LAN interface to catch packets on."""
+
+    ifindex: int
+    name: str
+
+
+def tree_handle(tree: int) -> int:
+    """The handle of a tree's HTB qdisc."""
+    return (HTB_MAJOR + tree) << 16
+
+
+def splitter_handle(tree: int) -> int:
+    """The handle of the qdisc above a tree's."""
+    return (SPLITTER_MAJOR + tree) << 16
+
+
+def class_handle(number: int) -> int:
+    """The handle of a class by its number, 0 to 65,535, which it has in both directions.
+
+    It is the priority that packets are given: the tree in the upper half, the class in it in
+    the lower.
+    """
+    return tree_handle(tree_of(number)) | number % HTB_TREE_CLASSES
+
+
+def class_number(handle: int) -> int:
+    """The number of a class by its handle."""
+    return ((handle >> 16) - HTB_MAJOR) * HTB_TREE_CLASSES + (handle & 0xFFFF)
+
+
+def tree_of(number: int) -> int:
+    """The tree that a class is in."""
+    return number // HTB_TREE_CLASSES
+
+
+def shape(kbps: int) -> Shape:
+    """The shape of a limit in Kbps (1,000 bit/s of IP packets).
+
+    HTB counts link headers too. A full-sized packet's is added here; small packets, which
+    have more of them a byte, stay under the limit.
+    """
+    rate = kbps * 125 * FRAME_BYTES // PACKET_BYTES
+    return Shape(
+        rate=rate,
+        burst=max(rate * _BURST_MS // 1000, 2 * FRAME_BYTES),
+        queue=min(max(rate * _QUEUE_MS // 1000 // FRAME_BYTES, _QUEUE_MIN), _QUEUE_MAX),
+    )
+
+
+def local_elements(topology: Topology) -> Elements:
+    """The set ``local``: what clients may talk to as fast as they can."""
+    networks = [network for _, network in topology.lan_networks]
+    networks += [IPv4Network(address) for address in topology.router_addresses]
+    return {"local": {_range(r): "" for r in merge([*networks, *_UNLIMITED_BY_RULE])}}
+
+
+def host_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
+    """The elements of rules of one address. `classes`: rule number -> class number."""
+    result: Elements = {}
+    for direction in DIRECTIONS:
+        limited = result.setdefault(direction.hosts, {})
+        free = result.setdefault(direction.free_hosts, {})
+        for address, limit in limits.items():
+            if direction.kbps(limit):
+                limited[address] = handle_text(class_handle(classes[limit.number]))
+            else:
+                free[address] = ""
+    return result
+
+
+def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
+    """The elements of CIDR rules, disjoint, the most specific rule having its way."""
+    result: Elements = {}
+    by_number = {limit.number: limit for limit in limits.values()}
+    ranges = net_ranges(limits)
+    for direction in DIRECTIONS:
+        limited = result.setdefault(direction.nets, {})
+        free = result.setdefault(direction.free_nets, {})
+        for key, number in ranges.items():
+            if direction.kbps(by_number[number]):
+                limited[key] = handle_text(class_handle(classes[number]))
+            else:
+                free[key] = ""
+    return result
+
+
+def net_ranges(limits: Mapping[str, Limit]) -> dict[str, int]:
+    """The disjoint ranges of CIDR rules, as nft takes them -> number of the rule that has each."""
+    flat = flatten({IPv4Network(cidr): limit.number for cidr, limit in limits.items()})
+    return {_range(key): number for key, number in flat.items()}
+
+
+def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
+    """Which IFB each tree is on. `devices`: tree -> interface index.
+
+    By index, since ``fwd`` takes nothing else: a device made anew needs another element.
+    """
+    return {
+        direction.devices: {
+            handle_text(tree_handle(tree)): str(index) for tree, index in on.items()
+        }
+        for direction, on in devices.items()
+    }
+
+
+_FREE_TYPE: Final = "type ipv4_addr; counter;"
+_CLASS_TYPE: Final = "type ipv4_addr : classid;"
+_TREE_MASK: Final = 0xFFFF_0000
+_SETS: Final = {
+    **{d.devices: ("map", "type classid : iface_index;") for d in DIRECTIONS},
+    "local": ("set", "type ipv4_addr; flags interval;"),
+    **{d.hosts: ("map", _CLASS_TYPE) for d in DIRECTIONS},
+    **{d.nets: ("map", f"{_CLASS_TYPE} flags interval;") for d in DIRECTIONS},
+    **{d.free_hosts: ("set", _FREE_TYPE) for d in DIRECTIONS},
+    **{d.free_nets: ("set", f"{_FREE_TYPE} flags interval;") for d in DIRECTIONS},
+}
+RANGE_SETS: Final = tuple(name for name, (_, spec) in _SETS.items() if "interval" in spec)
+"""Those sets and maps whose elements are ranges of addresses."""
+ADDRESS_SETS: Final = tuple(name for name in _SETS if not name.endswith("_devices"))
+"""Those whose elements are addresses or ranges of them."""
+
+
+def chains(hooks: Iterable[Hook], stale: Iterable[str]) -> str:
+    """Make sets, chains and rules, leaving the sets' elements as they are.
+
+    `stale`: the base chains that are there now. All of them go and those of `hooks` come
+    in the same transaction.
+    """
+    table = f"netdev {NFT_TABLE}"
+    lines = [f"add table {table}"]
+    lines += [f"add {kind} {table} {name} {{ {spec} }}" for name, (kind, spec) in _SETS.items()]
+    lines += [f"delete chain {table} {chain}" for chain in stale]
+    for direction in DIRECTIONS:
+        name, client = direction.name, f"ip {direction.client}"
+        to_device = f"fwd to meta priority & {_TREE_MASK:#x} map @{direction.devices}"
+        rules = (
+            f"ip {direction.other} @local accept",
+            f"meta priority set {client} map @{direction.hosts} {to_device}",
+            f"{client} @{direction.free_hosts} accept",
+            f"meta priority set {client} map @{direction.nets} {to_device}",
+            f"{client} @{direction.free_nets} accept",
+        )
+        lines += [f"add chain {table} {name}", f"flush chain {table} {name}"]
+        lines += [f"add rule {table} {name} {rule}" for rule in rules]
+        for hook in hooks:
+            place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
+            lines += [
+                f"add chain {table} {base_chain(direction, hook)} {{ {place} }}",
+                f"add rule {table} {base_chain(direction, hook)} goto {name}",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def base_chain(direction: Direction, hook: Hook) -> str:
+    """The name of the chain that hooks a LAN: by index, since a name may hold an ``@``."""
+    return f"{direction.name}_{hook.ifindex}"
+
+
+def update(before: Elements, after: Elements) -> str:
+    """The transaction that leads from `before` to `after`; empty when nothing differs.
+
+    Only the sets in `after` are looked at. Interval sets are flushed and filled again as a
+    whole, since to add one element libnftables reads all of them first.
+    """
+    lines: list[str] = []
+    for name, content in after.items():
+        known = before.get(name, {})
+        if content == known:
+            continue
+        if name in RANGE_SETS:
+            kind = _SETS[name][0]
+            lines.append(f"flush {kind} netdev {NFT_TABLE} {name}")
+            stale, fresh = [], content
+        else:
+            stale = [key for key, value in known.items() if content.get(key) != value]
+            fresh = {k: v for k, v in content.items() if known.get(k) != v}
+        if stale:
+            lines.append(f"delete element netdev {NFT_TABLE} {name} {{ {', '.join(stale)} }}")
+        if items := ", ".join(f"{k} : {v}" if v else k for k, v in fresh.items()):
+            lines.append(f"add element netdev {NFT_TABLE} {name} {{ {items} }}")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def remove() -> str:
+    """Take the table away, whether it is there or not."""
+    return f"add table netdev {NFT_TABLE}\ndelete table netdev {NFT_TABLE}\n"
+
+
+def _range(text: str) -> str:
+    """``first-last`` as nft takes it: one address when both are the same."""
+    first, _, last = text.partition("-")
+    return first if first == last else text
+
+
+def handle_text(handle: int) -> str:
+    """A class or tree as nft takes it."""
+    return f"{handle:#x}"

@@ -1,0 +1,370 @@
+"""A router with speed limits between clients and a server, and traffic to measure them by.
+
+    guest (10.78.0.0/16) ── lan1 ┐
+                                 ├─ router ── wan0 ── server (192.0.2.2)
+   client (10.77.0.0/16) ── lan0 ┘
+
+Every address of a LAN's network is the client's (a local route), so thousands of clients
+need one namespace. The router forwards plainly; `Site.intercept` hands what goes to the
+server's port to a socket of the router's own, as the engine has it (TPROXY).
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from ipaddress import IPv4Address, IPv4Network
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from egressd.model.plan import Limit
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.shaping import Shaper
+from egressd.planner.topology import Topology
+from tests.lab.netns import Namespace
+
+SERVER = "192.0.2.2"
+ROUTER = "10.77.0.1"
+PORT = 5201
+BUCKET_S = 0.05
+PAYLOAD = 1400
+"""Bytes of a UDP packet's payload; 28 more make the IP packet."""
+
+_IP_TRANSPARENT = 19
+_UDP_SEGMENT = 103
+_DATAGRAM_MAX = 60_000
+_TAG = struct.Struct("=I")
+
+TOPOLOGY = Topology(
+    lans=("lan0", "lan1"),
+    lan_networks=(
+        ("lan0", IPv4Network("10.77.0.0/16")),
+        ("lan1", IPv4Network("10.78.0.0/16")),
+    ),
+    wans=("wan0",),
+    router_addresses=tuple(map(IPv4Address, ("10.77.0.1", "10.78.0.1", "192.0.2.1"))),
+)
+ONE_ARM = Topology(
+    lans=("lan0",),
+    lan_networks=(("lan0", IPv4Network("10.77.0.0/16")),),
+    wans=("lan0",),
+    router_addresses=tuple(map(IPv4Address, ("10.77.0.1", "192.0.2.1"))),
+)
+
+
+class Arrivals(NamedTuple):
+    """When bytes of payload came in: so many in each 50 ms since the first."""
+
+    buckets: tuple[int, ...]
+
+    def rate(self, seconds: float, since: float = 0) -> float:
+        """Mean bit/s in the `seconds` that begin `since` seconds after the first byte."""
+        first = round(since / BUCKET_S)
+        return sum(self.buckets[first : first + round(seconds / BUCKET_S)]) * 8 / seconds
+
+    def peak(self) -> float:
+        """The most bit/s of any whole second."""
+        width = round(1 / BUCKET_S)
+        windows = range(max(1, len(self.buckets) - width + 1))
+        return max(sum(self.buckets[start : start + width]) * 8 for start in windows)
+
+
+class Site:
+    """The namespaces. A context manager."""
+
+    topology = TOPOLOGY
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.router, self.client, self.guest, self.server = (
+                stack.enter_context(Namespace()) for _ in range(4)
+            )
+            self._build()
+            for host in (self.client, self.server):
+                host.shell("sysctl -qw net.core.rmem_max=33554432")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _build(self) -> None:
+        self.router.shell("sysctl -qw net.ipv4.ip_forward=1")
+        for number, lan in enumerate((self.client, self.guest)):
+            self.router.shell(f"ip link add lan{number} type bridge; ip link set lan{number} up")
+            self.router.cable(f"port{number}", lan, "eth0")
+            self.router.shell(f"ip link set port{number} master lan{number}")
+            self._address(lan, number)
+        self.router.cable("wan0", self.server, "eth0")
+        self.router.shell("ip address add 192.0.2.1/24 dev wan0")
+        self.server.shell(
+            f"ip address add {SERVER}/24 dev eth0; ip route add default via 192.0.2.1"
+        )
+
+    def _address(self, lan: Namespace, number: int) -> None:
+        network = f"10.{77 + number}"
+        self.router.shell(
+            f"ip address add {network}.0.1/24 dev lan{number};"
+            f"ip route add {network}.0.0/16 via {network}.0.254 dev lan{number}"
+        )
+        lan.shell(
+            f"ip address add {network}.0.254/24 dev eth0;"
+            f"ip route add local {network}.1.0/24 dev lo;"
+            f"ip route add local {network}.128.0/17 dev lo;"
+            f"ip route add default via {network}.0.1"
+        )
+
+    def limit(self, limits: Mapping[str, Limit]) -> int:
+        """Make the router's limits just these."""
+        return self.router.run(_sync, limits, self.topology)
+
+    def intercept(self) -> None:
+        """Hand what clients send to the server's port to a transparent socket of the router."""
+        self.router.shell(
+            f"""
+            sysctl -qw net.bridge.bridge-nf-call-iptables=0
+            ip rule add fwmark 1 lookup 100
+            ip route add local default dev lo table 100
+            nft -f - <<END
+            table inet engine {{
+              chain prerouting {{
+                type filter hook prerouting priority mangle
+                iifname {{ "lan0", "lan1" }} meta l4proto {{ tcp, udp }} th dport {PORT} \\
+                  meta mark set 1 tproxy ip to 127.0.0.1:{PORT} accept
+              }}
+            }}
+END
+            """
+        )
+
+
+class OneArmSite(Site):
+    """One interface of the router is LAN and WAN: client and server are on the same switch."""
+
+    topology = ONE_ARM
+
+    def _build(self) -> None:
+        switch = self.guest
+        switch.shell("ip link add switch type bridge; ip link set switch up")
+        for name, host, end in (
+            ("p0", self.router, "lan0"),
+            ("p1", self.client, "eth0"),
+            ("p2", self.server, "eth0"),
+        ):
+            switch.cable(name, host, end)
+            switch.shell(f"ip link set {name} master switch")
+        self._address(self.client, 0)
+        self.router.shell(
+            """
+            sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 \
+              net.ipv4.conf.lan0.send_redirects=0
+            ip address add 192.0.2.1/24 dev lan0
+            nft -f - <<END
+            table ip nat {
+              chain postrouting {
+                type nat hook postrouting priority srcnat
+                ip saddr 10.77.0.0/16 ip daddr != 10.77.0.0/16 masquerade
+              }
+            }
+END
+            """
+        )
+        self.server.shell(f"ip address add {SERVER}/24 dev eth0")
+
+
+def limit(number: int, upload: int = 0, download: int = 0) -> Limit:
+    """A rule's limit, in Kbps."""
+    return Limit(number=number, upload_kbps=upload, download_kbps=download)
+
+
+def _sync(limits: Mapping[str, Limit], topology: Topology) -> int:
+    return Shaper(Nft()).sync(limits, topology)
+
+
+# --- TCP. ----------------------------------------------------------------------------------
+
+
+def tcp(
+    client: Namespace,
+    server: Namespace,
+    source: str,
+    *,
+    upload: bool,
+    flows: int = 1,
+    seconds: float = 10,
+    target: str = SERVER,
+    transparent: bool = False,
+) -> Arrivals:
+    """Send as fast as TCP can for `seconds`; what came in on the other side."""
+    far = server.start(listen, flows, seconds, upload, target, transparent)
+    near = client.start(connect, source, target, flows, seconds, not upload)
+    sent, received = (near, far) if upload else (far, near)
+    arrivals = received.result()
+    sent.result()
+    return arrivals
+
+
+def listen(
+    flows: int, seconds: float, receives: bool, address: str, transparent: bool = False
+) -> Arrivals:
+    """Serve `flows` connections: receive, or send, for `seconds`."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if transparent:
+            listener.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
+        listener.bind(("127.0.0.1" if transparent else address, PORT))
+        listener.listen(64)
+        listener.settimeout(20)
+        connections = [listener.accept()[0] for _ in range(flows)]
+    return _pump(connections, seconds, receives)
+
+
+def connect(source: str, address: str, flows: int, seconds: float, receives: bool) -> Arrivals:
+    """Open `flows` connections: receive, or send, for `seconds`."""
+    return _pump([_connected(source, address) for _ in range(flows)], seconds, receives)
+
+
+def _connected(source: str, address: str) -> socket.socket:
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return socket.create_connection((address, PORT), 10, (source, 0))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _pump(connections: Sequence[socket.socket], seconds: float, receives: bool) -> Arrivals:
+    arrivals = _Tally()
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            connection.setblocking(False)
+            selector.register(
+                connection, selectors.EVENT_READ if receives else selectors.EVENT_WRITE
+            )
+        deadline = time.monotonic() + seconds
+        chunk = bytes(1 << 16)
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                active = key.fileobj
+                assert isinstance(active, socket.socket)
+                try:
+                    size = len(active.recv(1 << 17)) if receives else active.send(chunk)
+                except ConnectionError:  # the other side's time was up first
+                    size = 0
+                if not size:
+                    selector.unregister(active)
+                elif receives:
+                    arrivals.add(0, size)
+        for connection in connections:
+            # Reset, or what is still queued would go on for long after the end.
+            linger = struct.pack("=ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            connection.close()
+    return arrivals.result().get(0, Arrivals(()))
+
+
+# --- UDP. ----------------------------------------------------------------------------------
+
+
+def udp(
+    sender: Namespace,
+    receiver: Namespace,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    kbps: float,
+    seconds: float = 10,
+    payload: int = PAYLOAD,
+) -> dict[int, Arrivals]:
+    """Send from each pair's first address to its second at `kbps` of payload each, for
+    `seconds`; what came of each."""
+    far = receiver.start(udp_receive, seconds + 1)
+    sending = sender.start(udp_send, pairs, kbps, seconds, payload)
+    arrivals = far.result()
+    sending.result()
+    return arrivals
+
+
+def udp_send(
+    pairs: Sequence[tuple[str, str]],
+    kbps: float,
+    seconds: float,
+    payload: int = PAYLOAD,
+    first: int = 0,
+) -> None:
+    """Send round robin, evenly, each packet bearing the number of its pair, from `first` on.
+
+    What is due of one pair at a time goes out in one call, as one large packet to be
+    segmented (UDP_SEGMENT), so that a fast flow isn't this process's to limit.
+    """
+    sockets = []
+    for number, (source, target) in enumerate(pairs, first):
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        opened.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
+        opened.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, payload)
+        opened.bind((source, 0))
+        opened.connect((target, PORT))
+        sockets.append((opened, _TAG.pack(number) + bytes(payload - _TAG.size)))
+    at_once = _DATAGRAM_MAX // payload if len(sockets) == 1 else 1
+    interval = payload * 8 / (kbps * 1000 * len(pairs))
+    time.sleep(0.2)
+    begun = time.monotonic()
+    sent = 0
+    while (now := time.monotonic()) < begun + seconds:
+        due = int((now - begun) / interval)
+        while sent < due:
+            opened, data = sockets[sent % len(sockets)]
+            count = min(at_once, due - sent)
+            with suppress(ConnectionRefusedError):
+                opened.send(data * count)
+            sent += count
+        time.sleep(0.001)
+
+
+def udp_receive(seconds: float) -> dict[int, Arrivals]:
+    """Receive for `seconds` from the first packet on; what came, by the number of the pair."""
+    tally = _Tally()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+        opened.bind(("", PORT))
+        opened.settimeout(5)
+        deadline = time.monotonic() + seconds + 5
+        while time.monotonic() < deadline:
+            try:
+                data = opened.recv(1 << 16)
+            except TimeoutError:
+                break
+            if not tally.begun:
+                deadline = time.monotonic() + seconds
+                opened.settimeout(0.5)
+            (flow,) = _TAG.unpack_from(data)
+            tally.add(flow, len(data))
+    return tally.result()
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.begun: dict[int, float] = {}
+        self._buckets: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+
+    def add(self, flow: int, size: int) -> None:
+        now = time.monotonic()
+        begun = self.begun.setdefault(flow, now)
+        self._buckets[flow][int((now - begun) / BUCKET_S)] += size
+
+    def result(self) -> dict[int, Arrivals]:
+        return {
+            flow: Arrivals(tuple(buckets.get(n, 0) for n in range(max(buckets) + 1)))
+            for flow, buckets in self._buckets.items()
+        }

@@ -1,0 +1,522 @@
+"""Speed limits on the kernel, under traffic. ``bench/shaping.py`` measures more, for longer."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Limit, Patch
+from egressd.netd.kernel.netlink import Message
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.shaping import ForeignShaping, RuleCount, Shaper
+from egressd.planner.topology import Topology
+from tests.lab.netns import eventually
+from tests.lab.shaped import (
+    PAYLOAD,
+    ROUTER,
+    SERVER,
+    TOPOLOGY,
+    Arrivals,
+    OneArmSite,
+    Site,
+    limit,
+    tcp,
+    udp,
+    udp_receive,
+    udp_send,
+)
+
+T = TypeVar("T")
+
+pytestmark = pytest.mark.lab
+
+KBPS = 4_000
+CLIENT = "10.77.1.2"
+OTHER = "10.77.1.3"
+GUEST = "10.78.1.2"
+SECONDS = 3.0
+FULL = range(750, 1021)
+"""Goodput in thousandths of the limit. Headers take 35; and of eight TCP flows that have just
+begun, much that has arrived waits for what was lost."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Site]:
+    with Site() as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared: Site) -> Iterator[Site]:
+    """A site without any limit yet."""
+    shared.limit({})
+    yield shared
+    shared.limit({})
+
+
+def share(arrivals: Arrivals, kbps: int = KBPS, seconds: float = SECONDS) -> int:
+    """Goodput in thousandths of a limit."""
+    return round(arrivals.rate(seconds) / kbps)
+
+
+def upload(site: Site, source: str = CLIENT, flows: int = 1) -> Arrivals:
+    client = site.guest if source == GUEST else site.client
+    return tcp(client, site.server, source, upload=True, flows=flows, seconds=SECONDS + 0.5)
+
+
+def download(site: Site, source: str = CLIENT, flows: int = 1) -> Arrivals:
+    return tcp(site.client, site.server, source, upload=False, flows=flows, seconds=SECONDS + 0.5)
+
+
+def send_up(
+    site: Site, kbps: float, *sources: str, seconds: float = SECONDS
+) -> dict[int, Arrivals]:
+    pairs = [(source, SERVER) for source in sources]
+    return udp(site.client, site.server, pairs, kbps=kbps, seconds=seconds)
+
+
+def send_down(
+    site: Site, kbps: float, *targets: str, seconds: float = SECONDS
+) -> dict[int, Arrivals]:
+    pairs = [(SERVER, target) for target in targets]
+    return udp(site.server, site.client, pairs, kbps=kbps, seconds=seconds)
+
+
+# --- Limits hold. --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flows", [1, 8])
+def test_tcp_has_its_limit_up_and_down_and_no_more(site: Site, flows: int) -> None:
+    assert share(upload(site, flows=flows)) > 10_000, "the way itself must be fast"
+    site.limit({CLIENT: limit(1, KBPS, 2 * KBPS)})
+    assert share(upload(site, flows=flows)) in FULL
+    assert share(download(site, flows=flows), 2 * KBPS) in FULL
+
+
+def test_udp_has_its_limit_up_and_down_and_no_more(site: Site) -> None:
+    site.limit({CLIENT: limit(1, KBPS, 2 * KBPS)})
+    assert share(send_up(site, 2 * KBPS, CLIENT)[0]) in FULL
+    assert share(send_down(site, 4 * KBPS, CLIENT)[0], 2 * KBPS) in FULL
+
+
+def test_a_limit_in_one_direction_leaves_the_other_alone(site: Site) -> None:
+    site.limit({CLIENT: limit(1, upload=KBPS)})
+    assert share(upload(site)) in FULL
+    assert share(download(site)) > 10_000
+
+
+def test_no_second_has_a_burst(site: Site) -> None:
+    site.limit({CLIENT: limit(1, 256, 256)})
+    for arrivals in (send_up(site, 2000, CLIENT)[0], send_down(site, 2000, CLIENT)[0]):
+        assert arrivals.peak() <= 1.15 * 256_000
+
+
+@pytest.mark.parametrize("flows", [1, 8])
+def test_limits_hold_for_what_the_engine_serves(flows: int) -> None:
+    with Site() as site:
+        site.intercept()
+        site.limit({CLIENT: limit(1, KBPS, 2 * KBPS)})
+        for is_upload, kbps in ((True, KBPS), (False, 2 * KBPS)):
+            arrivals = tcp(
+                site.client,
+                site.router,
+                CLIENT,
+                upload=is_upload,
+                flows=flows,
+                seconds=SECONDS + 0.5,
+                transparent=True,
+            )
+            assert share(arrivals, kbps) in FULL
+
+
+def test_limits_hold_in_one_arm_use() -> None:
+    with OneArmSite() as site:
+        assert share(upload(site)) > 10_000
+        site.limit({"10.77.1.0/24": limit(1, KBPS, 3 * KBPS)})
+        assert share(upload(site)) in FULL
+        assert share(download(site), 3 * KBPS) in FULL
+        assert share(download(site, "10.77.128.1"), 3 * KBPS) > 10_000
+
+
+# --- Whose limit it is. --------------------------------------------------------------------
+
+
+def test_a_network_shares_one_limit_and_a_host_in_it_may_have_its_own(site: Site) -> None:
+    site.limit(
+        {
+            "10.77.0.0/16": limit(1, upload=KBPS),
+            "10.77.1.128/25": limit(2, upload=2 * KBPS),
+            "10.77.1.10": limit(3, upload=1000),
+            "10.77.1.11": limit(4),
+        }
+    )
+    shared = send_up(site, KBPS, "10.77.1.2", "10.77.1.3", "10.77.128.7")
+    assert sum(share(arrivals) for arrivals in shared.values()) in FULL
+    narrower = send_up(site, 2 * KBPS, "10.77.1.130", "10.77.1.131")
+    assert sum(share(arrivals, 2 * KBPS) for arrivals in narrower.values()) in FULL
+    assert share(send_up(site, 2000, "10.77.1.10")[0], 1000) in FULL
+    assert share(upload(site, "10.77.1.11")) > 10_000
+
+
+def test_a_limit_is_one_for_all_lans(site: Site) -> None:
+    site.limit({"10.76.0.0/14": limit(1, upload=KBPS)})
+    guest = site.guest.start(udp_send, [(GUEST, SERVER)], KBPS, SECONDS, PAYLOAD, 1)
+    client = send_up(site, KBPS, CLIENT)
+    guest.result()
+    both = [share(client[0], seconds=1.5), share(client[1], seconds=1.5)]
+    assert sum(both) in FULL
+    assert min(both) > 200
+
+
+def test_the_router_and_other_lans_are_not_limited(site: Site) -> None:
+    site.limit({CLIENT: limit(1, 256, 256), GUEST: limit(2, 256, 256)})
+    router = tcp(site.client, site.router, CLIENT, upload=True, target=ROUTER, seconds=SECONDS)
+    assert share(router) > 10_000
+    across = tcp(site.client, site.guest, CLIENT, upload=True, target=GUEST, seconds=SECONDS)
+    assert share(across) > 10_000
+    assert share(upload(site), 256) in FULL, "the same client is limited"
+
+
+def test_large_frames_pass(site: Site) -> None:
+    for host in (site.client, site.server):
+        host.shell("ip link set eth0 mtu 9000")
+    site.router.shell("for i in port0 lan0 wan0; do ip link set $i mtu 9000; done")
+    try:
+        site.limit({CLIENT: limit(1, KBPS, KBPS)})
+        pairs = [(CLIENT, SERVER)]
+        arrived = udp(site.client, site.server, pairs, kbps=2 * KBPS, seconds=2, payload=8900)
+        assert share(arrived[0]) in FULL
+    finally:
+        for namespace, name in (
+            (site.server, "eth0"),
+            (site.router, "wan0"),
+            (site.client, "eth0"),
+        ):
+            namespace.shell(f"ip link set {name} mtu 1500")
+        site.router.shell("ip link set port0 mtu 1500; ip link set lan0 mtu 1500")
+
+
+# --- Changing. -----------------------------------------------------------------------------
+
+
+def in_router(site: Site, function: Callable[[Shaper], T], before: dict[str, Limit]) -> T:
+    """Have a shaper that has put `before` in force given to `function`."""
+    return site.router.run(with_shaper, function, before, site.topology)
+
+
+def with_shaper(function: Callable[[Shaper], T], before: dict[str, Limit], topology: Topology) -> T:
+    shaper = Shaper(Nft())
+    shaper.sync(before, topology)
+    return function(shaper)
+
+
+def classes(device: str = "egressd-up0") -> dict[str, str]:
+    """Class -> rate and what it has sent, as tc shows them."""
+    found = {}
+    for text in shell(f"tc -s class show dev {device}").split("class htb ")[1:]:
+        words = text.split()
+        rate, sent = (words[words.index(word) + 1] for word in ("rate", "Sent"))
+        found[words[0]] = f"{rate}, {sent} bytes"
+    return found
+
+
+def shell(command: str) -> str:
+    done = subprocess.run(["sh", "-ec", command], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_a_change_leaves_others_as_they_are(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS, KBPS), OTHER: limit(2, KBPS, KBPS)}
+    site.limit(before)
+    send_up(site, 2 * KBPS, OTHER, seconds=0.5)
+
+    def change(shaper: Shaper) -> tuple[dict[str, str], dict[str, str]]:
+        was = classes()
+        shaper.change(Patch(put={CLIENT: limit(1, 2 * KBPS), "10.77.1.9": limit(9, 512)}))
+        shaper.change(Patch(put={"10.77.1.0/24": limit(10, 700)}, drop=("10.77.1.9",)))
+        return was, classes()
+
+    was, now = in_router(site, change, before)
+    assert len(was) == 2
+    assert len(now) == 3
+    (busy,) = (name for name, text in was.items() if not text.endswith(" 0 bytes"))
+    assert now[busy] == was[busy], "a class that did not change keeps its counts"
+    assert share(upload(site), 2 * KBPS) in FULL
+    assert share(download(site)) > 10_000
+
+
+def test_a_flow_feels_a_change_at_once(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS, KBPS)}
+    site.limit(before)
+    far = site.server.start(udp_receive, 4)
+    sending = site.client.start(udp_send, [(CLIENT, SERVER)], 3 * KBPS, 4)
+    time.sleep(1.7)
+    in_router(site, lambda s: s.change(Patch(put={CLIENT: limit(1, 2 * KBPS)})), before)
+    arrived = far.result()[0]
+    sending.result()
+    assert share(arrived, seconds=1) in FULL
+    assert share(Arrivals(arrived.buckets[-30:-10]), 2 * KBPS, seconds=1) in FULL
+    assert arrived.peak() < 1.15 * 2 * KBPS * 1000
+
+
+def test_a_change_that_makes_nothing_different_touches_nothing(site: Site) -> None:
+    limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.2.0/24": limit(2, 1000), OTHER: limit(3)}
+    site.limit(limits)
+
+    def repeat(shaper: Shaper) -> int:
+        shaper.change(Patch(put=limits))
+        return shaper.sync(limits, TOPOLOGY) + shaper.look(TOPOLOGY)
+
+    assert in_router(site, repeat, limits) == 0
+
+
+def test_a_change_over_what_others_broke_is_still_made(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS), OTHER: limit(2), "10.77.2.0/24": limit(3)}
+
+    def change(shaper: Shaper) -> int:
+        shell("nft flush ruleset; tc qdisc del dev egressd-up0 root")
+        shaper.change(Patch(put={CLIENT: limit(1, KBPS, 700), OTHER: limit(2, 800)}))
+        return shaper.sync({**before, CLIENT: limit(1, KBPS, 700), OTHER: limit(2, 800)}, TOPOLOGY)
+
+    assert in_router(site, change, before) == 0
+    assert share(upload(site)) in FULL
+
+
+def test_a_change_that_cannot_be_is_refused_and_leaves_all_as_it_was(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS), "10.77.2.0/24": limit(2, 512)}
+
+    def change(shaper: Shaper) -> int:
+        # Someone else's device where the second tree would be.
+        shell("ip link add egressd-down0 type bridge")
+        with pytest.raises(Failed, match="egressd-down0"):
+            shaper.change(Patch(put={CLIENT: limit(1, 99, 99)}, drop=("10.77.2.0/24",)))
+        shell("ip link del egressd-down0")  # it is still there
+        return shaper.sync(before, TOPOLOGY)
+
+    assert in_router(site, change, before) == 0
+    assert share(upload(site)) in FULL
+
+
+def test_more_limits_than_there_are_classes_are_refused(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS)}
+    many = {f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}": limit(n, 1) for n in range(2, 1 << 16)}
+
+    def change(shaper: Shaper) -> dict[str, str]:
+        with pytest.raises(Failed, match="65535 rules are limited"):
+            shaper.change(Patch(put=many))
+        return classes()
+
+    assert len(in_router(site, change, before)) == 1
+
+
+# --- Starting again, and healing. ----------------------------------------------------------
+
+
+def test_a_new_netd_takes_over_what_it_finds(site: Site) -> None:
+    limits = {
+        "10.77.1.4": limit(4, 100),
+        CLIENT: limit(1, KBPS, KBPS),
+        "10.77.2.0/24": limit(7, KBPS),
+        OTHER: limit(3),
+    }
+    site.limit(limits)
+    site.limit({key: limits[key] for key in list(limits)[1:]})
+    send_up(site, 2 * KBPS, CLIENT, "10.77.2.1", seconds=0.5)
+    was = site.router.run(classes)
+    assert sum(not text.endswith(" 0 bytes") for text in was.values()) == 2
+    site.limit({key: limits[key] for key in reversed(limits)})
+    now = site.router.run(classes)
+    assert {name: now[name] for name in was} == was
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "tc qdisc del dev egressd-up0 root",
+        "tc qdisc replace dev egressd-up0 root pfifo",
+        "tc qdisc del dev egressd-up0 parent 6600:1",
+        "tc class del dev egressd-up0 classid 6500:1",
+        "tc class change dev egressd-up0 parent root classid 6500:1 htb rate 1gbit",
+        "tc class add dev egressd-up0 parent root classid 6500:99 htb rate 1gbit",
+        "tc qdisc del dev egressd-up0 parent 6500:1",
+        "tc qdisc replace dev egressd-up0 parent 6500:1 handle 5: bfifo limit 1",
+        "tc qdisc change dev egressd-up0 parent 6500:1 handle 1: pfifo limit 1",
+        "ip link del egressd-up0",
+        "ip link set egressd-up0 down",
+        "nft flush ruleset",
+        "nft delete element netdev egressd up_hosts { 10.77.1.2 }",
+        "nft add element netdev egressd up_free_hosts { 10.77.1.2 }",
+        "nft flush map netdev egressd up_devices",
+        "nft flush set netdev egressd local",
+        "nft insert rule netdev egressd up accept",
+    ],
+)
+def test_what_others_break_is_healed(site: Site, damage: str) -> None:
+    limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.0.0/16": limit(2, 100)}
+
+    def heal(shaper: Shaper) -> None:
+        whole = state()
+        shell(damage)
+        assert state() != whole
+        assert shaper.sync(limits, TOPOLOGY) > 0
+        assert state() == whole
+        assert shaper.sync(limits, TOPOLOGY) == 0
+        assert shaper.look(TOPOLOGY) == 0
+
+    in_router(site, heal, limits)
+    # Half a second's worth, and what waited.
+    passed = send_up(site, 2 * KBPS, CLIENT, seconds=0.5)[0].peak()
+    assert 0.4 * KBPS * 1000 < passed < 0.75 * KBPS * 1000
+
+
+def state() -> list[str]:
+    """Everything that the limits consist of, as lines of text in no order."""
+    shown = shell(
+        """
+        nft -s list table netdev egressd || true
+        for device in egressd-up0 egressd-down0; do
+            ip -brief link show up dev $device | cut -d' ' -f1 || true
+            tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
+            tc class show dev $device || true
+        done
+        """
+    )
+    return sorted(shown.splitlines())
+
+
+def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -> None:
+    limits = {CLIENT: limit(1, KBPS)}
+
+    def look(shaper: Shaper) -> list[int]:
+        looks = [shaper.look(TOPOLOGY)]
+        for damage in ("tc qdisc del dev egressd-up0 root", "nft flush ruleset"):
+            shell(damage)
+            looks += [shaper.look(TOPOLOGY), shaper.look(TOPOLOGY)]
+        return looks
+
+    unchanged, *looks = in_router(site, look, limits)
+    assert unchanged == 0
+    assert [look > 0 for look in looks] == [True, False, True, False]
+
+
+def test_lans_come_and_go() -> None:
+    with Site() as site:
+        limits = {CLIENT: limit(1, KBPS), "10.78.0.0/16": limit(2, KBPS)}
+
+        def take_away(shaper: Shaper) -> None:
+            shell("ip link del lan1")
+            shaper.look(TOPOLOGY)
+            shell(
+                """
+                ip link add lan1 type bridge; ip link set lan1 up
+                ip link set port1 master lan1
+                ip address add 10.78.0.1/24 dev lan1
+                ip route add 10.78.0.0/16 via 10.78.0.254 dev lan1
+                """
+            )
+            shaper.look(TOPOLOGY)
+            assert shaper.look(TOPOLOGY) == 0
+
+        in_router(site, take_away, limits)
+        assert share(upload(site)) in FULL
+        assert share(upload(site, GUEST)) in FULL
+
+
+def test_nothing_is_left_behind(site: Site) -> None:
+    in_router(site, lambda shaper: shaper.remove(), {CLIENT: limit(1, KBPS, KBPS)})
+    left = site.router.shell("ip -brief link; nft list tables")
+    assert "egressd" not in left
+
+
+class Watched(ForeignShaping):
+    """Counts how often the kernel wakes it, and keeps what it tells."""
+
+    def __init__(self, shaper: Shaper) -> None:
+        super().__init__(shaper, self.note)
+        self.reasons: list[str] = []
+        self.woken = 0
+
+    async def note(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def _heard(self, heard: list[Message], lost: bool) -> None:
+        self.woken += 1
+        super()._heard(heard, lost)
+
+
+def test_only_foreign_changes_of_our_queues_are_told(site: Site) -> None:
+    limits = {CLIENT: limit(1, KBPS)}
+
+    async def watch(shaper: Shaper) -> None:
+        async with Watched(shaper) as watched:
+            shaper.change(Patch(put={OTHER: limit(2, KBPS)}, drop=(CLIENT,)))
+            shaper.sync(limits, TOPOLOGY)
+            await asyncio.sleep(0.2)
+            assert watched.woken == 0, "our own changes don't wake us"
+            shell("tc qdisc add dev wan0 root pfifo; tc qdisc del dev wan0 root")
+            await eventually(lambda: watched.woken > 0)
+            await asyncio.sleep(0.2)
+            assert not watched.reasons, "other devices are not ours"
+            shell("tc class del dev egressd-up0 classid 6500:1")
+            await eventually(lambda: bool(watched.reasons))
+            told = len(watched.reasons)
+            shell("tc qdisc del dev egressd-up0 root")
+            await eventually(lambda: len(watched.reasons) > told)
+
+    in_router(site, lambda shaper: asyncio.run(watch(shaper)), limits)
+
+
+# --- Counting. -----------------------------------------------------------------------------
+
+
+def test_every_rule_is_counted_both_ways(site: Site) -> None:
+    limits = {
+        CLIENT: limit(1, KBPS, KBPS),
+        OTHER: limit(2),
+        "10.77.1.4": limit(3, upload=KBPS),
+        "10.77.2.0/23": limit(4, KBPS, KBPS),
+        "10.77.128.0/18": limit(5),
+        "10.77.129.0/24": limit(6, download=KBPS),
+    }
+    site.client.shell("ip route replace local 10.77.2.0/23 dev lo")
+    site.limit(limits)
+    sources = (CLIENT, OTHER, "10.77.1.4", "10.77.3.9", "10.77.130.1", "10.77.129.1")
+    send_up(site, 100, *sources, seconds=0.5)
+    send_down(site, 200, *sources, seconds=0.5)
+    counted = in_router(site, Shaper.counters, limits)
+    assert sorted(counted) == [1, 2, 3, 4, 5, 6]
+    for counts in counted.values():
+        assert counts.up_packets in range(3, 6)
+        assert counts.down_packets in range(7, 11)
+        assert counts.up_bytes == counts.up_packets * (PAYLOAD + 28)
+        assert counts.down_bytes == counts.down_packets * (PAYLOAD + 28)
+
+
+def test_counts_outlive_changes_of_the_rule(site: Site) -> None:
+    limits = {CLIENT: limit(1), OTHER: limit(2, KBPS), "10.77.128.0/24": limit(3)}
+    site.limit(limits)
+    sources = (CLIENT, OTHER, "10.77.128.1")
+    send_up(site, 100, *sources, seconds=0.5)
+
+    def change(shaper: Shaper) -> list[dict[int, RuleCount]]:
+        seen = [shaper.counters()]
+        shaper.change(Patch(put={CLIENT: limit(1, KBPS), OTHER: limit(2)}))
+        seen.append(shaper.counters())
+        shaper.change(
+            Patch(put={"10.77.128.0/17": limit(4), "10.77.1.7": limit(1)}, drop=(CLIENT,))
+        )
+        seen.append(shaper.counters())
+        shaper.change(Patch(put={CLIENT: limit(5)}, drop=(OTHER, "10.77.1.7")))
+        seen.append(shaper.counters())
+        return seen
+
+    first, *later = in_router(site, change, limits)
+    assert all(counts.up_packets in range(3, 6) for counts in first.values())
+    for counted in later[:2]:
+        assert {rule: counted[rule] for rule in first} == first
+    assert sorted(later[-1]) == [3, 4, 5]
+    assert later[-1][5] == RuleCount(0, 0, 0, 0)

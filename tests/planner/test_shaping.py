@@ -1,0 +1,208 @@
+"""Speed limits as nftables elements: whose limit a packet meets, and how elements change."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from egressd.model.plan import Limit
+from egressd.planner import shaping
+from egressd.planner.nft import Elements
+from egressd.planner.registry import HTB_TREE_CLASSES, HTB_TREES
+from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, UPLOAD, Direction, Hook
+from egressd.planner.topology import Topology
+
+KEYS = (
+    "0.0.0.0/0",
+    "10.0.0.0/24",
+    "10.0.0.0/28",
+    "10.0.0.8/29",
+    "10.0.0.128/25",
+    "10.0.0.0",
+    "10.0.0.5",
+    "10.0.0.9",
+    "10.0.0.255",
+)
+ADDRESSES = [IPv4Address("10.0.0.0") + n for n in (*range(17), 127, 128, 254, 255, 256)]
+kbps = st.sampled_from((0, 256, 100_000))
+
+
+@st.composite
+def limit_tables(draw: st.DrawFn) -> dict[str, Limit]:
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
+    numbers = draw(st.permutations(range(1, len(keys) + 1)))
+    return {
+        key: Limit(number=number, upload_kbps=draw(kbps), download_kbps=draw(kbps))
+        for key, number in zip(keys, numbers, strict=True)
+    }
+
+
+def split(limits: dict[str, Limit]) -> tuple[dict[str, Limit], dict[str, Limit]]:
+    hosts = {key: limit for key, limit in limits.items() if "/" not in key}
+    return hosts, {key: limit for key, limit in limits.items() if "/" in key}
+
+
+def elements(limits: dict[str, Limit], classes: dict[int, int]) -> Elements:
+    hosts, nets = split(limits)
+    return {**shaping.host_elements(hosts, classes), **shaping.net_elements(nets, classes)}
+
+
+def classes_of(limits: dict[str, Limit]) -> dict[int, int]:
+    """A class for each rule with a limit."""
+    return {limit.number: 5000 + limit.number for limit in limits.values()}
+
+
+def found(content: dict[str, str], address: IPv4Address) -> str | None:
+    """What a set has for an address; raises when two elements overlap."""
+    hits = []
+    for key, value in content.items():
+        first, _, last = key.partition("-")
+        if IPv4Address(first) <= address <= IPv4Address(last or first):
+            hits.append(value)
+    assert len(hits) <= 1, "elements overlap"
+    return hits[0] if hits else None
+
+
+def verdict(sets: Elements, direction: Direction, address: IPv4Address) -> str:
+    """What the chain does with a client's packet: the class, ``free`` or ``none``."""
+    for limited, free in (
+        (direction.hosts, direction.free_hosts),
+        (direction.nets, direction.free_nets),
+    ):
+        if (handle := found(sets[limited], address)) is not None:
+            return handle
+        if found(sets[free], address) is not None:
+            return "free"
+    return "none"
+
+
+@settings(deadline=None)
+@given(limit_tables())
+def test_the_most_specific_rule_has_its_way(limits: dict[str, Limit]) -> None:
+    classes = classes_of(limits)
+    sets = elements(limits, classes)
+    for direction in DIRECTIONS:
+        for address in ADDRESSES:
+            covering = [IPv4Network(key) for key in limits if address in IPv4Network(key)]
+            expected = "none"
+            if covering:
+                network = max(covering, key=lambda n: n.prefixlen)
+                limit = limits[str(network).removesuffix("/32")]
+                expected = "free"
+                if direction.kbps(limit):
+                    expected = f"{shaping.class_handle(classes[limit.number]):#x}"
+            assert verdict(sets, direction, address) == expected
+
+
+@given(limit_tables(), limit_tables())
+def test_an_update_leads_from_one_table_to_the_other(
+    before: dict[str, Limit], after: dict[str, Limit]
+) -> None:
+    old, new = elements(before, classes_of(before)), elements(after, classes_of(after))
+    text = shaping.update(old, new)
+    assert carried_out(old, text) == new
+    assert shaping.update(new, new) == ""
+
+
+def carried_out(sets: Elements, text: str) -> Elements:
+    """The sets after a script of flush, delete and add commands; like nft, it takes no
+    deletion of what is not there, and no second value for a key."""
+    result = {name: dict(content) for name, content in sets.items()}
+    for line in text.splitlines():
+        command = re.fullmatch(
+            r"(flush|delete|add) (?:set|map|element) netdev egressd (\w+)(?: \{ (.*) \})?", line
+        )
+        assert command is not None, line
+        verb, name, items = command.groups()
+        pairs = [item.partition(" : ") for item in items.split(", ")] if items else []
+        if verb == "flush":
+            result[name].clear()
+        for key, _, value in pairs:
+            if verb == "delete":
+                del result[name][key]
+            else:
+                assert key not in result[name]
+                result[name][key] = value
+    return result
+
+
+def test_one_hosts_change_is_one_element() -> None:
+    before = {f"10.0.{n}.1": Limit(number=n, upload_kbps=9, download_kbps=9) for n in range(1, 200)}
+    now = {"10.0.7.1": Limit(number=7, upload_kbps=9, download_kbps=0)}
+    classes = classes_of(before)
+    old = shaping.host_elements({"10.0.7.1": before["10.0.7.1"]}, classes)
+    text = shaping.update(old, shaping.host_elements(now, classes))
+    assert text == (
+        "delete element netdev egressd down_hosts { 10.0.7.1 }\n"
+        "add element netdev egressd down_free_hosts { 10.0.7.1 }\n"
+    )
+
+
+def test_clients_talk_to_the_router_and_each_other_as_fast_as_they_can() -> None:
+    topology = Topology(
+        lans=("lan0", "lan1"),
+        lan_networks=(
+            ("lan0", IPv4Network("10.0.0.0/24")),
+            ("lan1", IPv4Network("10.0.1.0/24")),
+        ),
+        router_addresses=(IPv4Address("10.0.0.1"), IPv4Address("203.0.113.7")),
+    )
+    assert shaping.local_elements(topology) == {
+        "local": {
+            "10.0.0.0-10.0.1.255": "",
+            "203.0.113.7": "",
+            "224.0.0.0-239.255.255.255": "",
+            "255.255.255.255": "",
+        }
+    }
+
+
+def test_chains_catch_each_lan_by_its_index() -> None:
+    text = shaping.chains([Hook(3, "lan0"), Hook(7, "eth1.20")], ["up_2"])
+    lines = text.splitlines()
+    assert "delete chain netdev egressd up_2" in lines
+    hook = 'type filter hook ingress device "eth1.20" priority 0;'
+    assert f"add chain netdev egressd up_7 {{ {hook} }}" in lines
+    assert "add rule netdev egressd down_3 goto down" in lines
+    assert [line for line in lines if line.startswith("add rule netdev egressd up ")] == [
+        f"add rule netdev egressd up {rule}"
+        for rule in (
+            "ip daddr @local accept",
+            "meta priority set ip saddr map @up_hosts "
+            "fwd to meta priority & 0xffff0000 map @up_devices",
+            "ip saddr @up_free_hosts accept",
+            "meta priority set ip saddr map @up_nets "
+            "fwd to meta priority & 0xffff0000 map @up_devices",
+            "ip saddr @up_free_nets accept",
+        )
+    ]
+
+
+def test_a_tree_is_found_by_the_upper_half_of_a_class() -> None:
+    devices = shaping.device_elements({UPLOAD: {0: 11, 5: 12}, DOWNLOAD: {}})
+    assert devices == {"up_devices": {"0x65000000": "11", "0x65050000": "12"}, "down_devices": {}}
+    number = 5 * HTB_TREE_CLASSES + 17
+    assert f"{shaping.class_handle(number) & 0xFFFF_0000:#x}" in devices["up_devices"]
+    assert shaping.tree_of(number) == 5
+
+
+@given(st.integers(0, HTB_TREES * HTB_TREE_CLASSES - 1))
+def test_a_class_is_known_by_its_handle(number: int) -> None:
+    handle = shaping.class_handle(number)
+    assert shaping.class_number(handle) == number
+    assert handle & 0xFFFF_0000 == shaping.tree_handle(shaping.tree_of(number))
+
+
+@pytest.mark.parametrize("limit_kbps", [1, 64, 256, 2_000, 200_000, 10_000_000])
+def test_a_shape_lets_full_sized_packets_have_just_the_limit(limit_kbps: int) -> None:
+    shape = shaping.shape(limit_kbps)
+    of_ip_packets = shape.rate * 1500 / 1514 * 8
+    assert of_ip_packets == pytest.approx(limit_kbps * 1000, rel=0.01)
+    assert of_ip_packets <= limit_kbps * 1000
+    assert shape.burst >= 2 * 1514, "or a class could never send"
+    assert shape.burst <= max(2 * 1514, shape.rate * 0.02)
+    assert 10 <= shape.queue <= 1000
