@@ -1,0 +1,176 @@
+"""Which lines can be dialled, and which changes of a line have it dialled anew."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.model.errors import Invalid
+from egressd.model.nouns import Line
+from egressd.planner import lines_ipsec
+from egressd.planner.lines import Dial, check, dial_key
+from egressd.planner.lines_daemon import daemon
+from egressd.planner.registry import LINE_PORTS
+
+L2TP = Line(
+    id=1, type="l2tp", name="l2tp_1", server="vpn.example", port=1701, username="u", password="p"
+)
+PPTP = msgspec.structs.replace(L2TP, type="pptp", name="pptp_1", port=1723)
+
+
+def changed(line: Line, **changes: Any) -> Line:
+    return msgspec.structs.replace(line, **changes)
+
+
+def problems(line: Line) -> tuple[str, ...]:
+    with pytest.raises(Invalid) as caught:
+        check(line)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("line", [L2TP, PPTP, changed(L2TP, secret="s", interface="wan1")])
+def test_a_good_line_passes(line: Line) -> None:
+    check(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"type": "sstp"}, "type must be one of l2tp, pptp"),
+        ({"name": "pptp_1"}, "name must be an interface name that begins with l2tp_"),
+        ({"name": "l2tp_../../x"}, "name must be an interface name that begins with l2tp_"),
+        ({"name": "l2tp_12345678901"}, "name must be an interface name that begins with l2tp_"),
+        ({"interface": "wan 1"}, "interface must be auto or an interface name"),
+        ({"server": "203.0.113.9 defaultroute"}, "server must be an IPv4 address or a host name"),
+        ({"server": "$(reboot)"}, "server must be an IPv4 address or a host name"),
+        ({"server": "2001:db8::1"}, "server must be an IPv4 address or a host name"),
+        ({"server": "a\nb"}, "server must be an IPv4 address or a host name"),
+        ({"port": 0}, "port must be a whole number from 1 to 65535"),
+        ({"username": ""}, "username must not be empty"),
+        ({"username": "a\nb"}, "username must not contain control characters"),
+        ({"password": "a\x00b"}, "password must not contain control characters"),
+        ({"password": "@/etc/shadow"}, "password must not begin with @/"),
+        ({"secret": "@/etc/shadow"}, "secret must not begin with @/"),
+        ({"secret": "a\rb"}, "secret must not contain control characters"),
+        ({"password": "é" * 128}, "password must have at most 255 bytes"),
+    ],
+)
+def test_a_bad_field_is_named(changes: dict[str, Any], told: str) -> None:
+    assert problems(changed(L2TP, **changes)) == (told,)
+
+
+def test_every_fault_is_told_at_once() -> None:
+    assert len(problems(changed(L2TP, server="", port=0, username="", password="\n"))) == 4
+
+
+def test_pptp_has_one_port() -> None:
+    assert problems(changed(PPTP, port=1724)) == (
+        "port must be 1723 for pptp: its client dials no other",
+    )
+
+
+@pytest.mark.parametrize("line", [changed(L2TP, password="\n"), changed(PPTP, server="-h")])
+def test_nothing_is_rendered_for_a_line_that_does_not_pass(line: Line) -> None:
+    with pytest.raises(Invalid):
+        daemon(_dial(line))
+
+
+def _dial(line: Line, local_port: int = 0) -> Dial:
+    return Dial(
+        line=line,
+        server=IPv4Address("203.0.113.9"),
+        local=IPv4Address("198.51.100.2"),
+        local_port=local_port,
+    )
+
+
+@pytest.mark.parametrize("line", [L2TP, PPTP])
+def test_secrets_are_in_files_only(line: Line) -> None:
+    found = daemon(_dial(changed(line, password="S3cret", secret="S3cret")))
+    assert not any("S3cret" in word for word in found.argv)
+    assert "S3cret" in found.files["options"]
+    assert "S3cret" not in repr(found)
+    assert "S3cret" not in repr(_dial(changed(line, password="S3cret", secret="S3cret")))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"comment": "x"},
+        {"dns_profile": "custom", "dns_servers": ("1.1.1.1",)},
+        {"id": 9},
+        {"is_enabled": False},
+    ],
+)
+def test_edits_that_daemons_do_not_see_keep_the_line_up(changes: dict[str, Any]) -> None:
+    assert dial_key(changed(L2TP, **changes)) == dial_key(L2TP)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "l2tp_2"},
+        {"server": "other.example"},
+        {"port": 1702},
+        {"username": "v"},
+        {"password": "q"},
+        {"secret": "s"},
+        {"interface": "wan1"},
+    ],
+)
+def test_edits_that_daemons_see_dial_anew(changes: dict[str, Any]) -> None:
+    assert dial_key(changed(L2TP, **changes)) != dial_key(L2TP)
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_keys_do_not_run_together(a: str, b: str, c: str, d: str) -> None:
+    one, two = changed(L2TP, username=a, password=b), changed(L2TP, username=c, password=d)
+    assert (dial_key(one) == dial_key(two)) == ((a, b) == (c, d))
+
+
+# --- IPsec. ---------------------------------------------------------------------------------
+
+
+def test_an_association_covers_one_port_towards_one_server() -> None:
+    dial = _dial(changed(L2TP, secret="s", port=1702), LINE_PORTS[7])
+    connection = lines_ipsec.connection(dial)
+    assert list(connection) == [f"line-{LINE_PORTS[7]}"]
+    body = connection[f"line-{LINE_PORTS[7]}"]
+    child = body["children"][f"line-{LINE_PORTS[7]}"]
+    assert child["mode"] == "transport"
+    assert child["local_ts"] == [f"dynamic[udp/{LINE_PORTS[7]}]"]
+    assert child["remote_ts"] == ["dynamic[udp/1702]"]
+    assert "updown" not in child
+    assert body["local_addrs"] == ["198.51.100.2"]
+    assert body["remote_addrs"] == ["203.0.113.9"]
+
+
+def test_no_two_lines_share_an_ike_association() -> None:
+    """charon shares one among IKEv1 connections that are equal, and ends both with one."""
+    line = changed(L2TP, secret="s")
+    bodies = [
+        *(lines_ipsec.connection(_dial(line, port)).popitem()[1] for port in LINE_PORTS),
+    ]
+    assert len({body["rekey_time"] for body in bodies}) == len(LINE_PORTS)
+
+
+@given(st.text())
+def test_a_secret_goes_as_bytes(secret: str) -> None:
+    message = lines_ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
+    assert message["data"] == secret.encode()
+    assert message["owners"] == ["203.0.113.9"]
+
+
+def test_a_port_outside_the_guarded_range_has_no_association() -> None:
+    with pytest.raises(ValueError, match="not in range"):
+        lines_ipsec.connection(_dial(changed(L2TP, secret="s"), 1701))
+
+
+def test_charon_runs_nothing_and_routes_nothing() -> None:
+    assert "updown" not in lines_ipsec.CONFIGURATION
+    assert "install_routes = no" in lines_ipsec.CONFIGURATION

@@ -1,0 +1,139 @@
+"""By which interface a line is dialled, and the rules that keep it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+import msgspec
+import pytest
+
+from egressd.model.device import Ports
+from egressd.model.facts import Facts, Interface, Route
+from egressd.model.nouns import Line
+from egressd.model.plan import Egress
+from egressd.planner import lines_guard
+from egressd.planner.lines_carrier import Carrier, carrier, rules
+from egressd.planner.registry import LINE_PORTS, egress_table, unplanned_egress_number
+from egressd.planner.topology import discover
+
+SERVER = IPv4Address("203.0.113.9")
+LINE = Line(
+    id=1, type="l2tp", name="l2tp_1", server=str(SERVER), port=1701, username="u", password="p"
+)
+PINNED = msgspec.structs.replace(LINE, interface="wan2")
+
+
+def interface(name: str, *addresses: str, is_up: bool = True) -> Interface:
+    return Interface(
+        name=name, index=2, is_up=is_up, addresses=tuple(map(IPv4Interface, addresses))
+    )
+
+
+def route(destination: str, name: str, gateway: str = "", metric: int = 0) -> Route:
+    return Route(
+        destination=IPv4Network(destination),
+        interface=name,
+        gateway=IPv4Address(gateway) if gateway else None,
+        metric=metric,
+    )
+
+
+def facts(*routes: Route, without: str = "") -> Facts:
+    every = (
+        interface("lan0", "10.77.0.1/24"),
+        interface("wan1", "192.0.2.2/30"),
+        interface("wan2", "198.51.100.7/24", "198.51.100.2/24"),
+        interface("l2tp_1", "10.9.9.2/32"),
+    )
+    return Facts(interfaces={i.name: i for i in every if i.name != without}, routes=routes)
+
+
+WAN1 = route("0.0.0.0/0", "wan1", "192.0.2.1", metric=100)
+WAN2 = route("0.0.0.0/0", "wan2", "198.51.100.1", metric=200)
+
+
+def test_a_line_left_to_itself_follows_the_default_route() -> None:
+    assert carrier(LINE, SERVER, facts(WAN2, WAN1)) == Carrier("wan1", IPv4Address("192.0.2.2"))
+    assert carrier(LINE, SERVER, facts(WAN2)) == Carrier("wan2", IPv4Address("198.51.100.7"))
+
+
+def test_a_narrower_route_wins() -> None:
+    narrow = route("203.0.113.0/24", "wan2", "198.51.100.1", metric=900)
+    found = carrier(LINE, SERVER, facts(WAN1, narrow))
+    assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
+
+
+def test_a_pinned_line_takes_its_interface_whatever_the_routes() -> None:
+    found = carrier(PINNED, SERVER, facts(WAN1))
+    assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
+
+
+def test_the_far_end_of_a_line_leads_nowhere() -> None:
+    """A server that gives its public address as far end: the kernel adds this very route."""
+    found = carrier(LINE, SERVER, facts(route("203.0.113.9/32", "l2tp_1"), WAN1))
+    assert found == Carrier("wan1", IPv4Address("192.0.2.2"))
+
+
+def test_the_address_is_of_the_gateways_network() -> None:
+    two = interface("wan3", "10.0.0.2/24", "203.0.113.77/24")
+    seen = Facts(interfaces={"wan3": two}, routes=(route("0.0.0.0/0", "wan3", "203.0.113.1"),))
+    found = carrier(LINE, IPv4Address("8.8.8.8"), seen)
+    assert found == Carrier("wan3", IPv4Address("203.0.113.77"))
+
+
+def test_without_a_way_there_is_no_carrier() -> None:
+    assert carrier(LINE, SERVER, facts()) is None
+    assert carrier(LINE, SERVER, facts(WAN1, without="wan1")) is None
+    assert carrier(PINNED, SERVER, facts(WAN1, without="wan2")) is None
+    down = Facts(interfaces={"wan2": interface("wan2", "198.51.100.7/24", is_up=False)})
+    assert carrier(PINNED, SERVER, down) is None
+
+
+def made(lines: Iterable[Line], egresses: dict[str, Egress], seen: Facts) -> dict[str, int]:
+    found = list(
+        rules(lines, egresses, facts=seen, topology=discover(seen, Ports(wan=("wan1", "wan2"))))
+    )
+    assert all(rule.iif == "lo" and rule.action == "lookup" for rule in found)
+    assert len({rule.priority for rule in found}) <= 1
+    return {str(rule.source): rule.table for rule in found}
+
+
+def test_no_lines_no_rules() -> None:
+    assert made([], {"wan1": Egress(number=5)}, facts(WAN1, WAN2)) == {}
+
+
+def test_a_pinned_line_has_rules_for_its_carriers_addresses() -> None:
+    table = egress_table(unplanned_egress_number(1))
+    assert made([PINNED], {}, facts(WAN1, WAN2)) == {
+        "198.51.100.7": table,
+        "198.51.100.2": table,
+    }
+
+
+def test_a_line_left_to_itself_has_rules_for_every_wan() -> None:
+    found = made([LINE], {"wan1": Egress(number=5)}, facts(WAN1, WAN2))
+    assert found["192.0.2.2"] == egress_table(5)
+    assert found["198.51.100.7"] == egress_table(unplanned_egress_number(1))
+
+
+def test_a_line_may_be_carried_by_another() -> None:
+    line = msgspec.structs.replace(LINE, name="l2tp_2", interface="l2tp_1")
+    found = made([line], {"l2tp_1": Egress(number=9)}, facts(WAN1))
+    assert found == {"10.9.9.2": egress_table(9)}
+
+
+def test_a_missing_carrier_has_no_rule() -> None:
+    assert made([PINNED], {}, facts(WAN1, without="wan2")) == {}
+
+
+@pytest.mark.parametrize(
+    ("chain", "rule"),
+    [
+        ("output_lines", "udp sport 16896-17151 rt ipsec missing drop"),
+        ("input_lines", "udp dport 16896-17151 meta ipsec missing drop"),
+    ],
+)
+def test_the_guard_covers_the_ports_of_lines_with_a_secret(chain: str, rule: str) -> None:
+    assert lines_guard.CHAINS[chain][1:] == (rule,)
+    assert (LINE_PORTS.start, LINE_PORTS.stop - 1) == (16896, 17151)

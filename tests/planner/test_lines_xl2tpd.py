@@ -1,0 +1,80 @@
+"""xl2tpd's configuration, read back as xl2tpd reads it."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.planner import lines_pppd, lines_xl2tpd
+from egressd.planner.lines import Dial
+from tests.planner.test_lines_pppd import CORPUS, LINE
+
+
+def sections(text: str) -> dict[str, dict[str, str]]:
+    """By the rules of xl2tpd 1.3.18 (``parse_config`` and ``set_string``, file.c)."""
+    found: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in text.splitlines():
+        assert len(line.encode()) <= 1023, "it would be split in two"
+        if line.startswith("["):
+            section = found.setdefault(line, {})
+            assert not section, f"{line} twice"
+            continue
+        assert ";" not in line, "the rest would be a comment"
+        key, _, value = (part.strip() for part in line.partition("="))
+        assert key not in section, f"{key} twice"
+        assert len(value.encode()) < 100, "it would be cut off"
+        section[key] = value
+    return found
+
+
+def dial(**changes: object) -> Dial:
+    line = msgspec.structs.replace(LINE, **changes)
+    return Dial(line=line, server=IPv4Address("203.0.113.9"), local=IPv4Address("198.51.100.2"))
+
+
+def test_one_line_that_dials_once() -> None:
+    assert sections(lines_xl2tpd.configuration(dial(port=1702))) == {
+        "[global]": {
+            "listen-addr": "198.51.100.2",
+            "port": "0",
+            "max retries": "4",
+            "access control": "yes",
+        },
+        "[lac line]": {
+            "lns": "203.0.113.9:1702",
+            "autodial": "yes",
+            "redial": "no",
+            "require authentication": "no",
+            "pass peer": "no",
+            "pppoptfile": lines_pppd.FILE,
+        },
+    }
+
+
+@given(
+    server=st.ip_addresses(v=4),
+    local=st.ip_addresses(v=4),
+    local_port=st.integers(0, 65535),
+    port=st.integers(1, 65535),
+)
+def test_addresses_and_ports_are_read_back(
+    server: IPv4Address, local: IPv4Address, local_port: int, port: int
+) -> None:
+    line = msgspec.structs.replace(LINE, port=port)
+    wanted = Dial(line=line, server=server, local=local, local_port=local_port)
+    found = sections(lines_xl2tpd.configuration(wanted))
+    assert found["[global]"]["listen-addr"] == str(local)
+    assert found["[global]"]["port"] == str(local_port)
+    assert found["[lac line]"]["lns"] == f"{server}:{port}"
+
+
+@pytest.mark.parametrize("value", CORPUS)
+@pytest.mark.parametrize("field", ["name", "server", "username", "password", "secret", "comment"])
+def test_no_text_of_a_line_is_in_it(field: str, value: str) -> None:
+    plain = lines_xl2tpd.configuration(dial())
+    assert lines_xl2tpd.configuration(dial(**{field: value})) == plain
