@@ -60,6 +60,9 @@ _INTERVAL = frozenset(name for name, spec in {**_SETS, **_MAPS}.items() if "flag
 """Sets that are flushed and filled again as a whole: adding one element to an interval set
 makes libnftables read all of it first."""
 
+_INLINED = ("lanif", "lannet")
+"""Sets that every packet is looked up in, and that most devices have one element in."""
+
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
 
@@ -262,7 +265,7 @@ def load(wanted: Elements) -> str:
     lines += [f"flush chain inet {NFT_TABLE} {chain}" for chain in _CHAINS]
     for chain, rules in _CHAINS.items():
         lines += [
-            f"add rule inet {NFT_TABLE} {chain} {_for_one_lan(rule, wanted['lanif'])}"
+            f"add rule inet {NFT_TABLE} {chain} {_inlined(rule, wanted)}"
             for rule in rules
             if not rule.startswith("type ")
         ]
@@ -272,8 +275,8 @@ def load(wanted: Elements) -> str:
 
 
 def needs_load(before: Elements, after: Elements) -> bool:
-    """Whether the chains themselves have to be another text: they name a single LAN."""
-    return before.get("lanif") != after["lanif"]
+    """Whether the chains themselves have to be another text: they name what is the only one."""
+    return any(before.get(name) != after[name] for name in _INLINED)
 
 
 def update(before: Elements, after: Elements) -> str:
@@ -303,9 +306,12 @@ def host_update(before: Mapping[str, int], change: Change) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _for_one_lan(rule: str, lans: Mapping[str, str]) -> str:
-    """The rule with the set of LANs replaced by the only LAN: a comparison, not a look-up."""
-    return rule.replace("@lanif", next(iter(lans))) if len(lans) == 1 else rule
+def _inlined(rule: str, wanted: Elements) -> str:
+    """The rule with sets of one element replaced by it: a comparison is cheaper than a look-up."""
+    for name in _INLINED:
+        if len(wanted[name]) == 1:
+            rule = rule.replace(f"@{name}", next(iter(wanted[name])))
+    return rule
 
 
 def _refill(name: str, content: Mapping[str, str]) -> list[str]:
