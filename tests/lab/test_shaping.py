@@ -39,9 +39,11 @@ CLIENT = "10.77.1.2"
 OTHER = "10.77.1.3"
 GUEST = "10.78.1.2"
 SECONDS = 3.0
-FULL = range(750, 1021)
+FULL = range(500, 1021)
 """Goodput in thousandths of the limit. Headers take 35; and of eight TCP flows that have just
-begun, much that has arrived waits for what was lost."""
+begun, much that has arrived waits for what was lost. A sender that gets little of a busy
+machine's time sends less, so the lower bound only tells a limit from a standstill; how close
+goodput comes to the limit is `bench`'s to say."""
 
 
 @pytest.fixture(scope="module")
