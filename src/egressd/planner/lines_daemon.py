@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from egressd.planner import lines_pppd, lines_xl2tpd
@@ -17,8 +19,11 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     covers: dict[str, str]
     """Folder in the folder -> the system's folder that the daemon sees it in place of."""
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("argv", self.argv), ("files", sorted(self.files)), ("covers", self.covers)]
+
     def __repr__(self) -> str:
-        return f"Daemon(argv={self.argv}, files={sorted(self.files)}, covers={self.covers})"
+        return f"Daemon({', '.join(f'{k}={v!r}' for k, v in self.__rich_repr__())})"
 
 
 def daemon(dial: Dial) -> Daemon:

@@ -1,0 +1,13 @@
+"""VPN lines: L2TP, L2TP with IPsec and PPTP, dialled by the system's own daemons.
+
+- `lines`: the one door for the reconciler: what is wanted, how each line is doing.
+- `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long.
+- `unit`: a daemon with all its children, in a folder and mount namespace of its own.
+- `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol.
+- `diagnosis`: what the daemons' logs say, in plain words.
+- `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
+
+What daemons read is rendered by `planner.lines_daemon` and its neighbours. Units outlive netd: a
+later one finds them by their folders. Called by `netd`'s reconciler. May import `model`,
+`planner`, `netd.kernel` and, for what it knows about processes, `netd.engine`.
+"""

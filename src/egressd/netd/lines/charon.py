@@ -1,0 +1,324 @@
+"""charon, strongSwan's IKE daemon: one for all lines that have a secret.
+
+A line's association covers one UDP port of ours towards its server, and is known by that port
+(`lines_ipsec.connection_name`). charon is started with the first such line and outlives netd. When
+it dies, its associations would last until they expire, with nobody to renew them: the lines
+are told that they are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import asynccontextmanager, suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from egressd.netd.lines import diagnosis
+from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.unit import LOG, Unit, prepare
+from egressd.netd.lines.vici import Connection, Refused, Values
+from egressd.planner import lines_ipsec
+from egressd.planner.lines import Dial
+from egressd.planner.registry import LINE_PORTS
+
+log = structlog.get_logger()
+
+_START_S: Final = 10.0
+_ESTABLISH_S: Final = 25.0
+"""Longer than charon takes to give a silent server up."""
+_END_MS: Final = 1000
+"""How long charon may take to tell the server that an association ends."""
+
+_IKE_PORT: Final = 500
+_EVENTS: Final = ("log", "child-updown")
+
+
+class _Association:
+    """What is heard of one association."""
+
+    def __init__(self, dial: Dial, on_loss: Callable[[], None]) -> None:
+        self.dial = dial
+        self.on_loss = on_loss
+        self.said: list[str] = []
+        self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        """None once it is up."""
+
+    def settle(self, failure: Failure | None) -> None:
+        if not self.settled.done():
+            self.settled.set_result(failure)
+
+    def lose(self, reason: str) -> None:
+        if self.settled.done():
+            self.on_loss()
+        self.settle(Failure(Cause.FAILED, reason))
+
+
+class Charon:
+    """The daemon, started when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._unit: Unit | None = None
+        self._connection: Connection | None = None
+        self._associations: dict[str, _Association] = {}
+        self._ports: set[int] = set()
+        self._starting = asyncio.Lock()
+        self._secrets = _Secrets()
+
+    async def open(self) -> None:
+        """Find the daemon that an earlier netd started, if it lives and answers."""
+        self._unit = await Unit.find(self._folder)
+        if self._unit is None:
+            return
+        self._unit.on_end = self._ended
+        try:
+            await self._connect()
+        except OSError as error:
+            log.warning("the IKE daemon that runs does not answer", error=str(error))
+            await self._stop(polite=False)
+
+    async def close(self) -> None:
+        """End the daemon; every association ends with it."""
+        await self._stop(polite=True)
+
+    def release(self) -> None:
+        """Leave the daemon running for a later netd."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._unit is not None:
+            self._unit.release()
+
+    @property
+    def pid(self) -> int | None:
+        """The daemon's process, if it runs."""
+        return None if self._unit is None or self._unit.is_over else self._unit.pid
+
+    # --- Ports. -----------------------------------------------------------------------------
+
+    def take_port(self) -> int:
+        """A local UDP port for one line. Raises Failure when all are taken."""
+        for port in LINE_PORTS:
+            if port not in self._ports:
+                self._ports.add(port)
+                return port
+        raise Failure(Cause.FAILED, f"no more than {len(LINE_PORTS)} lines can have a secret")
+
+    def give_back(self, port: int) -> None:
+        """No line uses the port any more."""
+        self._ports.discard(port)
+
+    # --- Associations. ----------------------------------------------------------------------
+
+    async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> None:
+        """Have what `dial` sends carried by IPsec. Raises Failure.
+
+        `on_loss` is called when the association ends later without `end` being called.
+        """
+        name = lines_ipsec.connection_name(dial.local_port)
+        try:
+            connection = await self._running()
+            await self._forget(connection, name)
+            async with self._secrets.lent(dial.server, dial.line.secret):
+                failure = await self._negotiate(connection, name, dial, on_loss)
+        except (OSError, Refused) as error:
+            self._associations.pop(name, None)
+            raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
+        if failure is not None:
+            await self.end(dial.local_port)
+            raise failure
+
+    async def _negotiate(
+        self, connection: Connection, name: str, dial: Dial, on_loss: Callable[[], None]
+    ) -> Failure | None:
+        association = _Association(dial, on_loss)
+        self._associations[name] = association
+        await connection.ask(
+            "load-shared", lines_ipsec.shared_secret(dial.server, dial.line.secret)
+        )
+        await connection.ask("load-conn", lines_ipsec.connection(dial))
+        # With a timeout of -1 charon answers at once; what comes of it is told by events.
+        await connection.ask("initiate", {"child": name, "ike": name, "timeout": "-1"})
+        try:
+            async with asyncio.timeout(_ESTABLISH_S):
+                return await association.settled
+        except TimeoutError:
+            return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
+
+    async def resume(self, dial: Dial, on_loss: Callable[[], None]) -> bool:
+        """Whether the association that an earlier netd made still stands; it is watched then."""
+        name = lines_ipsec.connection_name(dial.local_port)
+        self._ports.add(dial.local_port)
+        if self._connection is None:
+            return False
+        try:
+            is_up = await self._is_up(self._connection, name)
+        except (OSError, Refused):
+            return False
+        if is_up:
+            association = self._associations[name] = _Association(dial, on_loss)
+            association.settle(None)
+        return is_up
+
+    async def keep_only(self, local_ports: Container[int]) -> None:
+        """End the associations that an earlier netd left, but for those of these ports."""
+        if self._connection is None:
+            return
+        kept = {lines_ipsec.connection_name(port) for port in LINE_PORTS if port in local_ports}
+        with suppress(OSError, Refused):
+            known = await self._connection.ask("get-conns")
+            for name in {conn.decode() for conn in known.get("conns", [])} - kept:
+                await self._forget(self._connection, name)
+
+    async def end(self, local_port: int) -> None:
+        """End the association of that port, if there is one."""
+        name = lines_ipsec.connection_name(local_port)
+        self._associations.pop(name, None)
+        if self._connection is not None:
+            with suppress(OSError, Refused):
+                await self._forget(self._connection, name)
+
+    async def _forget(self, connection: Connection, name: str) -> None:
+        for command, values in (
+            ("terminate", {"ike": name, "force": "yes", "timeout": str(_END_MS)}),
+            ("unload-conn", {"name": name}),
+        ):
+            with suppress(Refused):  # there is none
+                await connection.ask(command, values)
+
+    async def _is_up(self, connection: Connection, name: str) -> bool:
+        for found in await connection.collect("list-sas", "list-sa", {"ike": name}):
+            children = found.get(name, {}).get("child-sas", {})
+            if any(child.get("state") == b"INSTALLED" for child in children.values()):
+                return True
+        return False
+
+    # --- Events. ----------------------------------------------------------------------------
+
+    def _hear(self, event: str, values: Values) -> None:
+        if event == "log":
+            association = self._associations.get(values["ikesa-name"].decode())
+            if association is not None and not association.settled.done():
+                association.said.append(values["msg"].decode(errors="replace"))
+                if failure := diagnosis.ike_verdict(association.dial, association.said):
+                    association.settle(failure)
+            return
+        for name in values.keys() & self._associations.keys():
+            if "up" in values:
+                self._associations[name].settle(None)
+            else:
+                self._check(name)
+
+    def _check(self, name: str) -> None:
+        """An association ended; it may have been one that another took over from."""
+
+        async def check() -> None:
+            is_up = False
+            with suppress(OSError, Refused):
+                assert self._connection is not None
+                is_up = await self._is_up(self._connection, name)
+            if not is_up and (association := self._associations.get(name)):
+                association.lose("the server ended the IPsec association")
+
+        self._checking = asyncio.ensure_future(check())
+
+    def _ended(self) -> None:
+        log.error("the IKE daemon ended", how=self._unit.how if self._unit else "")
+        self._lose_all("the IKE daemon ended")
+
+    def _lose_all(self, reason: str) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        lost, self._associations = self._associations, {}
+        for association in lost.values():
+            association.lose(reason)
+
+    # --- The daemon. ------------------------------------------------------------------------
+
+    async def _running(self) -> Connection:
+        """A connection to the daemon, which is started if need be. Raises Failure, OSError."""
+        async with self._starting:
+            if self._connection is not None:
+                return self._connection
+            await self._stop(polite=False)
+            _look_at_port()
+            prepare(self._folder, {lines_ipsec.FILE: lines_ipsec.CONFIGURATION})
+            self._unit = Unit.start(
+                self._folder,
+                [lines_ipsec.DAEMON],
+                covers={},
+                environment={"STRONGSWAN_CONF": lines_ipsec.FILE},
+                note={},
+            )
+            self._unit.on_end = self._ended
+            for _ in range(int(_START_S / 0.05)):
+                with suppress(FileNotFoundError, ConnectionRefusedError):
+                    return await self._connect()
+                if self._unit.is_over:
+                    break
+                await asyncio.sleep(0.05)
+            said = self._unit.read(LOG).strip().rpartition("\n")[2]
+            await self._stop(polite=False)
+            raise Failure(Cause.FAILED, f"the IKE daemon does not start: {said[:200]}")
+
+    async def _connect(self) -> Connection:
+        def closed() -> None:
+            self._lose_all("the IKE daemon hung up")
+
+        path = self._folder / lines_ipsec.SOCKET
+        self._connection = await Connection.open(path, self._hear, closed, _EVENTS)
+        return self._connection
+
+    async def _stop(self, *, polite: bool) -> None:
+        self._lose_all("the IKE daemon was ended")
+        if self._unit is not None:
+            self._unit.on_end = lambda: None
+            await self._unit.end(polite=polite)
+            self._unit = None
+
+
+def _look_at_port() -> None:
+    """Raise Failure when another program holds the port that IKE needs."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("0.0.0.0", _IKE_PORT))  # noqa: S104 (bound for a moment, to see)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise Failure(
+                Cause.FAILED,
+                f"another program has UDP port {_IKE_PORT}, which IPsec needs; Debian's own "
+                "strongSwan is stopped by: systemctl disable --now strongswan strongswan-starter",
+            ) from None
+
+
+class _Secrets:
+    """charon knows one secret a server: lines with another wait for their turn to use it."""
+
+    def __init__(self) -> None:
+        self._used: dict[IPv4Address, str] = {}
+        self._users: Counter[IPv4Address] = Counter()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def lent(self, server: IPv4Address, secret: str) -> AsyncIterator[None]:
+        """While the block lasts, nobody puts another secret in the place of this one."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._used.get(server, secret) == secret)
+            self._used[server] = secret
+            self._users[server] += 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._users[server] -= 1
+                if not self._users[server]:
+                    del self._users[server], self._used[server]
+                self._changed.notify_all()

@@ -1,0 +1,352 @@
+"""One line: it is dialled, watched, ended, and after a while dialled again.
+
+::
+
+    waiting ──▶ dialing ──▶ online
+       ▲           │           │
+       └── cause ◀─┴───────────┘      cause: see `diagnosis.Cause`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from egressd.model.errors import Invalid
+from egressd.model.facts import Interface
+from egressd.model.messages import LineStatus
+from egressd.model.nouns import Line
+from egressd.netd.lines import diagnosis, unit
+from egressd.netd.lines.backoff import Backoff
+from egressd.netd.lines.charon import Charon
+from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.surroundings import Surroundings
+from egressd.netd.lines.unit import Unit
+from egressd.planner import lines_pppd
+from egressd.planner.lines import Dial, check, dial_key
+from egressd.planner.lines_carrier import Carrier, carrier
+from egressd.planner.lines_daemon import daemon
+
+log = structlog.get_logger()
+
+_DIAL_S: Final = 45.0
+"""What a dial may take. A server that does not answer is given up earlier, by its daemon."""
+_LOOK_S: Final = 0.25
+"""How often the logs of a line that is being dialled are read."""
+_CHECK_S: Final = 30.0
+"""How often a line that is online is looked at without cause."""
+_RESOLVERS_S: Final = 5.0
+"""How long after the address pppd may take to log the peer's DNS servers."""
+_LAST_WORDS_S: Final = 0.3
+"""How long a daemon whose interface went may take to say why."""
+_SETTLE_S: Final = 0.5
+"""How long an interface that has just come is left alone before a line is dialled by it."""
+_JITTER: Final = 0.2
+"""Share of a delay that chance adds, so that lines lost together don't dial together for ever."""
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a unit's record says about its line; no secrets."""
+
+    key: str
+    """`dial_key` of the line it was started for."""
+    server: str
+    local: str
+    carrier: str
+    local_port: int
+    begun: float
+    """Seconds of CLOCK_BOOTTIME, which goes on across restarts of netd."""
+
+
+class LineKeeper:
+    """Keeps one line up until it is told to stop.
+
+    `on_change` is called when `status` or `resolver` has changed.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        folder: Path,
+        *,
+        surroundings: Surroundings,
+        charon: Charon,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.line = line
+        self.resolver = ""
+        """The DNS server that the peer hands out; empty when the line is down or it has none."""
+        self._folder = folder
+        self._surroundings = surroundings
+        self._charon = charon
+        self._on_change = on_change
+        self._status = LineStatus(is_online=False, state="waiting")
+        self._backoff = Backoff()
+        self._news = asyncio.Event()
+        self._due: float | None = 0.0
+        """When to dial next, in the event loop's time; None: not before the line is changed."""
+        self._turn = 0
+        self._failed_by: Carrier | None = None
+        self._server: IPv4Address | None = None
+        self._unit: Unit | None = None
+        self._local_port = 0
+        self._online_since = 0.0
+        self._is_secured = True
+        self._has_told = False
+        self._task: asyncio.Task[None] | None = None
+
+    # --- For `Lines`. -----------------------------------------------------------------------
+
+    def start(self, found: Unit | None, delay_s: float) -> None:
+        """Begin: with a unit that is up already, or by dialling after `delay_s`."""
+        self._due = asyncio.get_running_loop().time() + delay_s
+        self._task = asyncio.create_task(self._keep(found))
+
+    async def stop(self) -> None:
+        """Take the line down; returns once nothing of it is left."""
+        await self._cancel()
+        await self._take_down(polite=True)
+        unit.remove(self._folder)
+
+    async def release(self) -> None:
+        """Leave the line up for a later netd."""
+        found, self._unit, self._local_port = self._unit, None, 0
+        await self._cancel()
+        if found is not None:
+            found.release()
+
+    def tell(self) -> None:
+        """Something happened that may concern the line."""
+        self._news.set()
+
+    @property
+    def status(self) -> LineStatus:
+        """How the line is doing."""
+        if self._status.is_online or self._due is None or self._status.state == "dialing":
+            return self._status
+        left = max(self._due - asyncio.get_running_loop().time(), 0.0)
+        at = datetime.fromtimestamp(time.time() + left, UTC)
+        return msgspec.structs.replace(self._status, next_attempt=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes of the line that are known."""
+        return set() if self._unit is None or self._unit.is_over else {self._unit.pid}
+
+    async def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    # --- The course of things. --------------------------------------------------------------
+
+    async def _keep(self, found: Unit | None) -> None:
+        while True:
+            if found is None:
+                await self._rest()
+            failure = await self._attempt(found)
+            found = None
+            self._failed(failure)
+
+    async def _rest(self) -> None:
+        """Wait for the next attempt's time, or for the way to the server to change."""
+        loop = asyncio.get_running_loop()
+        while self._due is None or loop.time() < self._due:
+            await self._hear(None if self._due is None else self._due - loop.time())
+            if self._due is not None and self._status.state in _OF_THE_WAY:
+                now = self._carrier(self._server or IPv4Address(0))
+                if now is not None and now != self._failed_by:
+                    self._backoff.reset()
+                    self._due = min(self._due, loop.time() + _SETTLE_S)
+                    self._failed_by = now
+
+    async def _attempt(self, found: Unit | None) -> Failure:
+        """Dial and stay up, or stay up with `found`; why that ended."""
+        self._online_since = 0.0
+        self._is_secured, self._has_told = True, False
+        try:
+            if found is None:
+                dial, self._unit = await self._dial()
+            else:
+                self._unit = found
+                dial = await self._resume(found)
+            await self._attend(dial, self._unit)
+        except Failure as error:
+            failure = error
+        except Invalid as error:
+            failure = Failure(Cause.INVALID, str(error))
+        except OSError as error:
+            failure = Failure(Cause.FAILED, f"it could not be started: {error}")
+        except Exception as error:
+            log.exception("a line failed in an unforeseen way", line=self.line.name)
+            failure = Failure(Cause.FAILED, repr(error))
+        await self._take_down(polite=failure.cause is not Cause.LOST)
+        return failure
+
+    def _failed(self, failure: Failure) -> None:
+        loop = asyncio.get_running_loop()
+        online_s = loop.time() - self._online_since if self._online_since else 0.0
+        delay = self._backoff.delay(failure.cause, online_s)
+        log.info("a line is down", line=self.line.name, why=str(failure), again_in=delay)
+        jitter = 1 + random.random() * _JITTER  # noqa: S311 (chance, no secret)
+        self._due = None if delay is None else loop.time() + delay * jitter
+        self._turn += 1
+        self._failed_by = self._carrier(self._server or IPv4Address(0))
+        self._tell_of(LineStatus(is_online=False, state=failure.cause.value, reason=str(failure)))
+
+    async def _take_down(self, *, polite: bool) -> None:
+        """End what runs for the line. May be called again, after it was interrupted."""
+        self.resolver = ""
+        if self._unit is not None:
+            await self._unit.end(polite=polite)
+            self._unit = None
+        if self._local_port:
+            await self._charon.end(self._local_port)
+            self._charon.give_back(self._local_port)
+            self._local_port = 0
+
+    # --- Dialling. --------------------------------------------------------------------------
+
+    async def _dial(self) -> tuple[Dial, Unit]:
+        """Start what the line needs. Raises Failure, Invalid, OSError."""
+        line = self.line
+        check(line)
+        await self._surroundings.look()  # or the line's last interface would pass for the new one
+        await self._surroundings.check_means(line)
+        self._tell_of(
+            LineStatus(is_online=False, state="dialing", reason=f"{line.server} is being dialled")
+        )
+        self._server = server = await self._surroundings.address(line.server, self._turn)
+        way = self._carrier(server)
+        if way is None:
+            missing = "no route" if line.interface == "auto" else "no address"
+            by = "" if line.interface == "auto" else f" on {line.interface}"
+            raise Failure(Cause.NO_CARRIER, f"there is {missing}{by} to reach {server} by")
+        await self._surroundings.check_way(server, way)
+        if line.secret:
+            self._local_port = self._charon.take_port()
+        dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
+        what = daemon(dial)
+        if line.secret:
+            await self._charon.establish(dial, self._lost_security)
+        note = Note(
+            key=dial_key(line),
+            server=str(server),
+            local=str(way.address),
+            carrier=way.interface,
+            local_port=self._local_port,
+            begun=time.clock_gettime(time.CLOCK_BOOTTIME),
+        )
+        unit.prepare(self._folder, what.files)
+        started = Unit.start(
+            self._folder, what.argv, covers=what.covers, note=msgspec.to_builtins(note)
+        )
+        return dial, started
+
+    async def _resume(self, found: Unit) -> Dial:
+        """Take over what an earlier netd started. Raises Failure when it does not stand."""
+        note = note_of(found)
+        self._server, self._local_port = IPv4Address(note.server), note.local_port
+        dial = Dial(
+            line=self.line,
+            server=self._server,
+            local=IPv4Address(note.local),
+            local_port=note.local_port,
+        )
+        if self.line.secret and not await self._charon.resume(dial, self._lost_security):
+            raise Failure(Cause.LOST, "the IPsec association ended")
+        return dial
+
+    def _lost_security(self) -> None:
+        self._is_secured = False
+        self.tell()
+
+    def _carrier(self, server: IPv4Address) -> Carrier | None:
+        return carrier(self.line, server, self._surroundings.facts)
+
+    # --- Watching. --------------------------------------------------------------------------
+
+    async def _attend(self, dial: Dial, running: Unit) -> None:
+        """Follow the line from dialling on, until Failure is raised."""
+        loop = asyncio.get_running_loop()
+        running.on_end = self.tell
+        note = note_of(running)
+        began = loop.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - note.begun)
+        by = Carrier(note.carrier, dial.local)
+        while True:
+            link = self._surroundings.link(self.line.name)
+            if not self._is_secured:
+                raise Failure(Cause.LOST, "the IPsec association ended")
+            if running.is_over or (self._online_since and link is None):
+                raise await self._why(dial, running)
+            if (now := self._carrier(dial.server)) not in (None, by):
+                assert now is not None
+                raise Failure(Cause.LOST, f"the way to {dial.server} is now {now.interface}")
+            if link is not None:
+                self._online(link, running)
+                await self._hear(_CHECK_S if self._has_told else _LOOK_S)
+                continue
+            if diagnosis.is_over(running.read(unit.LOG)):
+                raise await self._why(dial, running)
+            if loop.time() - began > _DIAL_S:
+                raise Failure(Cause.UNREACHABLE, f"{dial.server} took too long to set the line up")
+            await self._hear(_LOOK_S)
+
+    def _online(self, link: Interface, running: Unit) -> None:
+        ip = str(link.addresses[0].ip)
+        now = asyncio.get_running_loop().time()
+        if not self._online_since:
+            self._online_since = now
+            log.info("a line is up", line=self.line.name, ip=ip)
+        is_news = False
+        if not self._has_told:
+            found = diagnosis.resolvers(running.read(lines_pppd.LOG))
+            self.resolver = next(iter(found or ()), "")
+            self._has_told = found is not None or now - self._online_since > _RESOLVERS_S
+            is_news = bool(self.resolver)
+        self._tell_of(LineStatus(is_online=True, ip=ip, state="online"), is_news)
+
+    async def _why(self, dial: Dial, running: Unit) -> Failure:
+        """What the daemons' logs say about the end, once they had a moment to say it."""
+        if not running.is_over:
+            await asyncio.sleep(_LAST_WORDS_S)
+        failure = diagnosis.verdict(
+            dial,
+            was_online=bool(self._online_since),
+            ppp_log=running.read(lines_pppd.LOG),
+            daemon_log=running.read(unit.LOG),
+        )
+        if failure.cause in (Cause.FAILED, Cause.LOST) and running.how:
+            return Failure(failure.cause, f"{failure} ({running.how})")
+        return failure
+
+    async def _hear(self, timeout_s: float | None) -> None:
+        """Wait for news, but no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        self._news.clear()
+
+    def _tell_of(self, status: LineStatus, is_news: bool = False) -> None:
+        if status != self._status or is_news:
+            self._status = status
+            self._on_change()
+
+
+_OF_THE_WAY: Final = (Cause.NO_CARRIER, Cause.UNREACHABLE, Cause.LOST)
+"""Causes that another carrier may cure."""
+
+
+def note_of(found: Unit) -> Note:
+    """Raises msgspec.ValidationError for a unit that another version started."""
+    return msgspec.convert(found.note, Note)

@@ -1,0 +1,161 @@
+"""All VPN lines of the device: the reconciler's one door to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from egressd.model.messages import LineStatus
+from egressd.model.nouns import Line
+from egressd.netd.lines import unit
+from egressd.netd.lines.charon import Charon
+from egressd.netd.lines.keeper import LineKeeper, note_of
+from egressd.netd.lines.surroundings import Surroundings
+from egressd.netd.lines.unit import Unit
+from egressd.planner.lines import dial_key
+
+log = structlog.get_logger()
+
+_APART_S: Final = 0.25
+"""When several lines are to be dialled, one begins in so many seconds on average."""
+_SPREAD_MAX_S: Final = 10.0
+
+
+class Lines:
+    """Keeps the wanted lines up.
+
+    `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes).
+    `on_change` is called with the name of a line whose status or resolver has changed.
+    """
+
+    def __init__(self, run_dir: Path, on_change: Callable[[str], None]) -> None:
+        self._folder = run_dir / "units"
+        self._on_change = on_change
+        self._charon = Charon(run_dir / "charon")
+        self._surroundings = Surroundings(self._tell_all)
+        self._keepers: dict[str, LineKeeper] = {}
+        self._found: dict[str, Unit] = {}
+        self._turn = asyncio.Lock()
+        self._is_open = False
+        """Whether what an earlier netd left has been seen to."""
+
+    # --- Start and end. ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Find the lines that an earlier netd left up. To be followed by `apply`."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._surroundings.open()
+        await self._charon.open()
+        for folder in self._folder.iterdir():
+            if (found := await Unit.find(folder)) is not None:
+                self._found[folder.name] = found
+            else:
+                unit.remove(folder)
+        if self._found:
+            log.info("found lines that are up", lines=sorted(self._found))
+
+    async def close(self) -> None:
+        """Take every line down, and end their daemons."""
+        async with self._turn:
+            await self._drop(list(self._keepers))
+            await self._charon.close()
+        await self._surroundings.close()
+
+    async def release(self) -> None:
+        """Leave every line up, for a later netd."""
+        async with self._turn:
+            for keeper in self._keepers.values():
+                await keeper.release()
+            for found in self._found.values():
+                found.release()
+            self._charon.release()
+        await self._surroundings.close()
+
+    # --- What is wanted, and what is. -------------------------------------------------------
+
+    async def apply(self, wanted: Mapping[str, Line]) -> None:
+        """Keep the lines of `wanted` up, by interface name, and no others.
+
+        Only lines that changed in what their daemons see are dialled anew; a renamed one is
+        (pppd knows its interface by name, and would take down another that came to bear it).
+        Returns when the lines that are not wanted are gone, but without waiting for dials.
+        """
+        async with self._turn:
+            if not self._is_open:
+                await self._end_found(wanted)
+                self._is_open = True
+            stale = [n for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))]
+            await self._drop(stale)
+            for name, keeper in self._keepers.items():
+                keeper.line = wanted[name]
+            fresh = [name for name in wanted if name not in self._keepers]
+            spread = min(len(fresh) * _APART_S, _SPREAD_MAX_S) if len(fresh) > 1 else 0.0
+            for name in fresh:
+                self._keep(wanted[name], spread)
+            if not any(line.secret for line in wanted.values()):
+                await self._charon.close()
+
+    def status(self) -> dict[str, LineStatus]:
+        """How each wanted line is doing, by interface name."""
+        return {name: keeper.status for name, keeper in self._keepers.items()}
+
+    def resolver(self, name: str) -> str:
+        """The DNS server that a line's peer hands out; empty when it is down or has none."""
+        keeper = self._keepers.get(name)
+        return "" if keeper is None else keeper.resolver
+
+    def pids(self) -> set[int]:
+        """Processes that work for lines."""
+        found = set().union(*(keeper.pids for keeper in self._keepers.values()))
+        return found | ({self._charon.pid} if self._charon.pid is not None else set())
+
+    # --- Within. ----------------------------------------------------------------------------
+
+    async def _end_found(self, wanted: Mapping[str, Line]) -> None:
+        """End units of an earlier netd that are not those of wanted lines, and their IPsec."""
+        stale = [
+            self._found.pop(name)
+            for name, found in list(self._found.items())
+            if name not in wanted or _key(found) != dial_key(wanted[name])
+        ]
+        await asyncio.gather(*(found.end(polite=True) for found in stale))
+        for found in stale:
+            unit.remove(found.folder)
+        await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
+
+    async def _drop(self, names: list[str]) -> None:
+        keepers = [self._keepers.pop(name) for name in names]
+        await asyncio.gather(*(keeper.stop() for keeper in keepers))
+
+    def _keep(self, line: Line, spread: float) -> None:
+        keeper = LineKeeper(
+            line,
+            self._folder / line.name,
+            surroundings=self._surroundings,
+            charon=self._charon,
+            on_change=lambda: self._on_change(line.name),
+        )
+        self._keepers[line.name] = keeper
+        keeper.start(self._found.pop(line.name, None), random.random() * spread)  # noqa: S311
+
+    def _tell_all(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.tell()
+
+
+def _key(found: Unit) -> str:
+    with suppress(msgspec.ValidationError):
+        return note_of(found).key
+    return ""
+
+
+def _is_same(line: Line, wanted: Line | None) -> bool:
+    """Whether the line that is kept does for the wanted one."""
+    return wanted is not None and dial_key(line) == dial_key(wanted)

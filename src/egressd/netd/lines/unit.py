@@ -1,0 +1,286 @@
+"""A unit: a daemon with all that it starts, in a folder and a mount namespace of its own.
+
+The folder (mode 0700) holds the daemon's files, its output (``log``) and who it is
+(``unit.json``). The unit sees the folder mounted onto itself, and so does whatever it starts,
+detached or not: by that mount all processes of a unit are found, however netd or the daemon
+ended. Processes are only ever signalled through a pidfd (pidfd_open(2)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+import structlog
+
+from egressd.netd.engine.launch import how_it_ended
+from egressd.netd.engine.worker import start_time
+
+log = structlog.get_logger()
+
+LOG: Final = "log"
+_RECORD: Final = "unit.json"
+
+_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+_POLITE_S: Final = 1.0
+"""How long a daemon has to take its leave of the server."""
+_KILL_S: Final = 2.0
+_KILL_ROUNDS: Final = 5
+"""A process may fork while the others are killed; then it is looked for again."""
+
+_LOG_MAX: Final = 1 << 20
+"""Bytes of a log after which it is emptied."""
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    started: int
+    note: dict[str, Any]
+
+
+class Unit:
+    """A unit that runs, or has just ended. Made by `start` or `find`.
+
+    ``on_end`` is called once, when its leader has ended; ``how`` then says how.
+    """
+
+    def __init__(self, folder: Path, pid: int, pidfd: int, note: dict[str, Any]) -> None:
+        self.folder = folder
+        self.pid = pid
+        self.note = note
+        """What the one who started it wanted remembered."""
+        self.how = ""
+        self.on_end: Callable[[], None] = lambda: None
+        self._pidfd = pidfd
+        self._gone = asyncio.Event()
+        asyncio.get_running_loop().add_reader(pidfd, self._exited)
+
+    # --- Making one. ------------------------------------------------------------------------
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path,
+        argv: Sequence[str],
+        *,
+        covers: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        note: dict[str, Any],
+    ) -> Self:
+        """Run `argv` in `folder`, which `prepare` made. Raises OSError.
+
+        `covers` maps folders in `folder` to those of the system that the unit is to see them in
+        place of; missing ones are made on both sides.
+        """
+        for inner, outer in covers.items():
+            (folder / inner).mkdir(mode=0o700, exist_ok=True)
+            Path(outer).mkdir(mode=0o755, parents=True, exist_ok=True)
+        mounts = [f"mount --bind {shlex.quote(i)} {shlex.quote(o)}" for i, o in covers.items()]
+        steps = ["umask 077", 'mount --bind "$0" "$0"', 'cd "$0"', *mounts, 'exec "$@"']
+        # Mounts of the system go on reaching the unit, or it would hold on to them; its own
+        # stay with it. A session of its own comes with posix_spawn.
+        shell = ["unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
+        output = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        pid = os.posix_spawn(
+            "/usr/bin/unshare",
+            [*shell, " && ".join(steps), str(folder), *argv],
+            {**_ENVIRONMENT, **(environment or {})},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(folder / LOG), output, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+        unit = cls(folder, pid, os.pidfd_open(pid), note)
+        record = _Record(pid=pid, started=start_time(pid), note=note)
+        write_private(folder / _RECORD, msgspec.json.encode(record))
+        return unit
+
+    @classmethod
+    async def find(cls, folder: Path) -> Self | None:
+        """The unit that lives in `folder`. What is left of a dead one is killed."""
+        try:
+            record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=_Record)
+            pidfd = os.pidfd_open(record.pid)
+        except (OSError, msgspec.DecodeError):
+            await kill_all(folder)
+            return None
+        # Looked at after the pidfd is open: it is then certain to name the same process.
+        with suppress(OSError):
+            if start_time(record.pid) == record.started:
+                if _is_member(record.pid, folder):
+                    return cls(folder, record.pid, pidfd, record.note)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it was only about to begin
+        os.close(pidfd)
+        await kill_all(folder)
+        return None
+
+    # --- Its life. --------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its leader has ended."""
+        return self._gone.is_set()
+
+    def read(self, name: str) -> str:
+        """A file that the daemon writes, emptied when it has become large; "" if there is none."""
+        path = self.folder / name
+        try:
+            text = path.read_text(errors="replace")
+            if len(text) > _LOG_MAX:
+                os.truncate(path, 0)
+        except OSError:
+            return ""
+        return text
+
+    def _exited(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self.how = how_it_ended(self._pidfd)
+        os.close(self._pidfd)
+        self._gone.set()
+        self.on_end()
+
+    # --- Its end. ---------------------------------------------------------------------------
+
+    async def end(self, *, polite: bool) -> None:
+        """End every process of it; may be called again.
+
+        When `polite`, the leader is asked first, so that it can tell the server: a session that
+        the server believes alive often stands in the way of the next one.
+        """
+        if polite and not self.is_over:
+            pidfds = [fd for pid in members(self.folder) if (fd := _open(pid)) is not None]
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            await _exits(pidfds, _POLITE_S)
+        if not self.is_over:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_S):
+                    await self._gone.wait()
+        await kill_all(self.folder)
+
+    def release(self) -> None:
+        """Leave it running, for a later netd to find."""
+        if not self.is_over:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._gone.set()
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder whose unit has ended, if it is there."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def prepare(folder: Path, files: Mapping[str, str]) -> None:
+    """Make `folder` anew, with `files` in it: for root alone. Raises OSError."""
+    remove(folder)
+    folder.mkdir(mode=0o700, parents=True)
+    for name, content in files.items():
+        write_private(folder / name, content.encode())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Put a file that only its owner reads in place, whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    new.replace(path)
+
+
+# --- The processes of a unit. ---------------------------------------------------------------
+
+
+def members(folder: Path) -> set[int]:
+    """The processes that see `folder` mounted onto itself: those of its unit."""
+    found = set()
+    known: dict[str, bool] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        with suppress(OSError):
+            namespace = os.readlink(f"/proc/{pid}/ns/mnt")  # noqa: PTH115 (no file there)
+            if namespace not in known:
+                known[namespace] = _is_member(pid, folder)
+            if known[namespace]:
+                found.add(pid)
+    return found
+
+
+def _is_member(pid: int, folder: Path) -> bool:
+    """Whether `pid` has the folder's mount. Raises OSError when there is no such process."""
+    wanted = str(folder.resolve())
+    for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
+        # Field 5 is the mount point, with white space as \ooo (proc_pid_mountinfo(5)).
+        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
+        if point == wanted:
+            return True
+    return False
+
+
+async def kill_all(folder: Path) -> None:
+    """Kill what is left of the unit of `folder`, and wait until it is gone."""
+    for _ in range(_KILL_ROUNDS):
+        pidfds = []
+        for pid in members(folder):
+            pidfd = _open(pid)
+            if pidfd is None:
+                continue
+            pidfds.append(pidfd)
+            with suppress(OSError):
+                if _is_member(pid, folder):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if not pidfds:
+            return
+        await _exits(pidfds, _KILL_S)
+    log.error("a daemon's processes cannot be killed", folder=str(folder))
+
+
+def _open(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+async def _exits(pidfds: Iterable[int], timeout_s: float) -> None:
+    """Wait until the processes have ended, or the time is up; the descriptors are closed."""
+    loop = asyncio.get_running_loop()
+    waiting: dict[int, asyncio.Future[None]] = {}
+    for pidfd in pidfds:
+        ended: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(pidfd, _settle, ended)
+        waiting[pidfd] = ended
+    try:
+        if waiting:
+            await asyncio.wait(waiting.values(), timeout=timeout_s)
+    finally:
+        for pidfd in waiting:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+
+def _settle(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)

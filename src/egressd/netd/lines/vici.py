@@ -1,0 +1,142 @@
+"""A connection to charon by VICI, strongSwan's control protocol, for the event loop.
+
+The ``vici`` package has the encoding and sessions that block; here its encoding serves a stream
+of asyncio's. See ``src/libcharon/plugins/vici/README.md`` of strongSwan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from vici.exception import DeserializationException  # type: ignore[import-untyped]
+from vici.protocol import Message, Packet  # type: ignore[import-untyped]
+
+_LENGTH: Final = struct.Struct("!I")
+_SEGMENT_MAX: Final = 512 * 1024
+"""Bytes of a packet (``vici_socket.c``)."""
+_ANSWER_S: Final = 5.0
+
+Values = dict[str, Any]
+
+
+class Refused(Exception):
+    """charon did not do what it was asked; the text is its own."""
+
+
+class Connection:
+    """One conversation: questions in turn, and events whenever they come.
+
+    ``hear(event, values)`` gets the events asked for, ``closed()`` is called when charon has
+    gone, but not after `close`.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        hear: Callable[[str, Values], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._hear = hear
+        self._closed = closed
+        self._turn = asyncio.Lock()
+        self._awaited: deque[asyncio.Future[tuple[int, Values]]] = deque()
+        """For each question that has no answer yet, who waits for it, if still so."""
+        self._streamed: tuple[str, list[Values]] | None = None
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        hear: Callable[[str, Values], None],
+        closed: Callable[[], None],
+        events: Iterable[str],
+    ) -> Self:
+        """Connect, and register for `events`. Raises OSError."""
+        connection = cls(*await asyncio.open_unix_connection(path), hear, closed)
+        for event in events:
+            await connection._send(Packet.register_event(event))
+        return connection
+
+    async def ask(self, command: str, values: Values | None = None) -> Values:
+        """What charon answers. Raises Refused, or OSError when it has gone or is stuck."""
+        kind, answer = await self._send(Packet.request(command, Message.serialize(values or {})))
+        if kind != Packet.CMD_RESPONSE:
+            raise Refused(f"charon knows no {command}")
+        if answer.get("success", b"yes") != b"yes":
+            raise Refused(answer.get("errmsg", b"").decode(errors="replace"))
+        return answer
+
+    async def collect(self, command: str, event: str, values: Values) -> list[Values]:
+        """What charon streams as `event` in answer to `command`. Raises as `ask` does."""
+        found: list[Values] = []
+        self._streamed = (event, found)
+        try:
+            await self._send(Packet.register_event(event))
+            await self.ask(command, values)
+            await self._send(Packet.unregister_event(event))
+        finally:
+            self._streamed = None
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self._closed = _nothing
+        self._reading.cancel()
+        self._writer.close()
+
+    async def _send(self, packet: bytes) -> tuple[int, Values]:
+        async with self._turn:
+            if self._reading.done():
+                raise ConnectionResetError("charon has gone")
+            answer: asyncio.Future[tuple[int, Values]] = asyncio.get_running_loop().create_future()
+            self._awaited.append(answer)
+            self._writer.write(_LENGTH.pack(len(packet)) + packet)
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    return await answer
+            except TimeoutError:
+                raise OSError("charon does not answer") from None
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                length = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))[0]
+                if length > _SEGMENT_MAX:
+                    raise ConnectionResetError("charon sent what is no packet")
+                self._take(await reader.readexactly(length))
+        except (OSError, EOFError, DeserializationException, struct.error):
+            pass
+        finally:
+            for answer in self._awaited:
+                if not answer.done():
+                    answer.set_exception(ConnectionResetError("charon has gone"))
+            self._writer.close()
+            self._closed()
+
+    def _take(self, data: bytes) -> None:
+        packet = Packet.parse(data)
+        if packet.response_type != Packet.EVENT:
+            values = Message.deserialize(packet.payload) if data[1:] else {}
+            # One that is done was given up; its late answer is nobody else's.
+            if self._awaited and not (answer := self._awaited.popleft()).done():
+                answer.set_result((packet.response_type, values))
+            return
+        event, values = packet.event_type.decode(), Message.deserialize(packet.payload)
+        if self._streamed is not None and self._streamed[0] == event:
+            self._streamed[1].append(values)
+        else:
+            with suppress(KeyError, UnicodeDecodeError):
+                self._hear(event, values)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,53 @@
+"""How long a line waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from egressd.netd.lines.backoff import MAX_S, MISSING_S, REFUSED_MAX_S, STEADY_S, Backoff
+from egressd.netd.lines.diagnosis import Cause
+
+
+def test_it_doubles_from_one_second_to_a_minute() -> None:
+    backoff = Backoff()
+    delays = [backoff.delay(Cause.UNREACHABLE, 0) for _ in range(40)]
+    assert delays[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert set(delays[8:]) == {MAX_S}
+
+
+@pytest.mark.parametrize("cause", [Cause.WRONG_PASSWORD, Cause.WRONG_SECRET])
+def test_a_wrong_password_waits_longer_from_the_first(cause: Cause) -> None:
+    backoff = Backoff()
+    backoff.delay(Cause.UNREACHABLE, 0)
+    delays = [backoff.delay(cause, 0) for _ in range(6)]
+    assert delays == [60, 120, 240, 480, REFUSED_MAX_S, REFUSED_MAX_S]
+
+
+def test_a_line_that_was_up_for_long_is_dialled_at_once() -> None:
+    backoff = Backoff()
+    for _ in range(5):
+        backoff.delay(Cause.UNREACHABLE, 0)
+    assert backoff.delay(Cause.LOST, STEADY_S) == 0
+    assert backoff.delay(Cause.UNREACHABLE, 0) == 1
+
+
+def test_a_line_that_flaps_is_not() -> None:
+    backoff = Backoff()
+    assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [1, 2, 4, 8]
+
+
+def test_what_is_missing_is_looked_for_at_a_steady_pace() -> None:
+    backoff = Backoff()
+    assert {backoff.delay(Cause.MISSING, 0) for _ in range(5)} == {MISSING_S}
+
+
+def test_what_cannot_work_is_not_tried_again() -> None:
+    assert Backoff().delay(Cause.INVALID, 0) is None
+
+
+def test_a_change_of_the_way_starts_anew() -> None:
+    backoff = Backoff()
+    for _ in range(5):
+        backoff.delay(Cause.UNREACHABLE, 0)
+    backoff.reset()
+    assert backoff.delay(Cause.UNREACHABLE, 0) == 1

@@ -1,0 +1,494 @@
+"""Lines that dial, stay up, fail and come back, with stand-ins for the daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from egressd.netd.lines import keeper, surroundings
+from egressd.netd.lines.lines import Lines
+from egressd.netd.lines.unit import members
+from tests.lab.netns import Namespace, eventually
+from tests.netd.lines.conftest import Body
+from tests.netd.lines.rig import NETWORK, Site, exists, install, line, opened, sh
+
+pytestmark = pytest.mark.lab
+
+Inside = Callable[[Body], None]
+
+
+def test_a_line_comes_online(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            status = await site.online()
+            assert (status.ip, status.state, status.reason) == ("10.9.0.2", "online", "")
+            await eventually(lambda: site.lines.resolver("l2tp_1") == "9.9.9.9")
+            assert set(site.told) == {"l2tp_1"}
+            assert site.lines.pids() == {site.pid()}
+
+    inside(body)
+
+
+def test_it_is_gone_when_it_is_not_wanted(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1), line(2))
+            await site.online("l2tp_1")
+            await site.online("l2tp_2")
+            pid, folder = site.pid(), site.folder()
+            await site.apply(line(2))
+            assert not exists(pid)
+            assert members(folder) == set()
+            assert not folder.exists()
+            assert site.byes() == ["l2tp_1"]
+            assert "l2tp_1" not in sh("ip -o link")
+            assert set(site.lines.status()) == {"l2tp_2"}
+            assert site.lines.status()["l2tp_2"].is_online
+            assert site.lines.resolver("l2tp_1") == ""
+
+    inside(body)
+
+
+def test_only_what_the_daemons_see_dials_anew(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(), line(2))
+            await site.online("l2tp_1")
+            await site.online("l2tp_2")
+            before = site.pid(), site.pid("l2tp_2")
+            told = len(site.told)
+            await site.apply(line(comment="x", dns_profile="domestic"), line(2))
+            assert (site.pid(), site.pid("l2tp_2")) == before
+            assert len(site.told) == told
+            await site.apply(line(password="new"), line(2))
+            await site.online()
+            assert site.pid() != before[0]
+            assert site.pid("l2tp_2") == before[1]
+
+    inside(body)
+
+
+def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            await site.apply(line(name="l2tp_new"))
+            await site.online("l2tp_new")
+            assert set(site.lines.status()) == {"l2tp_new"}
+            assert "l2tp_1" not in sh("ip -o link")
+
+    inside(body)
+
+
+def test_two_lines_may_swap_their_names(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1, password="a"), line(2, password="b"))
+            await site.online("l2tp_1")
+            await site.online("l2tp_2")
+            await site.apply(
+                line(1, name="l2tp_2", password="a"), line(2, name="l2tp_1", password="b")
+            )
+            await site.online("l2tp_1")
+            await site.online("l2tp_2")
+            assert '"b"' in (site.folder("l2tp_1") / "options").read_text()
+
+    inside(body)
+
+
+def test_a_wrong_password_waits_long_and_a_right_one_not(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="wrong"))
+            status = await site.state("wrong_password")
+            assert status.reason == "the server refused the user name or password: Access denied"
+            at = datetime.strptime(status.next_attempt, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+            assert 55 < (at - datetime.now(UTC)).total_seconds() < 75
+            assert members(site.folder()) == set()
+            await site.apply(line())
+            await site.online()
+
+    inside(body)
+
+
+def test_a_daemon_that_dies_is_tried_again(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="dies"))
+            status = await site.state("failed")
+            assert status.reason == ("its daemon ended: Modem on fire (it ended with status 3)")
+            first = status.next_attempt
+            await site.state("dialing")
+            await site.until(lambda s: s.state == "failed" and s.next_attempt > first)
+
+    inside(body)
+
+
+def test_a_killed_line_comes_back(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            pid = site.pid()
+            os.kill(pid, signal.SIGKILL)
+            status = await site.state("lost")
+            assert status.reason == "its daemon ended (it was ended by SIGKILL)"
+            assert not status.is_online
+            assert site.lines.resolver("l2tp_1") == ""
+            sh("ip link delete l2tp_1")
+            await site.online()
+            assert site.pid() != pid
+
+    inside(body)
+
+
+def test_a_line_that_was_up_for_long_comes_back_at_once(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.lines.backoff.STEADY_S", 0.0)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            began = time.monotonic()
+            sh("ip link delete l2tp_1")
+            await site.until(lambda status: not status.is_online)
+            await site.online()
+            assert time.monotonic() - began < 2.0
+
+    inside(body)
+
+
+def test_a_link_that_goes_is_a_line_that_is_lost(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            pid = site.pid()
+            with (site.folder() / "ppp.log").open("a") as log:
+                log.write("No response to 3 echo-requests\n")
+            sh("ip link delete l2tp_1")
+            status = await site.state("lost")
+            assert status.reason == "the server stopped answering"
+            assert not exists(pid)
+            assert site.byes() == [], "a lost line has nobody to take leave of"
+
+    inside(body)
+
+
+def test_an_address_without_a_far_end_is_not_online(run_dir: Path, inside: Inside) -> None:
+    """pppd first adds the local address alone."""
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="silent"))
+            await site.state("dialing")
+            sh("ip link add l2tp_1 type ifb; ip address add 10.9.0.2 dev l2tp_1; "
+               "ip link set l2tp_1 up")  # fmt: skip
+            await asyncio.sleep(0.3)
+            assert not site.lines.status()["l2tp_1"].is_online
+            sh("ip address add 10.9.0.2 peer 10.9.0.1 dev l2tp_1")
+            await site.online()
+
+    inside(body)
+
+
+def test_a_dial_that_takes_too_long_is_given_up(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_DIAL_S", 0.5)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="silent"))
+            status = await site.state("unreachable")
+            assert status.reason == "203.0.113.9 took too long to set the line up"
+            assert members(site.folder()) == set()
+
+    inside(body)
+
+
+def test_a_name_that_cannot_be_resolved(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "_TOOL_S", 0.5)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(server="nowhere.invalid"))
+            status = await site.state("unreachable")
+            assert status.reason == "the server's name nowhere.invalid cannot be resolved"
+
+    inside(body)
+
+
+def test_a_line_that_cannot_be_dialled_says_so_and_rests(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            bad = line(type="pptp", name="pptp_1", port=1724)
+            await site.apply(bad, line(2))
+            status = await site.state("invalid", "pptp_1")
+            assert status.reason == "port must be 1723 for pptp: its client dials no other"
+            assert status.next_attempt == ""
+            await site.online("l2tp_2")
+
+    inside(body)
+
+
+# --- Carriers. ------------------------------------------------------------------------------
+
+
+def note(site: Site) -> dict[str, str]:
+    found = msgspec.json.decode((site.folder() / "unit.json").read_bytes())["note"]
+    return {key: found[key] for key in ("carrier", "local")}
+
+
+def test_a_line_left_to_itself_follows_the_default_route(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            assert note(site) == {"carrier": "wan1", "local": "192.0.2.2"}
+            sh("ip route delete default metric 100")
+            status = await site.state("lost")
+            assert status.reason == "the way to 203.0.113.9 is now wan2"
+            await site.online()
+            assert note(site) == {"carrier": "wan2", "local": "198.51.100.2"}
+
+    inside(body)
+
+
+def test_it_waits_out_a_moment_without_any_route(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            pid = site.pid()
+            sh("ip route flush exact default; sleep 0.2; "
+               "ip route add default via 192.0.2.1 metric 100")  # fmt: skip
+            await asyncio.sleep(0.3)
+            assert site.lines.status()["l2tp_1"].is_online
+            assert site.pid() == pid
+
+    inside(body)
+
+
+def test_a_pinned_line_waits_for_its_wan(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            sh("ip link set wan2 down")
+            await site.apply(line(interface="wan2"))
+            status = await site.state("no_carrier")
+            assert status.reason == "there is no address on wan2 to reach 203.0.113.9 by"
+            # Three attempts, each told when it begins and when it ends: the next is 4 s away.
+            await eventually(lambda: len(site.told) >= 6, 8)
+            sh("ip link set wan2 up; ip route add default via 198.51.100.1 table 77")
+            await site.online(timeout_s=3)
+            assert note(site) == {"carrier": "wan2", "local": "198.51.100.2"}
+
+    inside(body)
+
+
+def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            sh("ip rule delete priority 210")
+            await site.apply(line(interface="wan2"))
+            status = await site.state("no_carrier")
+            assert status.reason == (
+                "packets do not reach 203.0.113.9 by wan2: they would leave by wan1"
+            )
+            assert not site.folder().exists()
+
+    inside(body)
+
+
+# --- netd comes and goes. -------------------------------------------------------------------
+
+
+def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1), line(2), line(3))
+            for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
+                await site.online(name)
+            before = {name: site.pid(name) for name in site.lines.status()}
+            await site.lines.release()
+            site.lines = Lines(run_dir, site.told.append)
+            await site.lines.open()
+            await site.apply(line(1, comment="edited meanwhile"), line(2, password="changed"))
+            assert not exists(before["l2tp_3"])
+            assert not site.folder("l2tp_3").exists()
+            await site.online("l2tp_1", 1)
+            assert site.pid("l2tp_1") == before["l2tp_1"]
+            assert site.lines.resolver("l2tp_1") == "9.9.9.9"
+            await site.online("l2tp_2")
+            assert site.pid("l2tp_2") != before["l2tp_2"]
+            assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]
+
+    inside(body)
+
+
+def test_lines_outlive_a_kill(run_dir: Path, namespace: Namespace) -> None:
+    """Nothing is asked of the netd that is killed, and its successor finds every line."""
+
+    def first() -> None:
+        async def body() -> None:
+            install(run_dir)
+            sh(NETWORK)
+            site = Site(run_dir)
+            await site.lines.open()
+            await site.apply(line(1), line(2, username="wrong"))
+            await site.online("l2tp_1")
+            await site.state("wrong_password", "l2tp_2")
+            (run_dir / "up").touch()
+            await asyncio.sleep(60)
+
+        asyncio.run(body())
+
+    def second() -> int:
+        async def body() -> int:
+            install(run_dir)
+            site = Site(run_dir)
+            await site.lines.open()
+            await site.apply(line(1), line(2))
+            await site.online("l2tp_1", 1)
+            await site.online("l2tp_2")
+            pid = site.pid()
+            await site.lines.close()
+            return pid
+
+        return asyncio.run(body())
+
+    running = namespace.start(first)
+    deadline = time.monotonic() + 20
+    while not (run_dir / "up").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pid = Site.pid(_Folder(run_dir))  # type: ignore[arg-type]
+    os.kill(running.pid, signal.SIGKILL)
+    time.sleep(0.2)
+    assert exists(pid)
+    assert namespace.run(second) == pid
+
+
+class _Folder:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+
+    def folder(self, name: str = "l2tp_1") -> Path:
+        return self.run_dir / "units" / name
+
+
+def test_a_line_that_died_meanwhile_is_dialled(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line())
+            await site.online()
+            pid = site.pid()
+            await site.lines.release()
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: pid not in members(site.folder()))
+            sh("ip link delete l2tp_1")
+            site.lines = Lines(run_dir, site.told.append)
+            await site.lines.open()
+            assert members(site.folder()) == set()
+            await site.apply(line())
+            await site.online()
+            assert site.pid() != pid
+
+    inside(body)
+
+
+def test_an_end_takes_everything_down(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(*(line(n) for n in range(1, 9)))
+            for n in range(1, 9):
+                await site.online(f"l2tp_{n}", 15)
+            await site.lines.close()
+            assert list((run_dir / "units").iterdir()) == []
+            assert "l2tp" not in sh("ip -o link")
+            assert len(site.byes()) == 8
+
+    inside(body)
+
+
+def test_many_lines_do_not_all_dial_at_once(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.5)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1))
+            assert site.lines.status()["l2tp_1"].state == "waiting"
+            await site.online(timeout_s=1.5)
+            began = time.monotonic()
+            await site.apply(line(1), *(line(n, username="silent") for n in range(2, 8)))
+            assert site.lines.status()["l2tp_2"].next_attempt
+            await site.state("dialing", "l2tp_7")
+            assert time.monotonic() - began >= 6 * 0.25 * 0.5
+
+    inside(body)
+
+
+# --- What is missing. -----------------------------------------------------------------------
+
+
+def test_a_missing_program_is_named_with_its_package(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        surroundings._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd", "/nowhere/pppd": "ppp"}
+    )
+
+    async def body() -> None:
+        install(run_dir, checks_means=True)
+        sh(NETWORK)
+        site = Site(run_dir)
+        await site.lines.open()
+        await site.apply(line())
+        status = await site.state("missing")
+        assert status.reason == "programs are missing: apt install xl2tpd ppp"
+        assert status.next_attempt
+        await site.lines.close()
+
+    inside(body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "secret", "missing", "reason"),
+    [
+        ("l2tp", "", "/dev/ppp", "the running kernel cannot do PPP: it has no module ppp_generic"),
+        ("l2tp", "", "24", "the running kernel cannot do L2TP: it has no module l2tp_ppp"),
+        (
+            "pptp",
+            "",
+            "ppp_mppe",
+            "the running kernel cannot do PPTP's encryption: it has no module ppp_mppe",
+        ),
+        ("l2tp", "s", "16", "the running kernel cannot do IPsec: it has no module xfrm_user"),
+        ("l2tp", "s", "esp4", "the running kernel cannot do IPsec: it has no module esp4"),
+        ("l2tp", "s", "", ""),
+    ],
+)
+def test_a_missing_module_is_named(
+    monkeypatch: pytest.MonkeyPatch, kind: str, secret: str, missing: str, reason: str
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda _self: True)
+    monkeypatch.setattr(surroundings, "_opens", lambda path: path != missing)
+    monkeypatch.setattr(surroundings, "_has_socket", lambda family, *_: str(int(family)) != missing)
+    monkeypatch.setattr(surroundings, "_has_module", lambda name: name != missing)
+    found = surroundings._missing(line(type=kind, secret=secret))
+    assert found == (f"{reason}; Debian's linux-image-amd64 has it" if reason else "")

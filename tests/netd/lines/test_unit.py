@@ -1,0 +1,212 @@
+"""Units: started, found again, and ended to the last process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from egressd.netd.lines import unit
+from egressd.netd.lines.unit import Unit, kill_all, members, prepare
+from tests.lab.netns import eventually
+from tests.netd.lines.conftest import Body
+
+pytestmark = pytest.mark.lab
+
+FAMILY = "sleep 60 & setsid -f sleep 61; (sleep 62 &); echo ready > ready; wait"
+"""A leader with a child, a child in a session of its own, and an orphan."""
+
+
+def start(folder: Path, script: str, **covers: str) -> Unit:
+    prepare(folder, {"script": script})
+    return Unit.start(folder, ["/bin/sh", "script"], covers=covers, note={"n": 1})
+
+
+async def ready(folder: Path) -> None:
+    await eventually((folder / "ready").exists, 10)
+
+
+def test_all_of_a_unit_is_found_and_ended(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, FAMILY)
+        await ready(folder)
+        await eventually(lambda: len(members(folder)) == 4)
+        assert started.pid in members(folder)
+        assert os.getsid(started.pid) == started.pid
+        await started.end(polite=False)
+        assert members(folder) == set()
+        assert started.is_over
+        await started.end(polite=True)
+
+    inside(body)
+
+
+def test_nothing_else_is_touched(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        one, two = start(run_dir / "a", FAMILY), start(run_dir / "b", FAMILY)
+        await ready(run_dir / "a")
+        await ready(run_dir / "b")
+        before = members(run_dir / "b")
+        await one.end(polite=False)
+        assert members(run_dir / "b") == before
+        assert os.getpid() not in before
+        await two.end(polite=False)
+
+    inside(body)
+
+
+def test_files_are_for_root_alone(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, "echo secret > made; echo ready > ready; sleep 60")
+        await ready(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        for path in folder.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        await started.end(polite=False)
+
+    inside(body)
+
+
+def test_it_sees_its_own_folders_in_place_of_the_systems(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        folder, public = run_dir / "a", run_dir / "public"
+        script = f"echo mine > {public}/file; echo ready > ready; sleep 60"
+        started = start(folder, script, inner=str(public))
+        await ready(folder)
+        assert list(public.iterdir()) == []
+        assert (folder / "inner" / "file").read_text() == "mine\n"
+        await started.end(polite=False)
+
+    inside(body)
+
+
+def test_a_polite_end_lets_it_take_its_leave(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        script = (
+            "trap 'echo bye > bye; exit 0' TERM; echo ready > ready; while :; do sleep 0.05; done"
+        )
+        started = start(folder, script)
+        await ready(folder)
+        await started.end(polite=True)
+        assert (folder / "bye").read_text() == "bye\n"
+        assert members(folder) == set()
+
+    inside(body)
+
+
+def test_who_does_not_listen_is_killed(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, "trap '' TERM; echo ready > ready; while :; do sleep 1; done")
+        await ready(folder)
+        began = time.monotonic()
+        await started.end(polite=True)
+        assert members(folder) == set()
+        assert time.monotonic() - began < 3
+
+    inside(body)
+
+
+def test_its_end_is_told_with_how(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        ended = asyncio.Event()
+        started = start(run_dir / "a", "echo last words; exit 7")
+        started.on_end = ended.set
+        await asyncio.wait_for(ended.wait(), 5)
+        assert started.is_over
+        assert started.how == "it ended with status 7"
+        assert started.read(unit.LOG) == "last words\n"
+
+    inside(body)
+
+
+def test_what_cannot_be_run_ends(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        prepare(run_dir / "a", {})
+        started = Unit.start(run_dir / "a", ["/nowhere"], covers={}, note={})
+        await eventually(lambda: started.is_over)
+        assert "not found" in started.read(unit.LOG)
+
+    inside(body)
+
+
+def test_a_released_unit_is_found_again(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, FAMILY)
+        await ready(folder)
+        started.release()
+        found = await Unit.find(folder)
+        assert found is not None
+        assert (found.pid, found.note) == (started.pid, {"n": 1})
+        ended = asyncio.Event()
+        found.on_end = ended.set
+        os.kill(found.pid, signal.SIGKILL)
+        await asyncio.wait_for(ended.wait(), 5)
+        await found.end(polite=False)
+        assert members(folder) == set()
+
+    inside(body)
+
+
+def test_what_a_dead_leader_leaves_is_killed(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, FAMILY)
+        await ready(folder)
+        os.kill(started.pid, signal.SIGKILL)
+        await eventually(lambda: started.is_over)
+        assert len(members(folder)) == 3
+        assert await Unit.find(folder) is None
+        assert members(folder) == set()
+
+    inside(body)
+
+
+@pytest.mark.parametrize("record", [b"", b"{", b'{"pid": 1, "started": 1, "note": {}}'])
+def test_a_record_that_names_another_process_is_not_believed(
+    run_dir: Path, inside: Callable[[Body], None], record: bytes
+) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, FAMILY)
+        await ready(folder)
+        (folder / "unit.json").write_bytes(record)
+        assert await Unit.find(folder) is None
+        assert members(folder) == set()
+        await eventually(lambda: started.is_over)
+
+    inside(body)
+
+
+def test_there_may_be_nothing(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        assert await Unit.find(run_dir / "none") is None
+        await kill_all(run_dir / "none")
+        unit.remove(run_dir / "none")
+
+    inside(body)
+
+
+def test_a_log_does_not_grow_for_ever(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        script = "head -c 2000000 /dev/zero | tr '\\0' x; echo ready > ready; sleep 60"
+        started = start(folder, script)
+        await ready(folder)
+        assert len(started.read(unit.LOG)) == 2_000_000
+        assert (folder / unit.LOG).stat().st_size == 0
+        await started.end(polite=False)
+
+    inside(body)
