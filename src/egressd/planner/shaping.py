@@ -8,19 +8,24 @@ of the rule's class as priority, which HTB takes for its choice, and sent to the
 has the class (``fwd``), from which it returns to where it was. The packets of everybody else
 never see a queue of ours, and the LANs keep their own queueing disciplines.
 
-Where the most specific rule wins:
+What a packet meets, the most specific rule first:
 
-1. traffic with the router itself, with other LANs, and multicast is nobody's (``local``);
-2. ``…_hosts``: limited rules of one address; ``…_free_hosts``: those without a limit;
-3. ``…_nets``, ``…_free_nets``: the same for CIDR rules, flattened to disjoint ranges.
+1. traffic with other LANs is nobody's and passes;
+2. ``…_free_hosts``: addresses with a rule that has no limit pass;
+3. ``…_hosts``: addresses with a limit go on to their class;
+4. ``…_free_nets``, ``…_nets``: the same for CIDR rules, flattened to disjoint ranges;
+5. of a limited rule, what is exchanged with the router itself passes after all (``local``).
 
-The kernel counts a limited rule's traffic in its class, any other's at its element.
+So a packet of an unlimited client costs one look-up in a hash, be there ten limited rules or ten
+thousand. The kernel counts a limited rule's traffic in its class, any other's at its element,
+which is looked up anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Network
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Network, collapse_addresses
+from itertools import product
 from typing import Final, NamedTuple
 
 import msgspec
@@ -51,7 +56,7 @@ _QUEUE_MS: Final = 200
 _QUEUE_MIN, _QUEUE_MAX = 10, 1000
 """Packets: enough that eight TCP flows don't starve, and not more memory than that."""
 
-_UNLIMITED_BY_RULE = tuple(IPv4Network(n) for n in ("224.0.0.0/4", "255.255.255.255/32"))
+_MULTICAST = tuple(IPv4Network(n) for n in ("224.0.0.0/4", "255.255.255.255/32"))
 
 
 class Direction(msgspec.Struct, frozen=True):
@@ -158,7 +163,7 @@ def shape(kbps: int) -> Shape:
     rate = kbps * 125 * FRAME_BYTES // PACKET_BYTES
     return Shape(
         rate=rate,
-        burst=max(rate * _BURST_MS // 1000, 2 * FRAME_BYTES),
+        burst=max(rate * _BURST_MS // 1000, FRAME_BYTES),
         queue=min(max(rate * _QUEUE_MS // 1000 // FRAME_BYTES, _QUEUE_MIN), _QUEUE_MAX),
     )
 
@@ -167,7 +172,7 @@ def local_elements(topology: Topology) -> Elements:
     """The set ``local``: what clients may talk to as fast as they can."""
     networks = [network for _, network in topology.lan_networks]
     networks += [IPv4Network(address) for address in topology.router_addresses]
-    return {"local": {_range(r): "" for r in merge([*networks, *_UNLIMITED_BY_RULE])}}
+    return {"local": {_range(r): "" for r in merge([*networks, *_MULTICAST])}}
 
 
 def host_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
@@ -222,6 +227,10 @@ def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
 _FREE_TYPE: Final = "type ipv4_addr; counter;"
 _CLASS_TYPE: Final = "type ipv4_addr : classid;"
 _TREE_MASK: Final = 0xFFFF_0000
+_NETWORKS_COMPARED: Final = 4
+"""Up to so many LAN networks are compared with one by one, which is faster than a look-up in a
+set of ranges (0.3 µs where forwarding a packet takes 6)."""
+
 _SETS: Final = {
     **{d.devices: ("map", "type classid : iface_index;") for d in DIRECTIONS},
     "local": ("set", "type ipv4_addr; flags interval;"),
@@ -236,35 +245,52 @@ ADDRESS_SETS: Final = tuple(name for name in _SETS if not name.endswith("_device
 """Those whose elements are addresses or ranges of them."""
 
 
-def chains(hooks: Iterable[Hook], stale: Iterable[str]) -> str:
+def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterable[str]) -> str:
     """Make sets, chains and rules, leaving the sets' elements as they are.
 
-    `stale`: the base chains that are there now. All of them go and those of `hooks` come
-    in the same transaction.
+    `networks`: those of the LANs. `stale`: the base chains that are there now. All of them
+    go and those of `hooks` come in the same transaction.
     """
     table = f"netdev {NFT_TABLE}"
     lines = [f"add table {table}"]
     lines += [f"add {kind} {table} {name} {{ {spec} }}" for name, (kind, spec) in _SETS.items()]
     lines += [f"delete chain {table} {chain}" for chain in stale]
-    for direction in DIRECTIONS:
-        name, client = direction.name, f"ip {direction.client}"
-        to_device = f"fwd to meta priority & {_TREE_MASK:#x} map @{direction.devices}"
-        rules = (
-            f"ip {direction.other} @local accept",
-            f"meta priority set {client} map @{direction.hosts} {to_device}",
-            f"{client} @{direction.free_hosts} accept",
-            f"meta priority set {client} map @{direction.nets} {to_device}",
-            f"{client} @{direction.free_nets} accept",
-        )
-        lines += [f"add chain {table} {name}", f"flush chain {table} {name}"]
-        lines += [f"add rule {table} {name} {rule}" for rule in rules]
-        for hook in hooks:
-            place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
-            lines += [
-                f"add chain {table} {base_chain(direction, hook)} {{ {place} }}",
-                f"add rule {table} {base_chain(direction, hook)} goto {name}",
-            ]
+    for chain, rules in (pair for d in DIRECTIONS for pair in _chains(d, networks).items()):
+        lines += [f"add chain {table} {chain}", f"flush chain {table} {chain}"]
+        lines += [f"add rule {table} {chain} {rule}" for rule in rules]
+    for direction, hook in product(DIRECTIONS, hooks):
+        chain = base_chain(direction, hook)
+        place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
+        lines.append(f"add chain {table} {chain} {{ {place} }}")
+        lines.append(f"add rule {table} {chain} goto {direction.name}")
     return "\n".join(lines) + "\n"
+
+
+def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, list[str]]:
+    """The chains of one direction, the one first that the other goes to."""
+    limited = f"{direction.name}_limited"
+    client, other = f"ip {direction.client}", f"ip {direction.other}"
+    lans = [str(network) for network in networks]
+    if len(lans) > _NETWORKS_COMPARED:
+        lans = ["@local"]
+    return {
+        limited: [
+            f"{other} @local meta priority set 0 accept",
+            f"fwd to meta priority & {_TREE_MASK:#x} map @{direction.devices}",
+        ],
+        direction.name: [
+            *(f"{other} {lan} accept" for lan in lans),
+            f"{client} @{direction.free_hosts} accept",
+            f"meta priority set {client} map @{direction.hosts} goto {limited}",
+            f"{client} @{direction.free_nets} accept",
+            f"meta priority set {client} map @{direction.nets} goto {limited}",
+        ],
+    }
+
+
+def lan_networks(topology: Topology) -> tuple[IPv4Network, ...]:
+    """The networks of the LANs, as few as cover them."""
+    return tuple(collapse_addresses(network for _, network in topology.lan_networks))
 
 
 def base_chain(direction: Direction, hook: Hook) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import IPv4Network
 from typing import Final, NamedTuple
 
 import structlog
@@ -52,6 +53,7 @@ class Shaper:
         self._device_elements: Elements = {}
         self._local: Elements = {}
         self._hooks: tuple[Hook, ...] = ()
+        self._networks: tuple[IPv4Network, ...] = ()
         self._frame = 0
         self._rules: list[bytes] = []
         """The table's rules as they were after they were loaded last."""
@@ -81,7 +83,7 @@ class Shaper:
         self._hosts = _hosts(limits)
         self._nets = {key: limit for key, limit in limits.items() if "/" in key}
         self._local = script.local_elements(topology)
-        self._hooks = _present_hooks(topology)
+        self._hooks, self._networks = _present_hooks(topology), script.lan_networks(topology)
         with _told_as_failed("set speed limits"):
             self._fit(topology)
             return self._converge()
@@ -92,17 +94,18 @@ class Shaper:
         O(1) in the number of limits while nothing is: to be called whenever something
         about the machine's network changed, and now and then. As `sync` otherwise.
         """
-        local, hooks = script.local_elements(topology), _present_hooks(topology)
+        local = script.local_elements(topology)
+        hooks, networks = _present_hooks(topology), script.lan_networks(topology)
         with _told_as_failed("look after speed limits"):
             if not self._is_intact():
                 return self.sync({**self._hosts, **self._nets}, topology)
             self._fit(topology)
             text = script.update(self._local, local)
-            if hooks != self._hooks:
-                text += self._chains(hooks)
+            if (hooks, networks) != (self._hooks, self._networks):
+                text += script.chains(hooks, networks, elements.base_chains())
             if text:
                 self._nft.run(text)
-                self._local, self._hooks = local, hooks
+                self._local, self._hooks, self._networks = local, hooks, networks
                 self._rules = elements.rules()
             return bool(text)
 
@@ -132,7 +135,9 @@ class Shaper:
         self._ranges = script.net_ranges(self._nets)
         self._net_elements = script.net_elements(self._nets, classes)
         hosts = script.host_elements(self._hosts, classes)
-        text = "" if self._has_rules() else self._chains(self._hooks)
+        text = ""
+        if not self._has_rules():
+            text = script.chains(self._hooks, self._networks, elements.base_chains())
         self._device_elements = self._devices()
         wanted = {**self._device_elements, **self._local, **hosts, **self._net_elements}
         text += script.update(present, wanted)
@@ -158,9 +163,6 @@ class Shaper:
 
     def _has_rules(self) -> bool:
         return bool(self._rules) and elements.rules() == self._rules
-
-    def _chains(self, hooks: tuple[Hook, ...]) -> str:
-        return script.chains(hooks, elements.base_chains())
 
     def _devices(self) -> Elements:
         return script.device_elements({d: f.devices for d, f in self._forests.items()})
