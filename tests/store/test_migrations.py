@@ -132,9 +132,12 @@ CLOSED = """
 import asyncio, os, sys
 from pathlib import Path
 from egressd.store.api_token import ApiToken
+from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.preparation import prepare
+from egressd.store.setup_code import SetupCode
 from egressd.store.trial_calls import TrialCalls
+from egressd.model.console import ChangeRecord, Session
 from egressd.model.desired import Edit
 from egressd.model.nouns import Rule, Settings
 
@@ -164,7 +167,18 @@ async def main():
     assert len((await database.load()).rules) == 1
     await database.backup(data / "backup")
     await database.restore(data / "backup")
+    console = ConsoleStore(data)
+    session = Session(key="k", id="i", source="", agent="", created_at=1, seen_at=1)
+    await console.set_password("hash", session)
+    await console.touch_sessions({"k": 2})
+    assert await console.sessions() and await console.password()
+    await console.drop_sessions(["k"])
+    await console.add_changes([ChangeRecord(at="", who="", source="", what="", text="")])
+    assert await console.changes(5)
+    await console.close()
     await database.close()
+    SetupCode(data).renew()
+    SetupCode(data).use_up()
     calls = TrialCalls(data)
     calls.open()
     await calls.spend("a", 5)

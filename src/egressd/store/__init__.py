@@ -9,5 +9,6 @@ refuses to read (`Failed`), since rules that are read as absent would open the d
 - `connection`: how a connection is opened, and how a database is told from a bad one.
 - `schema`, `rows`: the tables, and nouns written to them and read back.
 - `migrations`: one Alembic revision a schema.
-- `api_token`, `trial_calls`, `files`: small files that are replaced whole.
+- `console`: the console's password and sessions, and the record of changes.
+- `api_token`, `setup_code`, `trial_calls`, `files`: small files that are replaced whole.
 """

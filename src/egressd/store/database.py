@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
-from egressd.store import rows
+from egressd.store import rows, schema
 from egressd.store.connection import (
     APPLICATION_ID,
     check_database,
@@ -251,9 +251,18 @@ class Database:
             undo.callback(fresh.unlink, missing_ok=True)
             with contextlib.closing(sqlite3.connect(fresh)) as target:
                 source.backup(target)
+                _remove_private(target)
                 # One file, which needs no log beside it to be read.
                 target.execute("PRAGMA journal_mode = DELETE")
             move_durably(fresh, path)
+
+
+def _remove_private(copy: sqlite3.Connection) -> None:
+    """Take what is this device's own out of a copy, down to the bytes in its free pages."""
+    copy.execute("PRAGMA secure_delete = ON")
+    for table in schema.PRIVATE:
+        copy.execute(f"DELETE FROM {table.name}")  # noqa: S608 - a name of ours
+    copy.commit()
 
 
 def _read_backup(path: Path) -> DesiredState:

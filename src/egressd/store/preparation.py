@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Whitelist
+from egressd.store import console
 from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
 
@@ -66,5 +67,6 @@ def prepare() -> Migrations:
         ]
         write_edits(connection, edits, read_state(connection).revision + 1)
         read_state(connection)
+        console.rehearse(connection)
     engine.dispose()
     return migrations

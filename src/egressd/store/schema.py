@@ -127,6 +127,41 @@ counters = Table(
 )
 """`DesiredState.last_ids`."""
 
+password = Table(
+    "password",
+    metadata,
+    _id(),
+    _text("hash"),
+    CheckConstraint("id = 0", name="one_row"),
+)
+"""One row at most: the hash of the console's password, as argon2 writes it."""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _text("id", unique=True),
+    _text("source"),
+    _text("agent"),
+    _integer("created_at"),
+    _integer("seen_at"),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _text("at"),
+    _text("who"),
+    _text("source"),
+    _text("what"),
+    _text("text"),
+)
+"""The latest changes; old ones go as new ones come."""
+
+PRIVATE = (password, sessions, changes)
+"""What belongs to this device and is in no backup."""
+
 meta = Table(
     "meta",
     metadata,

@@ -1,0 +1,173 @@
+"""What the console keeps in the database: password, sessions, and who changed what.
+
+It has a connection and a thread of its own beside `Database`'s, whose transaction is open
+while a change is put in force. Whoever writes here meanwhile waits for that change to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from egressd.model.console import ChangeRecord, Session
+from egressd.store.connection import engine_on, reported
+from egressd.store.schema import changes, password, sessions
+
+T = TypeVar("T")
+
+CHANGES_KEPT: Final = 2000
+_BUSY_S: Final = 60
+"""Seconds to wait for a change under way: one that puts a backup in force takes long."""
+
+
+class ConsoleStore:
+    """Part of the database in `directory`, which `Database.open` has made and upgraded.
+
+    Every method raises Failed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "state.db"
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="console-store")
+        self._connection: Connection | None = None
+
+    async def password(self) -> str | None:
+        """The password's hash; None before one was chosen."""
+        return await self._do("read the password", read_password)
+
+    async def set_password(self, hash_: str, session: Session) -> None:
+        """Store a new hash, and `session` as the only one that goes on."""
+        await self._do("store the password", lambda c: write_password(c, hash_, session))
+
+    async def sessions(self) -> list[Session]:
+        """All that were not dropped, expired ones too."""
+        return await self._do("read the sessions", read_sessions)
+
+    async def add_session(self, session: Session) -> None:
+        """Store a new session."""
+        await self._do("store a session", lambda c: write_session(c, session))
+
+    async def touch_sessions(self, seen_at: dict[str, int]) -> None:
+        """Note when sessions, by key, were seen."""
+        await self._do("store a session", lambda c: write_seen(c, seen_at))
+
+    async def drop_sessions(self, keys: Iterable[str]) -> None:
+        """Forget sessions by key."""
+        dropped = list(keys)
+        await self._do("end a session", lambda c: drop_sessions(c, dropped))
+
+    async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
+        """Add to the record of changes, and forget what is too old."""
+        await self._do("record a change", lambda c: write_changes(c, records))
+
+    async def changes(self, limit: int) -> list[ChangeRecord]:
+        """The latest changes, the last one first."""
+        return await self._do("read the changes", lambda c: read_changes(c, limit))
+
+    async def close(self) -> None:
+        """Close. The object is of no use afterwards."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown()
+
+    async def _do(self, action: str, call: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._run, action, call
+        )
+
+    def _run(self, action: str, call: Callable[[Connection], T]) -> T:
+        with reported(action):
+            if self._connection is None:
+                self._connection = engine_on(self._path).connect()
+                self._connection.exec_driver_sql(f"PRAGMA busy_timeout = {_BUSY_S * 1000}")
+                self._connection.rollback()
+            try:
+                with self._connection.begin():
+                    return call(self._connection)
+            except BaseException:
+                # A disk's error can leave a connection unusable.
+                self._close()
+                raise
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+# --- On a connection, inside a transaction. ------------------------------------------------
+
+
+def read_password(connection: Connection) -> str | None:
+    """The password's hash."""
+    return connection.execute(select(password.c.hash)).scalar_one_or_none()
+
+
+def write_password(connection: Connection, hash_: str, session: Session) -> None:
+    """Replace the hash and all sessions."""
+    connection.execute(delete(password))
+    connection.execute(insert(password), {"id": 0, "hash": hash_})
+    connection.execute(delete(sessions))
+    write_session(connection, session)
+
+
+def read_sessions(connection: Connection) -> list[Session]:
+    """All sessions."""
+    return [
+        msgspec.convert(row, Session) for row in connection.execute(select(sessions)).mappings()
+    ]
+
+
+def write_session(connection: Connection, session: Session) -> None:
+    """Add a session."""
+    connection.execute(insert(sessions), msgspec.structs.asdict(session))
+
+
+def write_seen(connection: Connection, seen_at: dict[str, int]) -> None:
+    """Note when sessions were seen."""
+    for key, at in seen_at.items():
+        connection.execute(update(sessions).where(sessions.c.key == key).values(seen_at=at))
+
+
+def drop_sessions(connection: Connection, keys: Iterable[str]) -> None:
+    """Forget sessions."""
+    for key in keys:
+        connection.execute(delete(sessions).where(sessions.c.key == key))
+
+
+def write_changes(connection: Connection, records: Sequence[ChangeRecord]) -> None:
+    """Add records, and drop all but the latest `CHANGES_KEPT`."""
+    rows = [msgspec.structs.asdict(record) for record in records]
+    connection.execute(insert(changes), rows)
+    oldest_kept = (
+        select(changes.c.number)
+        .order_by(changes.c.number.desc())
+        .offset(CHANGES_KEPT - 1)
+        .limit(1)
+        .scalar_subquery()
+    )
+    connection.execute(delete(changes).where(changes.c.number < oldest_kept))
+
+
+def read_changes(connection: Connection, limit: int) -> list[ChangeRecord]:
+    """The latest records first."""
+    query = select(changes).order_by(changes.c.number.desc()).limit(limit)
+    return [msgspec.convert(row, ChangeRecord) for row in connection.execute(query).mappings()]
+
+
+def rehearse(connection: Connection) -> None:
+    """Run every statement once, so that SQLAlchemy has loaded all that they need."""
+    session = Session(key="k", id="i", source="", agent="", created_at=0, seen_at=0)
+    write_password(connection, "", session)
+    write_seen(connection, {"k": 1})
+    read_sessions(connection)
+    drop_sessions(connection, ["k"])
+    read_password(connection)
+    record = ChangeRecord(at="", who="", source="", what="", text="")
+    write_changes(connection, [record])
+    read_changes(connection, 1)

@@ -1,0 +1,53 @@
+"""The code that lets somebody choose the console's password: once.
+
+A file beside the token, for the same reasons: root can make one without opening a database
+that belongs to another user, and the running service sees it at once. Who can make one, at
+the device's shell, may also replace a password that was forgotten.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from egressd.model.errors import Failed
+from egressd.store.files import replace_durably, sync_directory
+
+_LETTERS: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+"""None that is easily read as another."""
+_GROUPS: Final = (4, 4, 4)
+"""60 random bits."""
+
+
+class SetupCode:
+    """The code's file in the data directory: mode 0600."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "setup-code"
+
+    def code(self) -> str | None:
+        """The code that counts at this moment; None when there is none. Raises Failed."""
+        try:
+            return self._path.read_bytes().decode().strip() or None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Failed("read the setup code", str(error)) from error
+
+    def renew(self) -> str:
+        """Make a new code; an earlier one stops counting. Raises Failed."""
+        fresh = "-".join("".join(secrets.choice(_LETTERS) for _ in range(n)) for n in _GROUPS)
+        try:
+            replace_durably(self._path, fresh.encode() + b"\n")
+        except OSError as error:
+            raise Failed("write the setup code", str(error)) from error
+        return fresh
+
+    def use_up(self) -> None:
+        """Let the code never count again, whatever happens next. Raises Failed."""
+        try:
+            self._path.unlink(missing_ok=True)
+            sync_directory(self._path.parent)
+        except OSError as error:
+            raise Failed("use up the setup code", str(error)) from error
