@@ -1,0 +1,120 @@
+/** The page's language: message catalogues, numbers and times. */
+
+import { en, type Key } from "../messages/en.ts";
+import { zh } from "../messages/zh.ts";
+
+export type Language = "en" | "zh-CN";
+type Values = Record<string, string | number>;
+
+const CATALOGUES: Record<Language, Record<Key, string>> = { en, "zh-CN": zh };
+const STORED = "egressd.language";
+
+let language = $state<Language>(initial());
+
+function initial(): Language {
+  const chosen = localStorage.getItem(STORED) ?? navigator.language;
+  return chosen.toLowerCase().startsWith("zh") ? "zh-CN" : "en";
+}
+
+/** The language in use. */
+export function currentLanguage(): Language {
+  return language;
+}
+
+/** Switch the page over, and remember it in this browser. */
+export function useLanguage(wanted: Language): void {
+  language = wanted;
+  localStorage.setItem(STORED, wanted);
+  document.documentElement.lang = wanted;
+}
+
+/** A message, with `{name}` replaced. `{n}` also picks a form: `one | other`. */
+export function t(key: Key, values: Values = {}): string {
+  const forms = CATALOGUES[language][key].split(" | ");
+  const text = (values["n"] === 1 ? forms[0] : forms.at(-1)) ?? key;
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) => {
+    const value = values[name];
+    if (value === undefined) return whole;
+    return typeof value === "number" ? formatNumber(value) : value;
+  });
+}
+
+const numbers: Record<Language, Intl.NumberFormat> = {
+  en: new Intl.NumberFormat("en"),
+  "zh-CN": new Intl.NumberFormat("zh-CN"),
+};
+
+/** `12345` as people of the page's language write it. */
+export function formatNumber(value: number): string {
+  return numbers[language].format(value);
+}
+
+/** Bytes, in the units of 1024 that memory is counted in. */
+export function formatBytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${value.toFixed(unit > 0 && value < 100 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** Bits a second, in the units of 1000 that links are sold in. */
+export function formatRate(bits: number): string {
+  const units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
+  let unit = 0;
+  while (bits >= 1000 && unit < units.length - 1) {
+    bits /= 1000;
+    unit += 1;
+  }
+  return `${bits.toFixed(unit > 0 && bits < 100 ? 1 : 0)} ${units[unit]}`;
+}
+
+/** A rule's limit: `20 Mbit/s`, or that there is none. */
+export function formatLimit(kbps: number): string {
+  return kbps === 0 ? t("unlimited") : formatRate(kbps * 1000).replace(/\.0 /, " ");
+}
+
+/** A time of day today, else a date. For a column; `formatMoment` tells all of it. */
+export function formatTime(iso: string): string {
+  const when = new Date(iso);
+  if (Number.isNaN(when.getTime())) return iso;
+  const now = new Date();
+  if (when.toDateString() === now.toDateString()) {
+    return new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" }).format(when);
+  }
+  const isThisYear = when.getFullYear() === now.getFullYear();
+  return new Intl.DateTimeFormat(language, {
+    month: "short",
+    day: "numeric",
+    ...(isThisYear ? {} : { year: "numeric" }),
+  }).format(when);
+}
+
+/** Date and time of day, to the second. */
+export function formatMoment(iso: string): string {
+  const when = new Date(iso);
+  if (Number.isNaN(when.getTime())) return iso;
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(
+    when,
+  );
+}
+
+/** So many seconds, in its two largest units. */
+export function formatDuration(seconds: number): string {
+  const units: [number, Key][] = [
+    [86_400, "unit.days"],
+    [3600, "unit.hours"],
+    [60, "unit.minutes"],
+    [1, "unit.seconds"],
+  ];
+  const at = Math.max(
+    0,
+    units.findIndex(([size]) => seconds >= size),
+  );
+  return units
+    .slice(seconds < 1 ? 3 : at, (seconds < 1 ? 3 : at) + 2)
+    .map(([size, key], i) => t(key, { n: Math.floor((i ? seconds % units[at]![0] : seconds) / size) }))
+    .join(" ");
+}

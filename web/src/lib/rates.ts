@@ -1,0 +1,78 @@
+/** Throughput over time, from snapshots of interfaces' byte counters. */
+
+import type { Overview } from "./types.ts";
+
+/** Snapshots come every 2 s: a quarter of an hour. */
+export const SAMPLES_MAX = 450;
+
+interface Counters {
+  received: number;
+  sent: number;
+}
+
+/** Bits a second that an interface received and sent, one of each for every time. */
+export interface Series {
+  received: (number | null)[];
+  sent: (number | null)[];
+}
+
+export class Rates {
+  /** Seconds since 1970, ascending. */
+  readonly times: number[] = [];
+  readonly series = new Map<string, Series>();
+
+  #before: { at: number; counters: Map<string, Counters> } | null = null;
+
+  /** Add what happened since the last snapshot; the oldest sample makes room. */
+  take(overview: Pick<Overview, "at" | "interfaces">): void {
+    const at = Date.parse(overview.at) / 1000;
+    const counters = new Map(overview.interfaces.map((one) => [one.name, one]));
+    const before = this.#before;
+    this.#before = { at, counters };
+    if (before === null || at <= before.at) return;
+    const seconds = at - before.at;
+    this.times.push(at);
+    for (const [name, now] of counters) {
+      const rates = this.series.get(name) ?? this.#absentSoFar();
+      this.series.set(name, rates);
+      const then = before.counters.get(name);
+      // Counters that fell are those of an interface that was made anew.
+      const isSame = then && now.received >= then.received && now.sent >= then.sent;
+      rates.received.push(isSame ? (8 * (now.received - then.received)) / seconds : null);
+      rates.sent.push(isSame ? (8 * (now.sent - then.sent)) / seconds : null);
+    }
+    for (const [name, rates] of this.series) {
+      if (!counters.has(name)) {
+        rates.received.push(null);
+        rates.sent.push(null);
+      }
+    }
+    if (this.times.length > SAMPLES_MAX) this.#dropOldest();
+  }
+
+  /** The latest rates of an interface, received and sent together; 0 where unknown. */
+  latest(name: string): number {
+    const rates = this.series.get(name);
+    return (rates?.received.at(-1) ?? 0) + (rates?.sent.at(-1) ?? 0);
+  }
+
+  clear(): void {
+    this.times.length = 0;
+    this.series.clear();
+    this.#before = null;
+  }
+
+  #absentSoFar(): Series {
+    const gap = new Array<null>(this.times.length - 1).fill(null);
+    return { received: [...gap], sent: [...gap] };
+  }
+
+  #dropOldest(): void {
+    this.times.shift();
+    for (const [name, rates] of this.series) {
+      rates.received.shift();
+      rates.sent.shift();
+      if (rates.received.every((rate) => rate === null)) this.series.delete(name);
+    }
+  }
+}

@@ -1,0 +1,77 @@
+/** The device's lists as this page knows them: loaded when shown, kept up while shown. */
+
+import { Refused, request } from "./http.ts";
+import { live } from "./live.svelte.ts";
+import { V1 } from "./paths.ts";
+import type { Line, Node, ProxyService, Rule } from "./types.ts";
+
+export class Resource<T> {
+  readonly path: string;
+  rows = $state.raw<T[]>([]);
+  isLoaded = $state(false);
+  problem = $state("");
+
+  #subject: string;
+  #etag = "";
+  #watchers = 0;
+  #isStale = true;
+  #loading: Promise<void> | null = null;
+
+  constructor(name: string) {
+    this.path = `${V1}/${name}`;
+    this.#subject = name;
+    live.on("change", (news) => {
+      if (news.subject !== this.#subject && news.subject !== "everything") return;
+      this.#isStale = true;
+      if (this.#watchers > 0) void this.load();
+    });
+  }
+
+  /** Keep the list up until the function that this returns is called. For `$effect`. */
+  watch(): () => void {
+    this.#watchers += 1;
+    if (this.#isStale) void this.load();
+    return () => (this.#watchers -= 1);
+  }
+
+  /** Bring the list up to date. Costs a 304 where it is. Never raises: see `problem`. */
+  async load(): Promise<void> {
+    this.#isStale = true;
+    this.#loading ??= this.#loadWhileStale().finally(() => (this.#loading = null));
+    return this.#loading;
+  }
+
+  /** Forget everything: another operator may log in. */
+  clear(): void {
+    this.rows = [];
+    this.isLoaded = false;
+    this.#etag = "";
+    this.#isStale = true;
+  }
+
+  async #loadWhileStale(): Promise<void> {
+    while (this.#isStale) {
+      this.#isStale = false;
+      try {
+        const answer = await request("GET", this.path, this.#etag ? { etag: this.#etag } : {});
+        if (answer.status !== 304) {
+          this.rows = ((await answer.json()) as { data: T[] }).data;
+          this.#etag = answer.headers.get("etag") ?? "";
+        }
+        this.problem = "";
+        this.isLoaded = true;
+      } catch (error) {
+        this.problem = error instanceof Refused ? error.message : String(error);
+      }
+    }
+  }
+}
+
+export const rules = new Resource<Rule>("rules");
+export const nodes = new Resource<Node>("nodes");
+export const lines = new Resource<Line>("vpn-lines");
+export const proxyServices = new Resource<ProxyService>("proxy-services");
+
+export function clearResources(): void {
+  for (const resource of [rules, nodes, lines, proxyServices]) resource.clear();
+}

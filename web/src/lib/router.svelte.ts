@@ -1,0 +1,38 @@
+/** Which page is shown. Routes live behind `#`, so that the device serves one document. */
+
+export const PAGES = [
+  "overview",
+  "rules",
+  "nodes",
+  "lines",
+  "whitelist",
+  "proxies",
+  "why",
+  "settings",
+  "api",
+] as const;
+export type PageName = (typeof PAGES)[number];
+
+interface Route {
+  page: PageName;
+  query: URLSearchParams;
+}
+
+let route = $state.raw<Route>(read());
+addEventListener("hashchange", () => (route = read()));
+
+function read(): Route {
+  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const page = PAGES.find((name) => name === path) ?? "overview";
+  return { page, query: new URLSearchParams(query) };
+}
+
+export function currentRoute(): Route {
+  return route;
+}
+
+/** The link to a page, with what it should show. */
+export function href(page: PageName, query: Record<string, string> = {}): string {
+  const text = new URLSearchParams(query).toString();
+  return `#/${page}${text ? `?${text}` : ""}`;
+}

@@ -1,0 +1,198 @@
+/** The documents that the device sends. Fields as its API names them. */
+
+export interface Rule {
+  id: number;
+  ip: string;
+  mac: string;
+  comment: string;
+  is_enabled: boolean;
+  target_node: string;
+  upload_limit_kbps: number;
+  download_limit_kbps: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface Node {
+  id: number;
+  name: string;
+  protocol: string;
+  config_json: string;
+  group: string;
+  created_at: string;
+}
+
+export type LineType = "l2tp" | "pptp";
+
+export interface Line {
+  id: number;
+  type: LineType;
+  name: string;
+  server: string;
+  port: number;
+  username: string;
+  password: string;
+  secret: string;
+  interface: string;
+  comment: string;
+  dns_profile: string;
+  dns_servers: string[];
+  is_enabled: boolean;
+  is_online: boolean;
+}
+
+export interface ProxyService {
+  id: number;
+  name: string;
+  outbound_interface: string;
+  port: number;
+  username: string;
+  password: string;
+  is_enabled: boolean;
+  created_at: string;
+}
+
+export interface Whitelist {
+  domains: string;
+  ips: string;
+  node: string;
+}
+
+export interface LineState {
+  is_online: boolean;
+  state: string;
+  reason: string;
+  next_attempt: string;
+}
+
+export interface Interface {
+  name: string;
+  role: string;
+  is_up: boolean;
+  ip: string;
+  received: number;
+  sent: number;
+}
+
+export interface Flow {
+  target: string;
+  kind: string;
+  clients: number;
+  egresses: string[];
+  problem: string;
+}
+
+export interface Overview {
+  at: string;
+  status: "running" | "stopped" | "restoring";
+  is_open: boolean;
+  uptime_s: number;
+  version: string;
+  revision: number;
+  connections: number;
+  memory: number;
+  counts: {
+    rules: number;
+    enabled_rules: number;
+    nodes: number;
+    lines: number;
+    online_lines: number;
+    proxy_services: number;
+  };
+  interfaces: Interface[];
+  lines: Record<string, LineState>;
+  flows: Flow[];
+  problems: string[];
+}
+
+export interface News {
+  topic: string;
+  subject: string;
+  text: string;
+}
+
+export interface Change {
+  at: string;
+  who: string;
+  source: string;
+  what: string;
+  text: string;
+}
+
+export interface SessionRow {
+  id: string;
+  is_current: boolean;
+  source: string;
+  agent: string;
+  created_at: string;
+  seen_at: string;
+  expires_at: string;
+}
+
+export interface Access {
+  token: string;
+  api_prefix: string;
+  plain_port: number;
+  tls_port: number;
+  device: string;
+  mode: "off" | "enforced";
+  api: "open" | "trial" | "API_ACCESS_REQUIRED" | "API_TRIAL_QUOTA_EXHAUSTED";
+  trial_calls: number;
+  trial_calls_left: number;
+  proxy_service_quota: number;
+  license: {
+    serial: string;
+    issued_at: string;
+    expires_at: string;
+    capabilities: string[];
+  } | null;
+  license_problem: string;
+}
+
+export interface DeviceSettings {
+  unmanaged: string;
+  delay_url: string;
+  check_interval_s: number;
+  group_strategy: string;
+  sniff_domains: boolean;
+}
+
+export interface Explanation {
+  client: string;
+  destination: string;
+  port: number;
+  protocol: string;
+  is_blocked: boolean;
+  reason: string;
+  rule: ExplainedRule | null;
+  other_rules: ExplainedRule[];
+  whitelist: { matches: boolean; entry: string; by: string; node: string };
+  target: string;
+  nodes: string[];
+  egresses: string[];
+  dns: { server: string; way: string };
+  limits: { rule: string; upload_kbps: number; download_kbps: number };
+  steps: string[];
+}
+
+export interface ExplainedRule {
+  id: number;
+  ip: string;
+  comment: string;
+  target_node: string;
+}
+
+export interface ProbeResult {
+  target: string;
+  exit_ip: string;
+  delay: number;
+  error: string;
+  url: string;
+  in_force: boolean;
+}
+
+export interface ImportPreview {
+  imported: number;
+  skipped: number;
+  errors: string[];
+}

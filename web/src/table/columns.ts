@@ -1,0 +1,10 @@
+/** A column of a table. */
+export interface Column<Row> {
+  id: string;
+  label: string;
+  /** A track of CSS grid. */
+  width: string;
+  align?: "end";
+  /** What the column is sorted by; without it, it is not. */
+  sort?: (row: Row) => string | number;
+}

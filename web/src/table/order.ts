@@ -1,0 +1,57 @@
+/** Sorting and filtering of tables' rows: fast at 10,000 of them, and pure. */
+
+import type { Column } from "./columns.ts";
+
+export interface Order {
+  by: string;
+  isDescending: boolean;
+}
+
+const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
+
+/** The rows by one column; equal ones, and all without an order, stay as they come. */
+export function ordered<Row>(
+  rows: readonly Row[],
+  columns: readonly Column<Row>[],
+  order: Order | null,
+): readonly Row[] {
+  const value = columns.find((column) => column.id === order?.by)?.sort;
+  if (!order || !value) return rows;
+  // Each row's value is asked for once, not at each comparison.
+  const keyed = rows.map((row) => ({ row, value: value(row) }));
+  const sign = order.isDescending ? -1 : 1;
+  keyed.sort((a, b) =>
+    typeof a.value === "number" && typeof b.value === "number"
+      ? sign * (a.value - b.value)
+      : sign * collator.compare(String(a.value), String(b.value)),
+  );
+  return keyed.map(({ row }) => row);
+}
+
+/** A filter over rows' texts: every word of what is typed must stand somewhere in a row. */
+export class Filter<Row extends object> {
+  #textOf: (row: Row) => string;
+  #texts = new WeakMap<Row, string>();
+
+  constructor(textOf: (row: Row) => string) {
+    this.#textOf = textOf;
+  }
+
+  apply(rows: readonly Row[], typed: string): readonly Row[] {
+    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    if (words.length === 0) return rows;
+    return rows.filter((row) => {
+      const text = this.#lowered(row);
+      return words.every((word) => text.includes(word));
+    });
+  }
+
+  #lowered(row: Row): string {
+    let text = this.#texts.get(row);
+    if (text === undefined) {
+      text = this.#textOf(row).toLowerCase();
+      this.#texts.set(row, text);
+    }
+    return text;
+  }
+}
