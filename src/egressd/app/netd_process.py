@@ -21,6 +21,8 @@ from egressd.netd.engine.slot import Running
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
+from egressd.netd.kernel.shaping import ForeignShaping, Shaper
+from egressd.netd.limits import Limits
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
@@ -65,8 +67,11 @@ async def _serve(settings: config.Config) -> None:
         size=settings.engine.workers,
         on_lost=on_lost,
     )
+    nft = Nft()
+    shaper = Shaper(nft)
     reconciler = Reconciler(
-        machine=Machine(Nft(), settings.ports, engine.pw_uid),
+        machine=Machine(nft, settings.ports, engine.pw_uid),
+        limits=Limits(shaper),
         pool=pool,
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         publish=publish,
@@ -83,6 +88,7 @@ async def _serve(settings: config.Config) -> None:
         stack.push_async_callback(server.close)
         await stack.enter_async_context(Watcher(reconciler.refresh))
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
+        await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         ending = await _signal(_LOOK_AGAIN_S, reconciler)
     if ending == signal.SIGUSR1:
         await reconciler.release()

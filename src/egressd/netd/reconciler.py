@@ -5,11 +5,12 @@ One lock orders everything that touches the kernel. A change is carried out in t
 
 1. start the engine instances it brings, and wait until they listen;
 2. add the routes and policy rules it brings;
-3. one nftables transaction: here every client moves at once, while the plan file's own
+3. change the speed limits, so that no client is faster than its rule for a moment;
+4. one nftables transaction: here every client moves at once, while the plan file's own
    transaction is open, so that the two stand or fall together;
-4. take away what nothing uses any more, and tidy up after clients that moved.
+5. take away what nothing uses any more, and tidy up after clients that moved.
 
-Up to and including 3 a failure leads back to the old plan. Step 4 cannot undo an
+Up to and including 4 a failure leads back to the old plan. Step 5 cannot undo an
 answer; what it fails to clean is cleaned by the next `refresh`.
 
 What differs from the plan later (a link that comes back, a worker that died, another
@@ -28,11 +29,12 @@ import structlog
 
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Event, Status
-from egressd.model.plan import Change, Instance, Plan, difference
+from egressd.model.plan import Change, Instance, Limit, Patch, Plan, difference
 from egressd.netd import status, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel import conntrack, memory, sockets
+from egressd.netd.limits import Limits
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
@@ -59,6 +61,7 @@ class Reconciler:
         self,
         *,
         machine: Machine,
+        limits: Limits,
         pool: Pool,
         plan_file: PlanFile,
         publish: Callable[[Event], None],
@@ -66,6 +69,7 @@ class Reconciler:
         self.pool = pool
         self.plan = Plan()
         self.machine = machine
+        self._limits = limits
         self._is_restored = False
         self._serving = Serving(pool)
         self._plan_file = plan_file
@@ -94,6 +98,7 @@ class Reconciler:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
         async with self._lock:
             self._serving.adopt(self.plan)
+            await self._limits.sync(self.plan.limits, self.machine.topology)
             await self._load()
         if missing := self._serving.missing(self.plan):
             await self.revive(missing)
@@ -118,6 +123,7 @@ class Reconciler:
         if self._reviving is not None:
             self._reviving.cancel()
         await self._tidier.close()
+        self._limits.close()
         self._plan_file.close()
 
     # --- Changes. -----------------------------------------------------------------------
@@ -165,7 +171,7 @@ class Reconciler:
             instances=status.instances(self.plan, self._serving),
             connections=usage.connections,
             memory=usage.memory,
-            problems=(*self.pool.problems(), *self.machine.problems),
+            problems=(*self.pool.problems(), *self.machine.problems, *self._limits.problems),
         )
 
     def _measure(self) -> Usage:
@@ -191,6 +197,7 @@ class Reconciler:
         try:
             if change.egresses or change.floor is not None:
                 self.machine.route({**undo.egresses.put, **self.plan.egresses})
+            await self._limit(change.limits, strict=strict)
             with self._plan_file.writing(change):
                 await self._flip(change, ports, hosts)
         except BaseException:
@@ -220,11 +227,17 @@ class Reconciler:
         else:
             await self.machine.move(self.plan, ports, hosts)
 
+    async def _limit(self, patch: Patch[Limit], *, strict: bool) -> None:
+        """Change the speed limits; the plan is already the new one."""
+        topology = self.machine.topology
+        await self._limits.change(patch, self.plan.limits, topology, strict=strict)
+
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, whichever step it had reached."""
         self.plan.apply(undo)
         if undo.egresses:
             self.machine.route(self.plan.egresses)
+        await self._limit(undo.limits, strict=False)
         with suppress(Failed):
             await self._load()
         await self._serving.end(started.values())
@@ -250,6 +263,7 @@ class Reconciler:
             self.machine.look()
             self.machine.route(self.plan.egresses)
             await self.machine.update(self.plan, self._serving.ports())
+            await self._limits.look(self.plan.limits, self.machine.topology)
 
     async def verify(self) -> None:
         """The net beneath the events: look whether all is as it was left."""
@@ -267,7 +281,15 @@ class Reconciler:
         async with self._lock:
             log.warning("loading the nftables table again", reason=reason)
             await self._load()
+            await self._limits.sync(self.plan.limits, self.machine.topology)
         self._publish(Event(topic="healed", subject="nftables", text=reason))
+
+    async def limit_again(self, reason: str) -> None:
+        """Put the speed limits in force again, after another program touched their queues."""
+        async with self._lock:
+            is_healed = await self._limits.sync(self.plan.limits, self.machine.topology)
+        if is_healed:
+            self._publish(Event(topic="healed", subject="limits", text=reason))
 
     async def revive(self, instances: Sequence[Instance]) -> None:
         """Start instances of the plan that do not run, and let their clients through again."""

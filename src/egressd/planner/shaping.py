@@ -125,6 +125,11 @@ class Hook(NamedTuple):
     name: str
 
 
+def is_limited(limit: Limit) -> bool:
+    """Whether it limits anything, or only makes a rule known."""
+    return bool(limit.upload_kbps or limit.download_kbps)
+
+
 def tree_handle(tree: int) -> int:
     """The handle of a tree's HTB qdisc."""
     return (HTB_MAJOR + tree) << 16

@@ -24,7 +24,14 @@ from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.numbers import ClassNumbers
 from egressd.planner import shaping as script
 from egressd.planner.nft import Elements
-from egressd.planner.shaping import DIRECTIONS, FRAME_BYTES, PACKET_BYTES, Direction, Hook
+from egressd.planner.shaping import (
+    DIRECTIONS,
+    FRAME_BYTES,
+    PACKET_BYTES,
+    Direction,
+    Hook,
+    is_limited,
+)
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -122,7 +129,7 @@ class Shaper:
         if not self._numbers.given:
             self._numbers.recover(self._classes_in(present))
         limits = [*self._hosts.values(), *self._nets.values()]
-        limited = {limit.number for limit in limits if _is_limited(limit)}
+        limited = {limit.number for limit in limits if is_limited(limit)}
         gone = [rule for rule in self._numbers.given if rule not in limited]
         self._numbers.give(limited)
         classes = self._numbers.given
@@ -185,7 +192,7 @@ class Shaper:
 
         Costs what the patch is long, and O(CIDR rules) if one of those is in it.
         """
-        self._numbers.give(limit.number for limit in patch.put.values() if _is_limited(limit))
+        self._numbers.give(limit.number for limit in patch.put.values() if is_limited(limit))
         old = self._limits_of([*patch.put, *patch.drop])
         try:
             self._apply(patch.put, patch.drop)
@@ -217,7 +224,7 @@ class Shaper:
                     if move.new is not None:
                         self._ledger.keep_class(direction, move.rule, forest, classes[move.rule])
                     forest.drop(classes[move.rule])
-        self._numbers.take_back(m.rule for m in moves if m.new is None or not _is_limited(m.new))
+        self._numbers.take_back(m.rule for m in moves if m.new is None or not is_limited(m.new))
         self._ledger.forget(move.rule for move in moves if move.new is None)
 
     def _flip(self, moves: Sequence[_Move]) -> None:
@@ -315,10 +322,6 @@ def _moves(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[_Move]:
 
 def _hosts(limits: Mapping[str, Limit]) -> dict[str, Limit]:
     return {key: limit for key, limit in limits.items() if "/" not in key}
-
-
-def _is_limited(limit: Limit) -> bool:
-    return bool(limit.upload_kbps or limit.download_kbps)
 
 
 def _present_hooks(topology: Topology) -> tuple[Hook, ...]:

@@ -1,0 +1,106 @@
+"""The plan's speed limits and what is counted of each rule, on behalf of the reconciler.
+
+A limit that the kernel refuses stands in the way of the change that brings it, and of nothing
+else: a kernel without HTB routes all the same, and `problems` says what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Limit, Patch
+from egressd.netd.kernel.shaping import Shaper
+from egressd.planner.shaping import is_limited
+from egressd.planner.topology import Topology
+
+log = structlog.get_logger()
+
+_SHORT: Final = 8
+"""Rules in a change that is carried out at once (0.2 ms each); longer ones go to a thread."""
+_RETRY_S: Final = 10.0
+"""Seconds between attempts at limits that the kernel would not take."""
+
+
+class Limits:
+    """Speed limits, converged to a plan. Calls may overlap: they take turns."""
+
+    def __init__(self, shaper: Shaper) -> None:
+        self._shaper = shaper
+        self._turn = asyncio.Lock()
+        self._problem = ""
+        self._retry_at = 0.0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What the kernel would not take, in plain words."""
+        return (self._problem,) if self._problem else ()
+
+    async def sync(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
+        """Make the limits just these, as far as the kernel will; whether anything was not so."""
+        async with self._turn:
+            return await self._attempt(lambda: self._shaper.sync(limits, topology))
+
+    async def look(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
+        """Adapt to the interfaces and addresses of `topology`, and heal what is plainly broken.
+
+        `limits` are those in force, or that should be. Whether anything was not as it should be.
+        """
+        async with self._turn:
+            if not self._problem:
+                return await self._attempt(lambda: self._shaper.look(topology))
+            if asyncio.get_running_loop().time() < self._retry_at:
+                return False
+            return await self._attempt(lambda: self._shaper.sync(limits, topology))
+
+    async def change(
+        self,
+        patch: Patch[Limit],
+        limits: Mapping[str, Limit],
+        topology: Topology,
+        *,
+        strict: bool,
+    ) -> None:
+        """Put `patch` in force, after which the limits are `limits`.
+
+        With `strict`, raises Failed when somebody would be limited by it and the kernel
+        refuses; the limits are then as they were.
+        """
+        if not patch:
+            return
+        must_hold = strict and any(map(is_limited, patch.put.values()))
+        async with self._turn:
+            if self._problem:
+                if must_hold:
+                    raise Failed("put speed limits in force", self._problem)
+                return  # the next attempt is at all limits
+            try:
+                if len(patch.put) + len(patch.drop) <= _SHORT:
+                    self._shaper.change(patch)
+                else:
+                    await asyncio.to_thread(self._shaper.change, patch)
+            except Failed:
+                if must_hold:
+                    raise
+                await self._attempt(lambda: self._shaper.sync(limits, topology))
+
+    def close(self) -> None:
+        """Let go of the kernel. All limits stay in force."""
+        self._shaper.close()
+
+    async def _attempt(self, work: Callable[[], int]) -> bool:
+        """Whether `work` found something to do. What it fails at is told, and tried again."""
+        try:
+            found = await asyncio.to_thread(work)
+        except Failed as error:
+            if str(error) != self._problem:
+                log.warning("speed limits are not in force", error=str(error))
+            self._problem = str(error)
+            self._retry_at = asyncio.get_running_loop().time() + _RETRY_S
+            return False
+        self._problem = ""
+        return found > 0
