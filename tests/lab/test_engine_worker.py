@@ -94,7 +94,7 @@ def test_a_worker_holds_nothing_of_netds(
             assert "/etc/shadow" not in files
             assert files.count("/dev/null") == 1
             assert str(Path(f"/proc/self/fd/{netlink.fileno()}").readlink()) not in files
-            assert (process / "cwd").readlink() == Path("/")
+            assert (process / "cwd").readlink() == tmp_path / "run" / "rule-sets"
             assert os.getsid(pool.pids()[0]) == pool.pids()[0]
             environment = (process / "environ").read_bytes().split(b"\0")
             assert {entry.split(b"=")[0] for entry in environment} <= {

@@ -33,11 +33,15 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    """``node:7``, ``group:3``, ``sniff:…``, ``service:4``; generated, never user text."""
+    """``node:7``, ``group:3``, ``sniff:…``, ``default:0``, ``service:4``; never user text."""
     config: str = msgspec.field(default="{}")
     mark: int = 0
     udp: bool = True
     """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
+    port: int = 0
+    """The TCP port of a proxy service's listener; 0 for all others."""
+    lan_only: bool = False
+    """Whether only LAN clients may connect to ``port``: it asks for no password."""
 
     def __repr__(self) -> str:
         return f"Instance(key={self.key!r}, mark={self.mark:#x}, udp={self.udp})"
@@ -74,6 +78,15 @@ class WhitelistPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Mark of a kernel-routed target -> mark of the instance that sniffs for it."""
     tcp_ports: tuple[int, ...] = ()
     udp_ports: tuple[int, ...] = ()
+    rule_sets: dict[str, bytes] = {}
+    """sing-box's binary rule sets of the domains, by the file name that documents refer to."""
+    epoch: int = 1
+    """netd's count of the whitelists there were, from 1 and round again. A new one cuts flows."""
+
+    def same_entries(self, other: WhitelistPlan) -> bool:
+        """Whether both send the same traffic to the same destination, whoever is sniffed for."""
+        mine = msgspec.structs.replace(self, sniffers={}, epoch=1)
+        return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):

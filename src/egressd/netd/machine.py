@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -90,6 +90,10 @@ class Machine:
         """Carry out a script that only moves hosts: O(change). Raises Failed."""
         if hosts:
             await self._transact_or_load(hosts, plan, ports)
+
+    async def shield(self, ports: Iterable[int]) -> None:
+        """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""
+        await self._transact(script.shield(ports))
 
     async def is_intact(self) -> bool:
         """Whether the chains are as they were loaded."""

@@ -3,7 +3,8 @@
 One lock orders everything that touches the kernel. A change is carried out in the order
 "make before break":
 
-1. start the engine instances it brings, and wait until they listen;
+1. start the engine instances it brings, and wait until they listen (a proxy service that keeps
+   its port is stopped first: two cannot listen on it);
 2. add the routes and policy rules it brings;
 3. change the speed limits, so that no client is faster than its rule for a moment;
 4. one nftables transaction: here every client moves at once, while the plan file's own
@@ -40,7 +41,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
 from egressd.netd.tidier import Tidier, may_have
 from egressd.netd.usage import Meter, Usage
-from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK
+from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
 
 log = structlog.get_logger()
 
@@ -48,6 +49,8 @@ _REVIVE_FIRST_S = 0.2
 _REVIVE_MAX_S = 30.0
 """Back-off between attempts to start an instance that should run and does not."""
 _PROBLEMS_TOLD = 20
+_MANY_CLIENTS = 64
+"""For more, the engine's sockets are looked through in a thread."""
 
 
 class Conflict(Exception):
@@ -97,6 +100,7 @@ class Reconciler:
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
         async with self._lock:
+            self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
             await self._limits.sync(self.plan.limits, self.machine.topology)
             await self._load()
@@ -110,7 +114,8 @@ class Reconciler:
         async with self._lock:
             await self._quiesce()
             with suppress(Failed):
-                await self.machine.load(Plan(egresses=self.plan.egresses), {})
+                blocked = Plan(egresses=self.plan.egresses, instances=self.plan.instances)
+                await self.machine.load(blocked, {})
         await self.pool.close()
 
     async def release(self) -> None:
@@ -187,7 +192,8 @@ class Reconciler:
         return "stopped" if self.plan.floor.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool) -> None:
-        started = await self._serving.start(self._serving.to_start(change), strict=strict)
+        change = _with_epoch(change, self.plan)
+        started = await self._start(change, strict=strict)
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
@@ -207,12 +213,39 @@ class Reconciler:
         await self._serving.end(stale)
         if change.egresses.drop:
             self.machine.route(self.plan.egresses)
-        if served:
+        if change.whitelist is not None:
+            self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
+        if len(served) > _MANY_CLIENTS:
+            await asyncio.to_thread(self._cut, served)
+        elif served:
             self._cut(served)
         if clients:
             self._tidier.add(clients)
         if self._serving.missing(self.plan):
             self._revive_later()
+
+    async def _start(self, change: Change, *, strict: bool) -> dict[str, Running]:
+        """Start what the change brings; all is as it was when that raises."""
+        wanted = self._serving.to_start(change)
+        lan_only = [instance.port for instance in wanted if instance.lan_only]
+        try:
+            if change.whitelist is not None:
+                self.pool.rule_sets.put(change.whitelist.rule_sets)
+            if lan_only:
+                await self.machine.shield(lan_only)
+            await self._serving.make_room(wanted)
+            return await self._serving.start(wanted, strict=strict)
+        except BaseException:
+            await self._restart_services()
+            if lan_only:
+                with suppress(Failed):
+                    await self._load()
+            raise
+
+    async def _restart_services(self) -> None:
+        """Start again the proxy services that made room for a change that failed."""
+        gone = [instance for instance in self._serving.missing(self.plan) if instance.port]
+        self._serving.replace(await self._serving.start(gone, strict=False), ())
 
     def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
         ports = self._serving.ports() | {key: running.port for key, running in started.items()}
@@ -241,6 +274,7 @@ class Reconciler:
         with suppress(Failed):
             await self._load()
         await self._serving.end(started.values())
+        await self._restart_services()
 
     def _cut(self, clients: Sequence[str]) -> None:
         """End the engine's sockets of moved clients; `seal` has stopped their flows already."""
@@ -300,6 +334,7 @@ class Reconciler:
                 if self.plan.instances.get(instance.key) == instance
                 and self._serving.get(instance.key) is None
             ]
+            await self._serving.make_room(wanted)
             started = await self._serving.start(wanted, strict=False)
             self._serving.replace(started, ())
             await self.machine.update(self.plan, self._serving.ports())
@@ -336,8 +371,23 @@ def _check(change: Change) -> None:
         raise Invalid(*problems[:_PROBLEMS_TOLD])
 
 
+def _with_epoch(change: Change, plan: Plan) -> Change:
+    """The change with the epoch of its whitelist: a new one if that sends other traffic, or the
+    same elsewhere.
+    """
+    wanted = change.whitelist
+    if wanted is None:
+        return change
+    epoch = plan.whitelist.epoch
+    if not wanted.same_entries(plan.whitelist):
+        epoch = epoch % (MARK_EPOCHS - 1) + 1
+    return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
+
+
 def _moved(change: Change, plan: Plan) -> list[str]:
-    """Addresses and ranges whose target becomes another one."""
+    """Addresses and ranges whose target becomes another one: all, with another whitelist."""
+    if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
+        return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
     hosts = [
         ip
         for ip in (*change.hosts.put, *change.hosts.drop)

@@ -49,6 +49,14 @@ class Serving:
             if key in plan.instances and running.digest == digest(plan.instances[key])
         }
 
+    async def make_room(self, wanted: Sequence[Instance]) -> None:
+        """Stop who listens on a port that one of `wanted` has to have: its predecessor, mostly."""
+        ports = {instance.port for instance in wanted if instance.port}
+        for running in self._living():
+            if running.port in ports:
+                self.lose([running])
+                await self.end([running])
+
     async def start(self, wanted: Sequence[Instance], *, strict: bool) -> dict[str, Running]:
         """Start instances beside those that serve now, and wait until they listen.
 

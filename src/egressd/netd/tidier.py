@@ -15,6 +15,7 @@ from ipaddress import IPv4Address
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
+from egressd.planner.registry import flow_mark
 
 
 class Tidier:
@@ -49,11 +50,12 @@ def may_have(plan: Plan, client: bytes, mark: int) -> bool:
     Flows without a mark are none of ours: to the router, between LANs.
     """
     address = IPv4Address(client)
-    target = plan.hosts.get(str(address))
-    if target is None:
-        target = _of_range(plan, address)
+    target = plan.hosts.get(str(address)) or _of_range(plan, address)
+    if not target:
+        return mark in (0, plan.floor.unmanaged)
     listed = plan.whitelist
-    return mark in (0, target, listed.mark, listed.sniffers.get(target))
+    marks = (target, listed.mark, listed.sniffers.get(target, 0))
+    return mark == 0 or mark in {flow_mark(m, listed.epoch) for m in marks if m}
 
 
 def _of_range(plan: Plan, address: IPv4Address) -> int:
@@ -61,4 +63,4 @@ def _of_range(plan: Plan, address: IPv4Address) -> int:
         first, _, last = text.partition("-")
         if IPv4Address(first) <= address <= IPv4Address(last):
             return mark
-    return plan.floor.unmanaged
+    return 0

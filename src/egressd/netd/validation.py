@@ -20,12 +20,15 @@ from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
+    MARK_EPOCHS,
     MARK_KIND_MASK,
     MARK_REJECT,
+    RULE_SET_FOLDER,
 )
 
-_INSTANCE_KEY = re.compile(r"(node|group|sniff|service):[0-9]{1,10}\Z")
+_INSTANCE_KEY = re.compile(r"(node|group|sniff|default|service):[0-9]{1,10}\Z")
 _RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
+_RULE_SET = re.compile(r"[0-9a-f]{32}\.srs\Z")
 _DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
 _MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
 _LIMIT_MAX_KBPS: Final = 10_000_000
@@ -53,6 +56,8 @@ def problems(change: Change) -> Iterator[str]:
         and all(map(_is_range, listed.ranges))
         and all(_is_mark(k) and _is_mark(v) for k, v in listed.sniffers.items())
         and all(1 <= port <= 65535 for port in (*listed.tcp_ports, *listed.udp_ports))
+        and all(map(_RULE_SET.match, listed.rule_sets))
+        and 0 < listed.epoch < MARK_EPOCHS
     ):
         yield "whitelist is not well-formed"
 
@@ -104,7 +109,21 @@ def _is_instance(instance: Instance) -> bool:
         and document.keys() <= _DOCUMENT_PARTS
         and _INSTANCE_KEY.match(instance.key) is not None
         and (instance.mark == 0 or (_is_mark(instance.mark) and is_engine_mark))
+        and 0 <= instance.port <= 65535
+        and all(map(_is_rule_set, _paths(document)))
     )
+
+
+def _is_rule_set(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == RULE_SET_FOLDER and _RULE_SET.match(name) is not None
+
+
+def _paths(document: dict[str, Any]) -> Iterator[str]:
+    """The files that a document names: rule sets, and nothing else has any."""
+    route = document.get("route")
+    references = route.get("rule_set", []) if isinstance(route, dict) else []
+    return (str(entry.get("path", "")) for entry in references if isinstance(entry, dict))
 
 
 def _is_egress(egress: Egress) -> bool:

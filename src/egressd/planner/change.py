@@ -49,8 +49,11 @@ def plan_change(
 
 
 def _instances(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
-    served = compiled.instances(state, resolvers, compiled.used_targets(state))
-    return {**served, **compiled.services(state, resolvers)}
+    return {
+        **compiled.instances(state, resolvers, compiled.ruled_targets(state)),
+        **compiled.unmanaged_instance(state, resolvers),
+        **compiled.services(state, resolvers),
+    }
 
 
 def _rule_change(
@@ -58,7 +61,7 @@ def _rule_change(
 ) -> Change:
     touched = _rules_touched(before, after, edits)
     names = {rule.target_node for rule in touched}
-    switched = {n for n in names if compiled.is_used(before, n) != compiled.is_used(after, n)}
+    switched = {n for n in names if compiled.is_ruled(before, n) != compiled.is_ruled(after, n)}
     return Change(
         base=before.revision,
         revision=after.revision,
@@ -75,7 +78,7 @@ def _switched_instances(
     state: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
     """Instances of targets that came into use or went out of it; nodes stay as they were."""
-    used = {name for name in switched if compiled.is_used(state, name)}
+    used = {name for name in switched if compiled.is_ruled(state, name)}
     unused = (compiled.instance_key(state, name) for name in switched - used)
     return Patch(
         put=compiled.instances(state, resolvers, used),

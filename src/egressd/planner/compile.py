@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network
+from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
@@ -20,7 +21,11 @@ from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.registry import (
     MARK_DIRECT,
+    MARK_ENGINE,
+    MARK_KIND_MASK,
+    MARK_LISTED,
     MARK_REJECT,
+    MARK_UNMANAGED,
     SNIFF_DIRECT,
     SNIFF_REJECT,
     egress_mark,
@@ -28,6 +33,8 @@ from egressd.planner.registry import (
     node_mark,
     sniffer_mark,
 )
+
+_UNMANAGED_KEY: Final = "default:0"
 
 
 def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
@@ -39,7 +46,8 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
         hosts=hosts(state, state.rules.values()),
         nets=nets(state),
         instances={
-            **instances(state, resolvers, used_targets(state)),
+            **instances(state, resolvers, ruled_targets(state)),
+            **unmanaged_instance(state, resolvers),
             **services(state, resolvers),
         },
         egresses=egresses(state, resolvers),
@@ -68,21 +76,24 @@ def mark_of(state: DesiredState, target: str) -> int:
             return MARK_REJECT
 
 
+def ruled_targets(state: DesiredState) -> set[str]:
+    """The targets that rules or the whitelist send traffic to, as the API writes them."""
+    ruled = set(state.target_uses)
+    if _has_entries(state.whitelist):
+        ruled.add(state.whitelist.node)
+    return ruled
+
+
+def is_ruled(state: DesiredState, target: str) -> bool:
+    """Whether `target` is one of `ruled_targets`. O(1)."""
+    return target in state.target_uses or (
+        target == state.whitelist.node and _has_entries(state.whitelist)
+    )
+
+
 def used_targets(state: DesiredState) -> set[str]:
     """The targets that traffic can be sent to at the moment, as the API writes them."""
-    used = {*state.target_uses, state.settings.unmanaged}
-    if _has_entries(state.whitelist):
-        used.add(state.whitelist.node)
-    return used
-
-
-def is_used(state: DesiredState, target: str) -> bool:
-    """Whether `target` is one of `used_targets`. O(1)."""
-    return (
-        target in state.target_uses
-        or target == state.settings.unmanaged
-        or (target == state.whitelist.node and _has_entries(state.whitelist))
-    )
+    return {*ruled_targets(state), state.settings.unmanaged}
 
 
 def _has_entries(listed: Whitelist) -> bool:
@@ -91,12 +102,18 @@ def _has_entries(listed: Whitelist) -> bool:
 
 def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
     """What holds for the device as a whole."""
-    unmanaged = mark_of(state, state.settings.unmanaged)
     return Floor(
-        unmanaged=0 if unmanaged == MARK_REJECT else unmanaged,
+        unmanaged=_unmanaged_mark(state),
         resolver=resolvers.device[0] if resolvers.device else "",
         stopped=state.settings.stopped,
     )
+
+
+def _unmanaged_mark(state: DesiredState) -> int:
+    mark = mark_of(state, state.settings.unmanaged)
+    if mark & MARK_KIND_MASK == MARK_ENGINE:
+        return MARK_UNMANAGED
+    return 0 if mark == MARK_REJECT else mark
 
 
 def hosts(state: DesiredState, rules: Iterable[Rule]) -> dict[str, int]:
@@ -149,6 +166,23 @@ def instances(
     return {instance.key: instance for instance in made if instance is not None}
 
 
+def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
+    """The engine instance of clients without a rule, when their target takes one.
+
+    It is another than the one of clients with a rule to the same target: the whitelist is not
+    for them, and neither does a change of it cut them.
+    """
+    paths = dial_paths(state, parse_target(state.settings.unmanaged))
+    if not paths:
+        return {}
+    policy = documents.GroupPolicy.of(state.settings)
+    document = documents.target_document(paths, resolvers, policy)
+    instance = Instance(
+        key=_UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
+    )
+    return {_UNMANAGED_KEY: instance}
+
+
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     """An engine instance for each enabled proxy service."""
     result = {}
@@ -160,7 +194,9 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
                 service, egress_mark(number), resolver or resolvers.device[0]
             )
             key = f"service:{service.id}"
-            result[key] = Instance(key=key, config=document)
+            result[key] = Instance(
+                key=key, config=document, port=service.port, lan_only=not service.username
+            )
     return result
 
 
@@ -195,20 +231,20 @@ def _instance(
     key = instance_key(state, str(target))
     if key is None:
         return None
-    policy = documents.GroupPolicy.of(state.settings)
+    if str(target) == state.whitelist.node:
+        listed = None  # whatever is listed goes there anyway
     number = sniffer_number(state, str(target))
     if number is not None:
         if listed is None:
             return None
         mark = sniffer_mark(number)
-        document = documents.sniffer_document(
-            mark_of(state, str(target)), resolvers, policy, listed
-        )
+        document = documents.sniffer_document(mark_of(state, str(target)), resolvers, listed)
     else:
         paths = dial_paths(state, target)
         if not paths:
             return None
         mark = mark_of(state, str(target))
+        policy = documents.GroupPolicy.of(state.settings)
         document = documents.target_document(paths, resolvers, policy, listed)
     return Instance(key=key, mark=mark, config=document.config, udp=document.udp)
 
@@ -216,16 +252,13 @@ def _instance(
 def _listed(state: DesiredState) -> Listed | None:
     """The whitelist as documents need it; None when no domain has to be seen.
 
-    A destination that does not exist leaves domains unseen: their traffic stays with the
-    client's own target.
+    All that is not DIRECT is one mark to them: which destination it is, whether it exists and
+    how it is reached is not theirs to know, so that changing it cuts nobody else.
     """
     if not state.settings.sniff_domains or not listing.entries_of(state.whitelist).domains:
         return None
-    target = parse_target(state.whitelist.node)
-    paths = dial_paths(state, target)
-    if target.kind != "direct" and not paths:
-        return None
-    return Listed(whitelist=state.whitelist, paths=paths)
+    is_direct = parse_target(state.whitelist.node).kind == "direct"
+    return Listed(whitelist=state.whitelist, mark=MARK_DIRECT if is_direct else MARK_LISTED)
 
 
 def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialPath, ...]:
@@ -322,22 +355,28 @@ def whitelist(state: DesiredState) -> WhitelistPlan:
     """Where listed destinations go."""
     if not _has_entries(state.whitelist):
         return WhitelistPlan()
-    sniffers: dict[int, int] = {}
-    tcp: tuple[int, ...] = ()
-    udp: tuple[int, ...] = ()
-    if _listed(state) is not None:
-        tcp, udp = listing.ports(state.whitelist)
-        for target in used_targets(state):
-            number = sniffer_number(state, target)
-            if number is not None:
-                sniffers[mark_of(state, target)] = sniffer_mark(number)
+    mark = mark_of(state, state.whitelist.node)
+    if _listed(state) is None:
+        return WhitelistPlan(mark=mark, ranges=_ranges(state.whitelist))
+    domains = listing.listing_of(state.whitelist)
     return WhitelistPlan(
-        mark=mark_of(state, state.whitelist.node),
+        mark=mark,
         ranges=_ranges(state.whitelist),
-        sniffers=sniffers,
-        tcp_ports=tcp,
-        udp_ports=udp,
+        sniffers=_sniffers(state),
+        tcp_ports=domains.tcp_ports,
+        udp_ports=domains.udp_ports,
+        rule_sets=domains.rule_sets,
     )
+
+
+def _sniffers(state: DesiredState) -> dict[int, int]:
+    """Mark of a kernel-routed target of rules -> mark of the instance that sniffs for it."""
+    targets = (target for target in state.target_uses if target != state.whitelist.node)
+    return {
+        mark_of(state, target): sniffer_mark(number)
+        for target in targets
+        if (number := sniffer_number(state, target)) is not None
+    }
 
 
 @lru_cache(8)

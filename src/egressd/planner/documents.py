@@ -20,7 +20,8 @@ import msgspec
 from egressd.formats.config_json import NodeSettings, read_settings
 from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
-from egressd.planner import listing, outbounds
+from egressd.planner import outbounds
+from egressd.planner.listing import LISTED, listing_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 
 FINAL: Final = "target"
@@ -78,10 +79,10 @@ def outbound_of(node: Node) -> outbounds.Outbound:
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The whitelist's domain entries, and where they go: by `paths`, or DIRECT when empty."""
+    """The whitelist's domain entries, and the mark that what they name goes on with."""
 
     whitelist: Whitelist
-    paths: tuple[DialPath, ...] = ()
+    mark: int
 
 
 @lru_cache(_REMEMBERED)
@@ -93,17 +94,16 @@ def target_document(
 ) -> Document:
     """The document of an instance that serves LAN clients through TPROXY."""
     document = _document(paths, resolvers, policy)
-    _serve_clients(document, policy, listed)
+    _serve_clients(document, listed)
     return Document(config=_json(document), udp=_carries_udp(paths))
 
 
 @lru_cache(_REMEMBERED)
-def sniffer_document(
-    mark: int, resolvers: Resolvers, policy: GroupPolicy, listed: Listed
-) -> Document:
+def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Document:
     """The document of an instance that looks for listed domains among kernel-routed traffic.
 
-    What is not listed goes on by `mark`, or is refused when that is REJECT's.
+    What is not listed goes on by `mark`, or is refused when that is REJECT's: also the DNS of
+    such clients, who have no other resolver.
     """
     refused = mark == MARK_REJECT
     way = MARK_DIRECT if refused else mark
@@ -117,9 +117,14 @@ def sniffer_document(
         "outbounds": [_direct(FINAL, way)],
         "route": {"final": FINAL, "default_domain_resolver": "device"},
     }
-    _serve_clients(document, policy, listed)
+    _serve_clients(document, listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
+        tags = [reference["tag"] for reference in document["route"]["rule_set"]]
+        document["dns"]["rules"] = [
+            {"rule_set": tags, "action": "route", "server": "device"},
+            {"action": "reject"},
+        ]
     return Document(config=_json(document), udp=True)
 
 
@@ -172,28 +177,22 @@ def _document(
     }
 
 
-def _serve_clients(document: dict[str, Any], policy: GroupPolicy, listed: Listed | None) -> None:
+def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
     """Add the inbound of LAN clients, and the rules that come before the final outbound."""
     document["inbounds"] = [
         {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
     ]
     rules: list[dict[str, Any]] = [{"port": 53, "action": "hijack-dns"}]
     if listed is not None:
-        rules += listing.route_rules(listed.whitelist)
-        document["route"]["rule_set"] = listing.rule_sets(listed.whitelist)
-        known = {outbound["tag"] for outbound in document["outbounds"]}
-        document["outbounds"] += [
-            outbound
-            for outbound in _exit(listing.LISTED, listed.paths, policy)
-            if outbound["tag"] not in known
-        ]
+        listing = listing_of(listed.whitelist)
+        rules += listing.rules
+        document["route"]["rule_set"] = listing.references
+        document["outbounds"].append(_direct(LISTED, listed.mark))
     document["route"]["rules"] = rules
 
 
 def _exit(tag: str, paths: tuple[DialPath, ...], policy: GroupPolicy) -> list[dict[str, Any]]:
-    """The outbounds that make `tag` one of `paths`, or DIRECT without any."""
-    if not paths:
-        return [_direct(tag, MARK_DIRECT)]
+    """The outbounds that make `tag` one of `paths`."""
     made: dict[str, dict[str, Any]] = {}
     for path in paths:
         for outbound in _outbounds(path):

@@ -9,8 +9,9 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
 1. ``from_lan`` drops spoofed sources and lets pass what is for the router or another LAN.
 2. ``client`` and ``managed`` look up the mark of the client's target.
 3. ``dispatch`` sends it to the engine (TPROXY), to the kernel's forwarding, or to ``deny``.
-4. ``seal``: a flow keeps its first mark as conntrack mark; once its client's mark is another,
-   the flow is reset. So the change of the element is itself the cut.
+4. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
+   is another, the flow is reset. So the change of the element is itself the cut. Flows that the
+   kernel routes keep the whitelist's epoch beside it.
 5. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
 
 Written for nftables 1.0.6: no chain on one line, and interfaces by name (``iifname``), since an
@@ -20,16 +21,21 @@ index goes stale when an interface is made again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
 
 from egressd.model.plan import Change, Plan
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
+    MARK_EPOCH_MASK,
     MARK_KIND_MASK,
+    MARK_LISTED,
     MARK_ROUTED_MASK,
     NFT_TABLE,
     egress_mark,
+    flow_mark,
 )
 from egressd.planner.topology import Topology, with_unplanned
 
@@ -43,8 +49,13 @@ _SETS = {
     "alive": "type mark",
     "noudp": "type mark",
     "same": "type mark . mark",
+    "plain": "type mark . mark",
     "pairs": "type mark . ifname",
     "wlports": "type inet_proto . inet_service",
+    "services": "type inet_service",
+    "lanonly": "type inet_service",
+    "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
+    "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
 }
 _MAPS = {
     "hosts": "type ipv4_addr : mark",
@@ -53,6 +64,8 @@ _MAPS = {
     "wl": "type ipv4_addr : mark; flags interval",
     "ports": "type mark : inet_service",
     "sniff": "type mark : mark",
+    "listed": "type mark : mark",
+    "sealed": "type mark : mark",
     "dns4": "type mark : ipv4_addr",
     "inmark": "type ifname : mark",
 }
@@ -63,6 +76,11 @@ makes libnftables read all of it first."""
 _INLINED = ("lanif", "lannet")
 """Sets that every packet is looked up in, and that most devices have one element in."""
 
+_GUESSES: Final = "10/minute burst 10 packets"
+"""Wrong passwords that one source may send to proxy services before it is made to wait."""
+_PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b'HTTP/1.1 407'.hex()}"
+
+_NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
 
@@ -73,11 +91,17 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         # Answers to flows that the kernel routes. The rules up to here and in known are
         # what most packets meet: each expression more is felt.
         f"ct mark {_ROUTED} accept",
-        'iifname "lo" accept',
+        'iifname "lo" goto from_self',
         # Nobody outside may pose as a client.
         "ip saddr @lannet drop",
         # A connection that comes in by a WAN is answered by that WAN.
         "ct state new ct mark set iifname map @inmark",
+    ),
+    "from_self": (
+        # What an instance found to be listed goes to the whitelist's own destination.
+        f"meta mark != {MARK_LISTED:#x} accept",
+        "meta mark set meta mark map @listed goto engine",
+        "goto deny",
     ),
     "from_lan": (
         f"ct mark {_ROUTED} goto known",
@@ -103,7 +127,7 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "iifname . ip saddr != @lansrc ct direction reply ct state { established, related } accept",
         "iifname . ip saddr != @lansrc drop",
         # Answers to a connection that a WAN brought in, or that was routed by the kernel.
-        f"ct direction reply ct mark {_ROUTED} meta mark set ct mark accept",
+        f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
         # DNS goes the client's own way, whichever resolver it asks, this router included.
         "meta l4proto { tcp, udp } th dport 53 goto client",
         "fib daddr type local accept",
@@ -113,26 +137,38 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     "client": (
         "meta mark set ip saddr map @hosts goto managed",
         "meta mark set ip saddr map @nets goto managed",
-        "meta mark set iifname map @dflt goto dispatch",
+        "meta mark set iifname map @dflt goto unmanaged",
         "goto deny",
+    ),
+    "unmanaged": (
+        # The whitelist is not for clients without a rule, and its changes are no concern of theirs.
+        f"{_KIND} {MARK_ENGINE:#x} goto engine",
+        "meta mark != @alive goto deny",
+        "ct mark 0 ct mark set meta mark accept",
+        "ct mark . meta mark @plain accept",
+        "goto cut",
     ),
     "managed": (
         "meta l4proto { tcp, udp } th dport 53 goto dispatch",
         "meta mark set ip daddr map @wl goto dispatch",
+        # Kernel-routed targets enter the engine only where whitelist domains must be seen.
+        "meta l4proto . th dport @wlports meta mark set meta mark map @sniff goto engine",
         "goto dispatch",
     ),
     "dispatch": (
         f"{_KIND} {MARK_ENGINE:#x} goto engine",
-        # Kernel-routed targets enter the engine only where whitelist domains must be seen.
-        "meta l4proto . th dport @wlports meta mark set meta mark map @sniff goto engine",
         f"meta mark {_ROUTED} goto routed",
+        # Who is refused otherwise has to learn the addresses of listed domains.
+        "meta l4proto { tcp, udp } th dport 53 meta mark set meta mark map @sniff goto engine",
         "goto deny",
     ),
     "routed": (
         # An egress that is down answers at once, and resets the flows it had.
         "meta mark != @alive goto deny",
-        "jump seal",
-        "accept",
+        # Sealed together with the whitelist's epoch: saving the whitelist cuts what there is.
+        "ct mark 0 ct mark set meta mark map @sealed accept",
+        "ct mark . meta mark @same accept",
+        "goto cut",
     ),
     "engine": (
         "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
@@ -144,6 +180,9 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     "seal": (
         "ct mark 0 ct mark set meta mark return",
         "ct mark . meta mark @same return",
+        "goto cut",
+    ),
+    "cut": (
         "meta l4proto tcp reject with tcp reset",
         "drop",
     ),
@@ -161,6 +200,23 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         f"iifname @lanif meta mark {_ROUTED} meta l4proto {{ tcp, udp }} th dport 53 drop",
         "iifname @lanif meta nfproto ipv6 meta l4proto { tcp, udp } th dport { 53, 853 } reject",
     ),
+    "input_services": (
+        "type filter hook input priority filter; policy accept;",
+        "tcp dport @services goto to_service",
+    ),
+    "to_service": (
+        # A proxy service that asks for no password is for LAN clients.
+        'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
+        # Who guesses passwords has to wait before the next connection.
+        "ct state new ip saddr @guessers reject with tcp reset",
+    ),
+    "from_service": (
+        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407.
+        "@ih,0,16 0x0101 goto guessed",
+        f"@ih,0,96 {_PROXY_AUTHENTICATION_REQUIRED} goto guessed",
+    ),
+    "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
+    "wait": ("update @guessers { ip daddr }",),
     "forward": (
         "type filter hook forward priority filter; policy accept;",
         "iifname @lanif goto forward_from_lan",
@@ -180,6 +236,7 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "type filter hook output priority filter; policy accept;",
         # The engine's own sockets: bound to one interface, they leave by it or not at all.
         f"{_KIND} {MARK_EGRESS:#x} meta mark . oifname != @pairs drop",
+        "tcp sport @services goto from_service",
     ),
     "postrouting_nat": (
         "type nat hook postrouting priority srcnat; policy accept;",
@@ -210,12 +267,15 @@ def elements(
         "hosts": {},
         "nets": {} if plan.floor.stopped else {_range(k): _mark(m) for k, m in plan.nets.items()},
         "dflt": {},
-        "wl": {_range(r): _mark(plan.whitelist.mark) for r in plan.whitelist.ranges},
+        "wl": _listed(plan.whitelist.ranges, plan.whitelist.mark),
         "wlports": {
             **{f"tcp . {port}": "" for port in plan.whitelist.tcp_ports},
             **{f"udp . {port}": "" for port in plan.whitelist.udp_ports},
         },
         "sniff": {_mark(k): _mark(m) for k, m in plan.whitelist.sniffers.items()},
+        "listed": _listed_engine(plan.whitelist.mark),
+        "services": {str(i.port): "" for i in plan.instances.values() if i.port},
+        "lanonly": {str(i.port): "" for i in plan.instances.values() if i.port and i.lan_only},
     }
     if plan.floor.unmanaged and not plan.floor.stopped:
         result["dflt"] = {_quoted(name): _mark(plan.floor.unmanaged) for name in topology.lans}
@@ -233,21 +293,35 @@ def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -
     every = with_unplanned(plan.egresses, topology)
     egresses = {name: egress_mark(e.number) for name, e in every.items()}
     alive = [egresses[name] for name in egresses if name in topology.routable]
-    marks = [*served, *alive, MARK_DIRECT]
+    routed = [*alive, MARK_DIRECT]
+    flows = {mark: flow_mark(mark, plan.whitelist.epoch) for mark in routed}
+    seals = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
     pairs = {f"{_mark(MARK_DIRECT)} . {_quoted(name)}": "" for name in topology.direct_exits}
     pairs.update({f"{_mark(m)} . {_quoted(name)}": "" for name, m in egresses.items()})
     resolvers = {_mark(egress_mark(e.number)): e.resolver for e in every.values() if e.resolver}
     if plan.floor.resolver:
         resolvers[_mark(MARK_DIRECT)] = plan.floor.resolver
     return {
-        "alive": {_mark(m): "" for m in (*alive, MARK_DIRECT)},
+        "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
-        "same": {f"{_mark(m)} . {_mark(m)}": "" for m in marks},
+        "same": {f"{_mark(flow)} . {_mark(mark)}": "" for flow, mark in seals},
+        "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
+        "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "dns4": resolvers,
         "inmark": {_quoted(name): _mark(egresses[name]) for name in topology.wans},
     }
+
+
+@lru_cache(4)
+def _listed(ranges: tuple[str, ...], mark: int) -> dict[str, str]:
+    return {_range(r): _mark(mark) for r in ranges}
+
+
+def _listed_engine(mark: int) -> dict[str, str]:
+    """Where what instances found to be listed goes, when that is another instance."""
+    return {_mark(MARK_LISTED): _mark(mark)} if mark & MARK_KIND_MASK == MARK_ENGINE else {}
 
 
 def load(wanted: Elements) -> str:
@@ -304,6 +378,13 @@ def host_update(before: Mapping[str, int], change: Change) -> str:
     stale = [ip for ip in (*patch.put, *patch.drop) if ip in before]
     lines = _swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def shield(ports: Iterable[int]) -> str:
+    """The transaction that closes ports to all but the LAN, before anybody listens there."""
+    fresh = {str(port): "" for port in ports}
+    lines = [*_swap("lanonly", (), fresh), *_swap("services", (), fresh)]
+    return "\n".join(lines) + "\n"
 
 
 def _inlined(rule: str, wanted: Elements) -> str:

@@ -25,7 +25,21 @@ MARK_ROUTED_MASK: Final = 0xE000_0000
 
 _GROUP: Final = 0x0800_0000
 _SNIFFER: Final = 0x0400_0000
+_SINGLE: Final = _GROUP | _SNIFFER
 _NUMBER_MAX: Final = 0x03FF_FFFF
+
+MARK_UNMANAGED: Final = MARK_ENGINE | _SINGLE | 1
+"""Clients without a rule, where the engine serves them: by an instance of their own, since the
+whitelist is not for them."""
+MARK_LISTED: Final = MARK_ENGINE | _SINGLE | 2
+"""What an instance found to be listed, on its way to the whitelist's own destination. The kernel
+knows which that is, so that another destination is no other document."""
+
+MARK_EPOCH_SHIFT: Final = 16
+MARK_EPOCHS: Final = 0x1000
+"""In the conntrack mark of a flow that the kernel routes these 12 bits hold the whitelist's epoch:
+flows of an earlier one are cut. They are free in DIRECT's and the egresses' marks."""
+MARK_EPOCH_MASK: Final = (MARK_EPOCHS - 1) << MARK_EPOCH_SHIFT
 
 ENGINE_NUMBER_MAX: Final = _NUMBER_MAX
 """Nodes, groups and sniffers each have 2^26 numbers."""
@@ -60,6 +74,15 @@ def sniffer_mark(number: int) -> int:
 def egress_mark(number: int) -> int:
     """The mark of traffic that leaves by one interface."""
     return MARK_EGRESS | _bounded(number, EGRESS_NUMBER_MAX)
+
+
+def flow_mark(mark: int, epoch: int) -> int:
+    """The conntrack mark of a ruled client's flow whose packets bear `mark`.
+
+    Flows of the engine have no epoch in it: their instances and sockets are ended instead.
+    """
+    is_routed = mark & MARK_ROUTED_MASK == MARK_EGRESS
+    return mark | epoch << MARK_EPOCH_SHIFT if is_routed else mark
 
 
 def unplanned_egress_number(place: int) -> int:
@@ -98,6 +121,8 @@ PRIORITY_LAN: Final = 150
 PRIORITY_EGRESS: Final = 200
 PRIORITY_CARRIER: Final = 210
 """What this machine sends from the address of a WAN that carries a VPN line leaves by it."""
+PRIORITY_LISTENER: Final = 220
+"""Proxy services answer who called them at a WAN's address by that WAN."""
 PRIORITY_ENGINE_FLOOR: Final = 890
 """Engine sockets that bear no mark go nowhere (``uidrange … prohibit``)."""
 PRIORITY_LAN_FLOOR: Final = 900
@@ -120,6 +145,10 @@ ENGINE_PORTS: Final = range(20_000, 30_000)
 LINE_PORTS: Final = range(16_896, 17_152)
 """Local UDP ports of L2TP lines with an IPsec secret, below Linux's ephemeral range too. What
 leaves from one, or comes to one, without IPsec is dropped."""
+
+RULE_SET_FOLDER: Final = "/proc/self/cwd"
+"""Where engine documents look for rule sets: in the folder that netd gives their worker as its
+working directory, whatever leads to it may be closed to the engine's user (proc(5))."""
 
 # --- Speed limits. --------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 import msgspec
 
 from egressd.model.device import Ports
-from egressd.model.facts import Facts
+from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.planner.registry import (
@@ -26,6 +26,7 @@ from egressd.planner.registry import (
     PRIORITY_ENGINE_FLOOR,
     PRIORITY_LAN,
     PRIORITY_LAN_FLOOR,
+    PRIORITY_LISTENER,
     PRIORITY_TPROXY,
     TABLE_LAN,
     TABLE_MAIN,
@@ -77,6 +78,8 @@ def desired(
             )
         )
         way = uplink(name, facts, ports)
+        if name in topology.wans and name in facts.interfaces:
+            rules += _listener_rules(facts.interfaces[name], table, engine_uid)
         if way.has_route:
             routes.append(
                 RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=way.gateway)
@@ -90,6 +93,19 @@ def desired(
             )
         )
     return Routing(routes=tuple(routes), rules=tuple(rules))
+
+
+def _listener_rules(interface: Interface, table: int, engine_uid: int) -> list[PolicyRule]:
+    """A proxy service's answers to who called it at a WAN's address. They alone bear no mark."""
+    return [
+        PolicyRule(
+            priority=PRIORITY_LISTENER,
+            source=address,
+            uids=(engine_uid, engine_uid),
+            table=table,
+        )
+        for address in dict.fromkeys(a.ip for a in interface.addresses)
+    ]
 
 
 def _floor(topology: Topology, engine_uid: int) -> list[PolicyRule]:

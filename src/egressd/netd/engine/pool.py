@@ -23,6 +23,7 @@ from egressd.netd.engine.launch import Account
 from egressd.netd.engine.ports import Listeners, Ports
 from egressd.netd.engine.process import Body, Lost, WorkerProcess
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
+from egressd.netd.engine.rule_sets import RuleSets
 from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
@@ -81,6 +82,8 @@ class Pool:
         self._ports = Ports(ENGINE_PORTS)
         self._arrival = asyncio.Event()
         self._undoing: set[asyncio.Future[object]] = set()
+        self.rule_sets = RuleSets(run_dir, gid)
+        """What instances may refer to: to be put there before they start."""
         self._trials = Trials(run_dir / "trial.sock", self._account)
         self._quarantine = Quarantine(self._trials)
 
@@ -93,6 +96,7 @@ class Pool:
         """
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
+        self.rule_sets.open()
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):
             if (number := lock.stem.removeprefix("worker-")).isdecimal():

@@ -12,7 +12,7 @@ import msgspec
 
 from egressd.model.messages import Delay, Probe
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised when an older worker could not be understood; such a worker is replaced."""
 
 

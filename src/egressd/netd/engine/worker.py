@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.netd import privileges
+from egressd.netd.engine.rule_sets import FOLDER
 from egressd.netd.privileges import Capability
 
 CAPABILITIES: Final = frozenset(
@@ -88,7 +89,8 @@ def main() -> None:
 
     # libnftables opens netlink sockets without close-on-exec: nothing of netd's may stay here.
     os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    os.chdir("/")
+    # Where the rule sets are that documents name: see `egressd.planner.registry`.
+    os.chdir(args.socket.parent / FOLDER)
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     _raise_descriptor_limit()

@@ -1,0 +1,86 @@
+"""sing-box's binary rule sets (``.srs``): many domains in a form that loads fast.
+
+An instance reads the file in a few milliseconds, where it would take 120 ms to build the same
+from 10,000 domains in its document; and the file is made once for all instances.
+
+The format is sing-box's ``common/srs``: a magic, a version, and zlib over the rules. The domains
+of a rule are a succinct trie (``common/domain`` of its library *sing*): the keys, read backwards
+and sorted, as the level-order labels of their trie, a bitmap that ends each node's labels
+with a 1, and a bitmap of the nodes at which a key ends.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+_MAGIC: Final = b"SRS"
+_VERSION: Final = 3
+_ONE_DEFAULT_RULE: Final = b"\x01\x00"
+"""The number of rules, and the type of the first."""
+_DOMAINS: Final = b"\x02\x01"
+"""The item *domain* of a rule, and the version of the trie in it."""
+_END: Final = b"\xff\x00"
+"""No further items; the rule is not inverted."""
+
+_DOMAIN_OR_BELOW: Final = "\n"
+"""In front of a domain (so at the key's end): the domain itself matches, and all below it."""
+
+
+def encode(domains: Iterable[str]) -> bytes:
+    """A rule set that holds for `domains` and what lies below them. They are in ASCII."""
+    keys = sorted((_DOMAIN_OR_BELOW + domain)[::-1].encode() for domain in set(domains))
+    leaves, ends, labels = _trie(keys)
+    rules = _ONE_DEFAULT_RULE + _DOMAINS
+    for words in (_words(leaves), _words(ends)):
+        rules += _varint(len(words)) + struct.pack(f">{len(words)}Q", *words)
+    rules += _varint(len(labels)) + labels + _END
+    return _MAGIC + bytes([_VERSION]) + zlib.compress(rules, 9)
+
+
+def _trie(keys: list[bytes]) -> tuple[list[int], list[int], bytes]:
+    """The trie of sorted keys: the bits of the nodes that are leaves, the bits at which a node's
+    labels end, and the labels, each in level order.
+
+    A node is the range of keys that begin alike, and how many bytes those have in common.
+    """
+    leaves: list[int] = []
+    ends: list[int] = []
+    labels = bytearray()
+    nodes = [(0, len(keys), 0)]
+    position = 0
+    for number, (first, last, depth) in enumerate(nodes):  # it grows meanwhile
+        at = first
+        if len(keys[first]) == depth:
+            leaves.append(number)
+            at += 1
+        while at < last:
+            begin, label = at, keys[at][depth]
+            while at < last and keys[at][depth] == label:
+                at += 1
+            nodes.append((begin, at, depth + 1))
+            labels.append(label)
+            position += 1
+        ends.append(position)
+        position += 1
+    return leaves, ends, bytes(labels)
+
+
+def _words(bits: list[int]) -> list[int]:
+    """A bitmap with `bits` (ascending) set, in words of 64, the lowest bit first."""
+    words = [0] * ((bits[-1] >> 6) + 1)
+    for bit in bits:
+        words[bit >> 6] |= 1 << (bit & 63)
+    return words
+
+
+def _varint(number: int) -> bytes:
+    """As Go's ``binary.PutUvarint``: seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

@@ -1,0 +1,78 @@
+"""Rule sets: read back by a reader of their own, and matched as sing-box matches."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.planner.rule_set import encode
+
+labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+domains = st.lists(labels, min_size=1, max_size=4).map(".".join)
+
+
+class Trie:
+    """The trie of a rule set, walked as sing's ``succinctSet.Has`` does."""
+
+    def __init__(self, content: bytes) -> None:
+        assert content[:3] == b"SRS"
+        self._rest = zlib.decompress(content[4:])
+        assert self._take(2) == b"\x01\x00"
+        assert self._take(2) == b"\x02\x01"
+        self.leaves = self._bits()
+        self.ends = self._bits()
+        self.labels = self._take(self._varint()).decode()
+        assert self._rest == b"\xff\x00"
+
+    def keys(self, node: int = 0, path: str = "") -> Iterator[str]:
+        """Every key below a node."""
+        if node in self.leaves:
+            yield path
+        position = self._begin(node)
+        while position not in self.ends:
+            label = position - sum(end < position for end in self.ends)
+            yield from self.keys(label + 1, path + self.labels[label])
+            position += 1
+
+    def _begin(self, node: int) -> int:
+        return 0 if node == 0 else sorted(self.ends)[node - 1] + 1
+
+    def _take(self, count: int) -> bytes:
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return taken
+
+    def _varint(self) -> int:
+        number, shift = 0, 0
+        while True:
+            (byte,) = self._take(1)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return number
+
+    def _bits(self) -> set[int]:
+        count = self._varint()
+        words = struct.unpack(f">{count}Q", self._take(8 * count))
+        return {
+            64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1
+        }
+
+
+@given(st.lists(domains, min_size=1, max_size=20))
+def test_the_trie_holds_just_the_domains(names: list[str]) -> None:
+    keys = list(Trie(encode(names)).keys())
+    assert sorted(keys) == sorted(f"\n{name}"[::-1] for name in set(names))
+
+
+def test_equal_domains_make_equal_files() -> None:
+    assert encode(["b.test", "a.test", "b.test"]) == encode(["a.test", "b.test"])
+
+
+@pytest.mark.parametrize("count", [1, 9, 10_000])
+def test_a_file_stays_small(count: int) -> None:
+    assert len(encode(f"host{n}.example.com" for n in range(count))) < 100 + 8 * count
