@@ -1,0 +1,302 @@
+"""Speed limits on the whole device: set by the API, measured behind it, whatever the target."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from egressd.lab import netns
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd.model.errors import Failed
+from tests.lab.device_state import SERVER, add_nodes, eventually
+from tests.lab.netns import JoinedNamespace, Namespace, Running
+from tests.lab.shaped import Arrivals, tcp, udp, udp_receive, udp_send
+
+pytestmark = pytest.mark.lab
+
+UP, DOWN = 2_000, 4_000
+"""Kbps."""
+SECONDS = 3.0
+TARGETS = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
+BYSTANDER = 4
+LIMITED = range(500, 1021)
+"""Goodput in thousandths of the limit: see `test_shaping`."""
+FAST = 3_000
+"""What nobody limits is faster than that, in thousandths of the limits here."""
+GUEST = "10.78.0.11"
+HEALED_WITHIN_S = 2.0
+
+
+class Site:
+    """A lab, and the namespaces that traffic is made and measured in."""
+
+    def __init__(self, lab: Lab, stack: ExitStack) -> None:
+        def joined(role: str) -> Namespace:
+            return stack.enter_context(JoinedNamespace(netns.namespace(lab.name, role)))
+
+        self.lab = lab
+        self.internet, self.router, self.guest = map(joined, ("internet", "router", "guest1"))
+        self._clients = {n: joined(lab.client(n).host.role) for n in (*TARGETS, BYSTANDER)}
+
+    def client(self, number: int) -> tuple[Namespace, str]:
+        return self._clients[number], self.lab.client(number).address
+
+    def put(self, address: str, target: str, up: int = 0, down: int = 0) -> None:
+        """Give an address its rule, or change the one it has."""
+        body = {
+            "ip": address,
+            "mac": "",
+            "comment": "",
+            "is_enabled": True,
+            "target_node": target,
+            "upload_limit_kbps": up,
+            "download_limit_kbps": down,
+        }
+        known = [rule for rule in self.rules() if rule["ip"] == address]
+        if known:
+            self.lab.api.put(f"/rules/{known[0]['id']}", body)
+        else:
+            self.lab.api.post("/rules", body)
+
+    def rules(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.lab.api.get("/rules")["data"]
+        return found
+
+    def limit(self, number: int, up: int = UP, down: int = DOWN) -> None:
+        self.put(self.lab.client(number).address, TARGETS[number], up, down)
+
+    def tcp(self, number: int, *, upload: bool, flows: int = 1) -> Arrivals:
+        namespace, address = self.client(number)
+        return tcp(
+            namespace,
+            self.internet,
+            address,
+            upload=upload,
+            flows=flows,
+            seconds=SECONDS + 0.5,
+            target=SERVER,
+        )
+
+    def udp_up(self, number: int, kbps: float = 2 * UP, seconds: float = SECONDS) -> Arrivals:
+        namespace, address = self.client(number)
+        pairs = [(address, SERVER)]
+        return udp(namespace, self.internet, pairs, kbps=kbps, seconds=seconds)[0]
+
+    def flood(self, number: int, kbps: float = 2 * UP, seconds: float = 8) -> Running[None]:
+        """UDP that is sent and not waited for."""
+        namespace, address = self.client(number)
+        return namespace.start(udp_send, [(address, SERVER)], kbps, seconds)
+
+    def delete(self, address: str) -> None:
+        for rule in self.rules():
+            if rule["ip"] == address:
+                self.lab.api.delete(f"/rules/{rule['id']}")
+
+    def shell(self, script: str) -> str:
+        return self.router.shell(script)
+
+    def state(self) -> list[str]:
+        """Everything that the limits consist of, as lines of text in no order."""
+        shown = self.shell(
+            """
+            nft -s list table netdev egressd || true
+            for device in egressd-up0 egressd-down0; do
+                ip -brief link show up dev $device | cut -d' ' -f1 || true
+                tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
+                tc class show dev $device || true
+            done
+            """
+        )
+        return sorted(shown.splitlines())
+
+    def counted(self) -> dict[str, int]:
+        """Class -> packets that it has let pass."""
+        found = {}
+        for text in self.shell("tc -s class show dev egressd-up0").split("class htb ")[1:]:
+            words = text.split()
+            found[words[0]] = int(words[words.index("Sent") + 3])
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(namespaces: None) -> Iterator[Site]:
+    spec = LabSpec(nodes=("ss",), clients=4, second_lan=True)
+    with Lab(spec) as lab, ExitStack() as stack:
+        lab.start_egressd()
+        add_nodes(lab)
+        site = Site(lab, stack)
+        for number in TARGETS:
+            site.limit(number)
+        site.put(lab.client(BYSTANDER).address, "DIRECT")
+        yield site
+
+
+def share(arrivals: Arrivals, kbps: int, seconds: float = SECONDS, since: float = 0) -> int:
+    """Goodput in thousandths of a limit."""
+    return round(arrivals.rate(seconds, since) / kbps)
+
+
+@pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
+@pytest.mark.parametrize("flows", [1, 8])
+def test_tcp_has_its_limit_both_ways(site: Site, number: int, flows: int) -> None:
+    assert share(site.tcp(number, upload=True, flows=flows), UP) in LIMITED
+    assert share(site.tcp(number, upload=False, flows=flows), DOWN) in LIMITED
+
+
+@pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
+def test_udp_has_its_limit(site: Site, number: int) -> None:
+    assert share(site.udp_up(number), UP) in LIMITED
+
+
+def test_a_bystander_is_not_limited(site: Site) -> None:
+    floods = [site.flood(number) for number in TARGETS]
+    assert share(site.tcp(BYSTANDER, upload=True), UP) > FAST
+    assert share(site.tcp(BYSTANDER, upload=False), DOWN) > FAST
+    for flood in floods:
+        flood.result()
+
+
+def test_the_router_and_the_other_lan_are_not_limited(site: Site) -> None:
+    namespace, address = site.client(3)
+    for server, target in ((site.router, str(LAN_ADDRESS)), (site.guest, GUEST)):
+        for upload in (True, False):
+            arrived = tcp(namespace, server, address, upload=upload, target=target, seconds=1.5)
+            assert share(arrived, DOWN, seconds=1) > FAST
+    assert share(site.tcp(3, upload=True), UP) in LIMITED, "the same client is limited"
+
+
+def test_a_client_of_the_other_lan_is_limited(site: Site) -> None:
+    site.put(GUEST, "DIRECT", UP, DOWN)
+    pairs = [(GUEST, SERVER)]
+    assert share(udp(site.guest, site.internet, pairs, kbps=2 * UP, seconds=2)[0], UP) in LIMITED
+
+
+def test_a_network_shares_a_limit_and_a_host_in_it_has_its_own(site: Site) -> None:
+    site.put("10.77.0.0/24", "DIRECT", 4 * UP)
+    bystander = site.lab.client(BYSTANDER).address
+    assert share(site.tcp(BYSTANDER, upload=True), UP) > FAST, "it has a rule without limits"
+    rule = next(rule for rule in site.rules() if rule["ip"] == bystander)
+    site.lab.api.delete(f"/rules/{rule['id']}")
+    assert share(site.tcp(BYSTANDER, upload=True), 4 * UP) in LIMITED
+    assert share(site.tcp(3, upload=True), UP) in LIMITED
+    site.put(bystander, "DIRECT")
+    site.delete("10.77.0.0/24")
+    assert share(site.tcp(BYSTANDER, upload=True), UP) > FAST
+
+
+@pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
+def test_a_change_is_felt_at_once_and_cuts_nobody(site: Site, number: int) -> None:
+    connections = [site.lab.client(n).connect() for n in (*TARGETS, BYSTANDER)]
+    arriving = site.internet.start(udp_receive, 4)
+    flood = site.flood(number, 4 * UP, 4)
+    time.sleep(1.7)
+    site.limit(number, 2 * UP)
+    arrived = arriving.result()[0]
+    flood.result()
+    assert share(arrived, UP, seconds=1) in LIMITED
+    assert share(Arrivals(arrived.buckets[-30:-10]), 2 * UP, seconds=1) in LIMITED
+    assert arrived.peak() < 1.15 * 2 * UP * 1000
+    for connection in connections:
+        assert connection.exchange("not cut").ok
+        connection.close()
+    site.limit(number)
+
+
+def test_a_client_that_moves_takes_its_limit_along(site: Site) -> None:
+    address = site.lab.client(3).address
+    for target in ("Interface:wan2", "ss", "DIRECT"):
+        site.put(address, target, UP, DOWN)
+        assert share(site.udp_up(3, seconds=2), UP, seconds=2) in LIMITED
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "tc qdisc del dev egressd-up0 root",
+        "tc class del dev egressd-up0 classid 6500:1",
+        "tc class change dev egressd-up0 parent root classid 6500:2 htb rate 1gbit",
+        "ip link del egressd-up0",
+        "ip link set egressd-down0 down",
+        "nft flush ruleset",
+        "nft delete table netdev egressd",
+        "nft delete element netdev egressd up_hosts { 10.77.0.13 }",
+        "nft flush map netdev egressd up_devices",
+    ],
+)
+def test_what_another_program_breaks_is_healed(site: Site, damage: str) -> None:
+    whole = site.state()
+    site.shell(damage)
+    eventually(lambda: site.state() == whole, HEALED_WITHIN_S)
+    for number in TARGETS:
+        assert share(site.udp_up(number, seconds=1.5), UP, seconds=1) <= LIMITED[-1]
+
+
+def test_a_lan_that_was_made_anew_is_limited_again(site: Site) -> None:
+    site.put(GUEST, "DIRECT", UP, DOWN)
+    site.shell("ip link set lan1 down; ip link set lan1 name lan9")
+    site.shell("ip link set lan9 name lan1; ip link set lan1 up")
+    pairs = [(GUEST, SERVER)]
+
+    def is_limited() -> bool:
+        arrived = udp(site.guest, site.internet, pairs, kbps=2 * UP, seconds=1).get(0)
+        return arrived is not None and share(arrived, UP, seconds=1) in range(500, 1100)
+
+    eventually(is_limited, 20)
+
+
+def test_limits_hold_while_egressd_is_dead_and_counters_live_on(site: Site) -> None:
+    before = site.state()
+    site.lab.device.kill()
+    for number in (2, 3):
+        assert share(site.udp_up(number), UP) in LIMITED
+    counted = site.counted()
+    site.lab.device.start()
+    assert site.state() == before
+    for rule, passed in site.counted().items():
+        assert passed >= counted[rule], "a class that is right is left alone"
+
+
+def test_a_dead_netd_comes_back_to_the_same_limits(site: Site) -> None:
+    before = site.state()
+    (pid,) = site.lab.device.pids("egressd.app netd")
+    os.kill(pid, signal.SIGKILL)
+    assert share(site.udp_up(3), UP) in LIMITED
+    site.lab.device.wait_healthy()
+    assert site.state() == before
+    site.limit(3, 2 * UP)
+    assert share(site.udp_up(3, 4 * UP), 2 * UP) in LIMITED
+    site.limit(3)
+
+
+def test_a_stopped_service_limits_again_once_it_is_started(site: Site) -> None:
+    before = site.state()
+    site.lab.device.stop()
+    site.lab.device.start()
+    assert site.state() == before
+    assert share(site.udp_up(3), UP) in LIMITED
+
+
+def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Site) -> None:
+    for number in TARGETS:
+        site.limit(number, 0, 0)
+    site.delete(GUEST)
+    # Nobody is limited: the devices are gone. Someone else's takes the place of one.
+    site.shell("for i in up0 down0; do ip link del egressd-$i; done")
+    site.shell("ip link add egressd-up0 type bridge")
+    with pytest.raises(Failed, match="egressd-up0"):
+        site.limit(3)
+    before = next(r for r in site.rules() if r["ip"] == site.lab.client(3).address)
+    assert before["upload_limit_kbps"] == 0
+    assert share(site.tcp(3, upload=True), UP) > FAST
+    site.put(GUEST, "DIRECT")  # what needs no limit is done all the same
+    site.shell("ip link del egressd-up0")
+    for number in TARGETS:
+        site.limit(number)
+    assert share(site.udp_up(3), UP) in LIMITED
