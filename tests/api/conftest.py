@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import structlog
 from fastapi import FastAPI
-from starlette.types import Message
+from starlette.types import Message, Scope
 
 from egressd.api import document
 from egressd.api.app import create_app
@@ -58,6 +58,17 @@ class Admission:
         return True
 
 
+class SessionDouble:
+    """A console session, named by its cookie."""
+
+    def __init__(self, device: Device, cookie: str) -> None:
+        self._device = device
+        self.name = cookie
+
+    def is_live(self) -> bool:
+        return self.name in self._device.sessions
+
+
 class Device:
     """A device that serves its API. Requests bear the token unless told otherwise."""
 
@@ -65,7 +76,7 @@ class Device:
         self.bench = bench
         self.admission = Admission()
         self.token = TOKEN
-        self.sessions: set[str] = set()
+        self.sessions = {"session=1"}
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.app = create_app(
             Services(
@@ -81,7 +92,7 @@ class Device:
             access=Access(
                 token=self._read_token,
                 admission=self.admission,
-                has_session=lambda scope: dict(scope["headers"]).get(b"cookie") == b"session=1",
+                session_of=self._session_of,
             ),
             events=self._stream,
         )
@@ -97,6 +108,7 @@ class Device:
         vars(self.bench.netd).update(vars(NetdDouble()))
         vars(self.admission).update(vars(Admission()))
         self.token = TOKEN
+        self.sessions = {"session=1"}
         await self.bench.ledger.load()
         await self.bench.ledger.resync()
 
@@ -148,6 +160,10 @@ class Device:
         }
         await self.app(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
+
+    def _session_of(self, scope: Scope) -> SessionDouble | None:
+        cookie = dict(scope["headers"]).get(b"cookie", b"").decode()
+        return SessionDouble(self, cookie) if cookie in self.sessions else None
 
     def _read_token(self) -> str:
         if not self.token:

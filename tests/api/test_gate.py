@@ -287,10 +287,17 @@ async def test_three_operations_are_open_and_only_to_be_read(device: Device, pat
     assert (await stranger.post(f"http://device{path}")).status_code == 401
 
 
-async def test_a_session_does_not_open_the_api(device: Device) -> None:
+async def test_a_session_stands_for_the_token_and_needs_no_license(device: Device) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
+    device.admission.refused = "API_ACCESS_REQUIRED"
+    url = f"http://device{PREFIX}"
     headers = {"cookie": "session=1"}
-    assert (await stranger.get(f"http://device{PREFIX}/rules", headers=headers)).status_code == 401
+    assert (await stranger.get(f"{url}/rules", headers=headers)).status_code == 200
+    assert (await stranger.get(f"{url}/unknown", headers=headers)).status_code == 403
+    assert (await stranger.post(f"{url}/rules", headers=headers)).status_code == 400
+    assert device.admission.spent == 0
+    device.sessions.clear()
+    assert (await stranger.get(f"{url}/rules", headers=headers)).status_code == 401
 
 
 async def test_elsewhere_there_is_nothing_without_a_console(device: Device) -> None:

@@ -12,8 +12,8 @@ from egressd.api.throttle import (
     INTERVAL_S,
     SOURCES_MAX,
     Throttle,
-    source_of,
 )
+from egressd.model.source import source_of
 
 
 def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() -> None:

@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 
 from egressd.api.endpoints import API_PREFIX, Endpoint
 from egressd.api.gate import NOT_ALLOWED, TOKEN_INVALID, TRIAL_EXHAUSTED
-from egressd.api.wire.answers import Answer, Error
+from egressd.api.wire.answers import Error
 
 ACCESS_REQUIRED: Final = "API_ACCESS_REQUIRED"
 
@@ -106,7 +106,7 @@ def _drop_fastapis_errors(schemas: dict[str, Any]) -> None:
 
 
 def _answer_schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    answers: set[type[Answer]] = {Error}
+    answers: set[type[msgspec.Struct]] = {Error}
     answers |= {endpoint.answer for endpoint in endpoints if endpoint.answer is not None}
     _, schemas = msgspec.json.schema_components(
         sorted(answers, key=lambda answer: answer.__name__),

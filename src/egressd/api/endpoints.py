@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from egressd.api.intake import JSON, JsonRequest, bounded, has_body
-from egressd.api.wire.answers import Answer, Error
+from egressd.api.wire.answers import Error
 
 API_ROOT: Final = "/svc"
 """No endpoint but the API's lies here: whatever is asked for here is judged by its rules."""
@@ -45,7 +46,7 @@ class Endpoint(APIRoute):
     body_max: int = SMALL_BODY
     is_open: bool = False
     """Whether it answers everybody."""
-    answer: type[Answer] | None = None
+    answer: type[msgspec.Struct] | None = None
     """The shape of its answer, where that is JSON."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -155,7 +156,7 @@ class Endpoints:
         path: str,
         summary: str,
         *,
-        answer: type[Answer],
+        answer: type[msgspec.Struct],
         example: dict[str, Any],
         body: dict[str, Any] | None = None,
         body_type: str = JSON,
@@ -236,6 +237,6 @@ class Endpoints:
         return endpoint
 
 
-def _reference(answer: type[Answer]) -> dict[str, Any]:
+def _reference(answer: type[msgspec.Struct]) -> dict[str, Any]:
     """A JSON Schema reference to an answer's shape in the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{answer.__name__}"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -22,6 +22,13 @@ KEEP_ALIVE_S: Final = 15.0
 STREAMS_MAX: Final = 32
 
 
+class Pulse(NamedTuple):
+    """A JSON document that a stream brings at once and then again and again."""
+
+    every_s: float
+    read: Callable[[], Awaitable[bytes]]
+
+
 class Broadcast:
     """Hands the events out to at most `STREAMS_MAX` listeners."""
 
@@ -29,19 +36,23 @@ class Broadcast:
         self._source = source
         self._streams = 0
 
-    def response(self) -> Response:
-        """A stream, or 503 when there are too many."""
+    def response(
+        self, is_live: Callable[[], bool] = lambda: True, pulse: Pulse | None = None
+    ) -> Response:
+        """A stream, or 503 when there are too many. It ends once it is not `is_live` any more."""
         if self._streams >= STREAMS_MAX:
             return failure("too many event streams are open", 503)
-        return _Stream(self)
+        return _Stream(self, is_live, pulse)
 
-    async def send_all(self, receive: Receive, send: Send) -> None:
+    async def send_all(
+        self, receive: Receive, send: Send, is_live: Callable[[], bool], pulse: Pulse | None
+    ) -> None:
         """Send events as they come until either side has enough."""
         self._streams += 1
         events = self._source()
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await _relay(events, gone, send)
+            await _relay(events, gone, send, is_live, pulse)
         finally:
             self._streams -= 1
             gone.cancel()
@@ -52,30 +63,47 @@ class Broadcast:
 class _Stream(Response):
     media_type = "text/event-stream"
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(
+        self, broadcast: Broadcast, is_live: Callable[[], bool], pulse: Pulse | None
+    ) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broadcast = broadcast
+        self._is_live = is_live
+        self._pulse = pulse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        await self._broadcast.send_all(receive, send)
+        await self._broadcast.send_all(receive, send, self._is_live, self._pulse)
         await send(_chunk(b"", more=False))
 
 
-async def _relay(events: AsyncIterator[Event], gone: asyncio.Future[None], send: Send) -> None:
+async def _relay(
+    events: AsyncIterator[Event],
+    gone: asyncio.Future[None],
+    send: Send,
+    is_live: Callable[[], bool],
+    pulse: Pulse | None,
+) -> None:
     await send(_chunk(b": listening\n\n"))
     upcoming: asyncio.Future[Event] | None = None
+    clock = asyncio.get_running_loop().time
+    next_beat = clock()
     try:
         while True:
+            if pulse is not None and clock() >= next_beat:
+                await send(_chunk(b"event: overview\ndata: " + await pulse.read() + b"\n\n"))
+                next_beat = clock() + pulse.every_s
             upcoming = upcoming or asyncio.ensure_future(anext(events))
             watched: set[asyncio.Future[Any]] = {upcoming, gone}
-            await asyncio.wait(watched, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
+            patience = KEEP_ALIVE_S if pulse is None else max(0.0, next_beat - clock())
+            await asyncio.wait(watched, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() or not is_live():
                 return
             if not upcoming.done():
-                await send(_chunk(b": still here\n\n"))
+                if pulse is None:
+                    await send(_chunk(b": still here\n\n"))
                 continue
             try:
                 event = upcoming.result()

@@ -2,7 +2,8 @@
 
 Under the API's prefix the order is fixed: token (401), license (403), endpoint (403), and
 only then the body. So nobody without the token learns which paths there are. Under ``/ops``
-three endpoints are open; every other one takes the token or a console session.
+three endpoints are open. A console session stands for the token everywhere, and is not asked
+for a license: that is sold for programs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
-from egressd.api.throttle import DEBT_MAX_S, Throttle, source_of
+from egressd.api.throttle import DEBT_MAX_S, Throttle
 from egressd.api.wire.answers import failure
 from egressd.model.errors import EgressdError, Failed
+from egressd.model.source import source_of
 
 log = structlog.get_logger()
 
@@ -32,6 +34,7 @@ NOT_ALLOWED: Final = "API_ENDPOINT_NOT_ALLOWED"
 
 _BEARER: Final = re.compile(rb"bearer +([!-~]+)", re.IGNORECASE)
 _SLASHES: Final = re.compile(r"/+")
+_CALLER: Final = "egressd.caller"
 _UNREAD_MAX: Final = 65_536
 """Bytes of a refused request's body that are let come and thrown away."""
 
@@ -51,6 +54,19 @@ class Admission(Protocol):
         ...
 
 
+class Caller(Protocol):
+    """Who was let in."""
+
+    @property
+    def name(self) -> str:
+        """What the record of changes says: ``token``, or ``session`` and its id."""
+        ...
+
+    def is_live(self) -> bool:
+        """Whether they would still be let in: asked again and again while a stream is open."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """Who gets in."""
@@ -58,8 +74,30 @@ class Access:
     token: Callable[[], str]
     """The token in force. May raise Failed; then nobody gets in with one."""
     admission: Admission
-    has_session: Callable[[Scope], bool] = lambda scope: False
-    """Whether a request comes from somebody who is logged in to the console."""
+    session_of: Callable[[Scope], Caller | None] = lambda scope: None
+    """The console session that a request is of, if it is of one."""
+
+
+@dataclass(frozen=True)
+class _Bearer:
+    """A caller with the token."""
+
+    sent: bytes
+    access: Access
+    name: str = "token"
+
+    def is_live(self) -> bool:
+        """Whether the token is still the one in force."""
+        try:
+            return hmac.compare_digest(self.sent, self.access.token().encode())
+        except EgressdError:
+            return False
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who the gate let in with this request."""
+    caller: Caller = scope[_CALLER]
+    return caller
 
 
 class Gate:
@@ -96,6 +134,12 @@ class Gate:
         await refusal(scope, receive, send)
 
     async def _refuse_api_call(self, scope: Scope) -> Response | None:
+        if self._admit_session(scope):
+            found = self._endpoints.find(scope["method"], raw_path(scope))
+            if found is None:
+                return failure(NOT_ALLOWED, 403)
+            found.put(scope)
+            return None
         refusal = await self._refuse_bearer(scope)
         if refusal is not None:
             return refusal
@@ -116,7 +160,8 @@ class Gate:
 
     async def _refuse_operator(self, scope: Scope) -> Response | None:
         found = self._endpoints.find(scope["method"], raw_path(scope))
-        if (found is None or not found.endpoint.is_open) and not self._access.has_session(scope):
+        is_open = found is not None and found.endpoint.is_open
+        if not is_open and not self._admit_session(scope):
             refusal = await self._refuse_bearer(scope)
             if refusal is not None:
                 return refusal
@@ -124,6 +169,11 @@ class Gate:
             return failure("there is no such endpoint", 404)
         found.put(scope)
         return None
+
+    def _admit_session(self, scope: Scope) -> bool:
+        caller = self._access.session_of(scope)
+        scope[_CALLER] = caller
+        return caller is not None
 
     async def _refuse_bearer(self, scope: Scope) -> Response | None:
         """The answer to a request that does not bear the token, in due time; else None."""
@@ -140,6 +190,7 @@ class Gate:
             log.error("no token can be checked", reason=str(error))
             return _unauthorized()
         if expected and hmac.compare_digest(sent, expected):
+            scope[_CALLER] = _Bearer(sent, self._access)
             return None
         delay = self._throttle.wrong(source, now)
         if delay:

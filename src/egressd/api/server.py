@@ -24,7 +24,7 @@ import uvicorn.lifespan.off
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from egressd.api.throttle import source_of
+from egressd.model.source import source_of
 
 HEAD_MAX: Final = 32 * 1024
 """Bytes of a request's line and headers together."""

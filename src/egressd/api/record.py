@@ -1,0 +1,97 @@
+"""Notes every change that was acknowledged, with who made it.
+
+A change is a request that is not GET and is answered 200 with a ``msg``: that word says in
+every answer of the API that something is stored and in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
+from egressd.api.gate import caller_of
+from egressd.model.console import ChangeRecord
+
+_ANSWER_MAX: Final = 64 * 1024
+_SUBJECTS: Final = {
+    "restore": "everything",
+    "stop": "settings",
+    "start": "settings",
+    "open": "settings",
+}
+"""Last word of an operation -> what it changes."""
+
+
+class ChangeLog(Protocol):
+    """Where changes are noted."""
+
+    def note(self, record: ChangeRecord, subject: str = "") -> None:
+        """Add a record of a change to `subject`."""
+        ...
+
+
+class _Said(msgspec.Struct):
+    msg: str = ""
+
+
+class Record:
+    """ASGI middleware behind the gate."""
+
+    def __init__(self, app: ASGIApp, changes: ChangeLog) -> None:
+        self._app = app
+        self._changes = changes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and note what became of it."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        await self._app(scope, receive, _listening(send, lambda text: self._note(scope, text)))
+
+    def _note(self, scope: Scope, text: str) -> None:
+        path = scope["path"]
+        self._changes.note(
+            ChangeRecord(
+                at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                who=caller_of(scope).name,
+                source=(scope.get("client") or ("local",))[0],
+                what=f"{scope['method']} {path[:200]}",
+                text=text,
+            ),
+            subject_of(path),
+        )
+
+
+def subject_of(path: str) -> str:
+    """The kind of thing that a change at `path` is of: ``rules``, ``settings``, ``everything``."""
+    prefix = API_PREFIX if path.startswith(API_PREFIX) else OPS_PREFIX
+    word = path.removeprefix(prefix).split("/")[1]
+    return _SUBJECTS.get(word, word)
+
+
+def _listening(send: Send, tell: Callable[[str], None]) -> Send:
+    """`send`, which has `tell` told the ``msg`` of an answer of status 200."""
+    status = 0
+    answer = bytearray()
+
+    async def send_and_listen(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        elif status == 200 and len(answer) < _ANSWER_MAX:
+            answer.extend(message.get("body", b""))
+            if not message.get("more_body", False):
+                try:
+                    text = msgspec.json.decode(answer, type=_Said).msg
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    text = ""
+                if text:
+                    tell(text)
+        await send(message)
+
+    return send_and_listen
