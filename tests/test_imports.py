@@ -17,6 +17,7 @@ ROOMS: dict[str, set[str]] = {
     "license": {"model", "store"},
     "service": {"model", "formats", "planner"},
     "api": {"model", "service", "license"},
+    "console": {"model", "service"},
     "netd": {"model", "planner"},
     "lab": {"model", "cli"},
 }

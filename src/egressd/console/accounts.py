@@ -1,0 +1,140 @@
+"""Setup, login and the change of the password: the only ways to a session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from egressd.console.passwords import LENGTH, Passwords, same_code
+from egressd.console.ports import AccountStore, SetupCode
+from egressd.console.sessions import Sessions
+from egressd.console.throttle import Throttle
+from egressd.model.console import Session
+from egressd.model.errors import EgressdError, Invalid
+from egressd.model.names import has_control_characters
+from egressd.model.source import source_of
+
+log = structlog.get_logger()
+
+WRONG_CODE: Final = (
+    "the setup code is wrong, or was used already; `egressd console code` shows or makes one"
+)
+WRONG_PASSWORD: Final = "the password is wrong"  # noqa: S105 - an error text
+
+
+class Denied(EgressdError):
+    """The secret is not the right one."""
+
+
+class TooSoon(EgressdError):
+    """Too many guesses: this one was not looked at."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.retry_after = max(1, round(wait_s))
+        super().__init__(f"too many wrong attempts: try again in {self.retry_after} seconds")
+
+
+class Visitor:
+    """Who asks: where from, with which browser, and the cookie that a session will be in."""
+
+    def __init__(self, source: str, agent: str, cookie: str) -> None:
+        self.source = source
+        self.agent = agent
+        self.cookie = cookie
+
+
+class Accounts:
+    """The one account there is: the administrator's."""
+
+    def __init__(
+        self, store: AccountStore, code: SetupCode, sessions: Sessions, throttle: Throttle
+    ) -> None:
+        self._store = store
+        self._code = code
+        self._sessions = sessions
+        self._throttle = throttle
+        self._passwords = Passwords()
+        self._setting_up = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Make and show a setup code where nobody could log in. Raises Failed."""
+        await self._sessions.open()
+        if await self._store.password() is None:
+            code = self._code.code() or self._code.renew()
+            log.warning("the console waits for its password to be chosen", setup_code=code)
+
+    def awaits_setup(self) -> bool:
+        """Whether a setup code is there to be used. Raises Failed."""
+        return self._code.code() is not None
+
+    async def set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
+        """Choose the password with the setup code; the new session and its secret.
+
+        The code is used up before anything else happens. Every other session ends.
+        Raises Invalid, Denied, TooSoon, Failed.
+        """
+        _check(password)
+        self._charge(visitor)
+        async with self._setting_up:
+            expected = self._code.code()
+            if expected is None or not same_code(code, expected):
+                raise self._denied(visitor, WRONG_CODE)
+            self._throttle.forgive(source_of(visitor.source))
+            self._code.use_up()
+            try:
+                return await self._put(visitor, password)
+            except BaseException:
+                self._code.renew()
+                raise
+
+    async def log_in(self, visitor: Visitor, password: str) -> tuple[str, Session]:
+        """A new session and its secret. Raises Denied, TooSoon, Failed."""
+        await self._verify(visitor, password)
+        secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
+        await self._sessions.begin(session)
+        return secret, session
+
+    async def change_password(
+        self, visitor: Visitor, current: str, password: str
+    ) -> tuple[str, Session]:
+        """Replace the password; a new session, and its secret, which is the only one to go on.
+
+        Raises Invalid, Denied, TooSoon, Failed.
+        """
+        _check(password)
+        await self._verify(visitor, current)
+        return await self._put(visitor, password)
+
+    async def _put(self, visitor: Visitor, password: str) -> tuple[str, Session]:
+        hash_ = await self._passwords.hash(password)
+        secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
+        await self._store.set_password(hash_, session)
+        self._sessions.replace_all(session)
+        return secret, session
+
+    async def _verify(self, visitor: Visitor, password: str) -> None:
+        self._charge(visitor)
+        hash_ = await self._store.password()
+        if (
+            hash_ is None
+            or len(password) > LENGTH[1]
+            or not await self._passwords.fits(password, hash_)
+        ):
+            raise self._denied(visitor, WRONG_PASSWORD)
+        self._throttle.forgive(source_of(visitor.source))
+
+    def _charge(self, visitor: Visitor) -> None:
+        if wait := self._throttle.charge(source_of(visitor.source)):
+            raise TooSoon(wait)
+
+    def _denied(self, visitor: Visitor, text: str) -> Denied:
+        log.warning("somebody was not let in to the console", source=visitor.source, reason=text)
+        return Denied(text)
+
+
+def _check(password: str) -> None:
+    fewest, most = LENGTH
+    if not fewest <= len(password) <= most or has_control_characters(password):
+        raise Invalid(f"password must have {fewest} to {most} characters, none of them a control")

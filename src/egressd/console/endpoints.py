@@ -1,0 +1,244 @@
+"""The endpoints under ``/console/``: session, password, API settings. See docs/console-api.md."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from egressd.console.access import AccessDesk
+from egressd.console.accounts import Accounts, Denied, TooSoon, Visitor
+from egressd.console.answers import failure, json_body, reply
+from egressd.console.door import SECURE_COOKIE, Door, header, is_own_page, source_of
+from egressd.console.ports import Journal
+from egressd.console.sessions import ABSOLUTE_S, Sessions
+from egressd.model.console import ChangeRecord, Session
+from egressd.model.errors import EgressdError, Failed, Invalid
+
+log = structlog.get_logger()
+
+FORGED: Final = "this request does not come from the console's page"
+LOGIN_FIRST: Final = "log in first"
+_SESSION: Final = "/console/sessions/"
+
+
+class _Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: str
+    password: str
+
+
+class _Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    password: str
+
+
+class _NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    current: str
+    password: str
+
+
+class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Endpoints:
+    """Answers requests that the console lets in."""
+
+    def __init__(
+        self,
+        *,
+        door: Door,
+        accounts: Accounts,
+        sessions: Sessions,
+        desk: AccessDesk,
+        journal: Journal,
+        about: dict[str, str],
+    ) -> None:
+        """`about`: what everybody may know of the device, ``version`` and ``hostname``."""
+        self._door = door
+        self._accounts = accounts
+        self._sessions = sessions
+        self._desk = desk
+        self._journal = journal
+        self._about = about
+        self._for_all: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
+            ("GET", "/console/session"): self._show_session,
+            ("POST", "/console/setup"): self._set_up,
+            ("POST", "/console/login"): self._log_in,
+        }
+        self._for_sessions: dict[
+            tuple[str, str], Callable[[Request, Session], Awaitable[Response]]
+        ] = {
+            ("POST", "/console/logout"): self._log_out,
+            ("PUT", "/console/password"): self._change_password,
+            ("GET", "/console/sessions"): self._list_sessions,
+            ("DELETE", "/console/sessions"): self._end_other_sessions,
+            ("GET", "/console/access"): self._show_access,
+            ("POST", "/console/token/reveal"): self._reveal_token,
+            ("POST", "/console/token/reset"): self._reset_token,
+            ("PUT", "/console/license"): self._install_license,
+        }
+
+    async def response(self, scope: Scope, receive: Receive) -> Response:
+        """The answer to a request."""
+        request = Request(scope, receive)
+        try:
+            return await self._route(request)
+        except Invalid as error:
+            return failure(str(error), 400)
+        except Denied as error:
+            return failure(str(error), 403)
+        except TooSoon as error:
+            response = reply({"error": str(error), "retry_after": error.retry_after}, 429)
+            response.headers["retry-after"] = str(error.retry_after)
+            return response
+        except EgressdError as error:
+            return failure(str(error), 500)
+
+    async def _route(self, request: Request) -> Response:
+        if not is_own_page(request.scope):
+            return failure(FORGED, 403)
+        called = request.method, request.scope["path"]
+        if open_handler := self._for_all.get(called):
+            return await open_handler(request)
+        caller = self._door.caller(request.scope)
+        if caller is None:
+            return failure(LOGIN_FIRST, 401)
+        if handler := self._for_sessions.get(called):
+            return await handler(request, caller.session)
+        if request.method == "DELETE" and called[1].startswith(_SESSION):
+            return await self._end_session(request, caller.session)
+        return failure("there is no such endpoint", 404)
+
+    # --- For everybody. ----------------------------------------------------------------
+
+    async def _show_session(self, request: Request) -> Response:
+        caller = self._door.caller(request.scope)
+        state = "open" if caller else "setup" if self._accounts.awaits_setup() else "login"
+        shown = self._shown(caller.session, caller.session) if caller else None
+        return reply({"state": state, **self._about, "session": shown})
+
+    async def _set_up(self, request: Request) -> Response:
+        body = await json_body(request, _Setup)
+        visitor = self._visitor(request)
+        made = await self._accounts.set_up(visitor, body.code, body.password)
+        return self._welcome(request, "the console's password is chosen", *made)
+
+    async def _log_in(self, request: Request) -> Response:
+        body = await json_body(request, _Login)
+        made = await self._accounts.log_in(self._visitor(request), body.password)
+        if old := self._door.caller(request.scope):
+            await self._sessions.end([old.session])
+        return self._welcome(request, "logged in", *made)
+
+    # --- For a session. ----------------------------------------------------------------
+
+    async def _log_out(self, request: Request, session: Session) -> Response:
+        await json_body(request, _Nothing)
+        await self._sessions.end([session])
+        response = self._said(request, session, "logged out")
+        self._set_cookie(request, response, "", 0)
+        return response
+
+    async def _change_password(self, request: Request, session: Session) -> Response:
+        body = await json_body(request, _NewPassword)
+        made = await self._accounts.change_password(
+            self._visitor(request), body.current, body.password
+        )
+        return self._welcome(request, "password changed; every other session has ended", *made)
+
+    async def _list_sessions(self, _: Request, session: Session) -> Response:
+        return reply({"data": [self._shown(s, session) for s in self._sessions.current()]})
+
+    async def _end_session(self, request: Request, session: Session) -> Response:
+        wanted = request.scope["path"].removeprefix(_SESSION)
+        found = [s for s in self._sessions.current() if s.id == wanted]
+        if not found:
+            return failure("there is no such session", 404)
+        await self._sessions.end(found)
+        return self._said(request, session, f"session {wanted} ended")
+
+    async def _end_other_sessions(self, request: Request, session: Session) -> Response:
+        others = [s for s in self._sessions.current() if s.key != session.key]
+        await self._sessions.end(others)
+        text = f"{len(others)} other sessions ended"
+        return self._said(request, session, text, deleted=len(others))
+
+    async def _show_access(self, _: Request, __: Session) -> Response:
+        return reply(self._desk.view())
+
+    async def _reveal_token(self, request: Request, session: Session) -> Response:
+        await json_body(request, _Nothing)
+        self._note(request, session, "API token shown")
+        return reply({"token": self._desk.token()})
+
+    async def _reset_token(self, request: Request, session: Session) -> Response:
+        await json_body(request, _Nothing)
+        token = self._desk.reset_token()
+        text = "API token reset; the old one does not count any more"
+        return self._said(request, session, text, token=token)
+
+    async def _install_license(self, request: Request, session: Session) -> Response:
+        return self._said(request, session, await self._desk.install_license(request))
+
+    # --- What they share. --------------------------------------------------------------
+
+    def _visitor(self, request: Request) -> Visitor:
+        cookie = self._door.cookie(request.scope)
+        if cookie is None:
+            raise Failed("begin a session", "there is no console by this way")
+        agent = header(request.scope, b"user-agent") or ""
+        return Visitor(source_of(request.scope), agent, cookie)
+
+    def _welcome(self, request: Request, text: str, secret: str, session: Session) -> Response:
+        log.info("a console session began", session=session.id, source=session.source)
+        response = self._said(request, session, text)
+        self._set_cookie(request, response, secret, ABSOLUTE_S)
+        return response
+
+    def _set_cookie(self, request: Request, response: Response, value: str, max_age: int) -> None:
+        name = self._visitor(request).cookie
+        response.set_cookie(
+            name,
+            value,
+            max_age=max_age,
+            path="/",
+            secure=name == SECURE_COOKIE,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _said(self, request: Request, session: Session, text: str, **more: Any) -> Response:
+        self._note(request, session, text)
+        return reply({"msg": text, **more})
+
+    def _note(self, request: Request, session: Session, text: str) -> None:
+        self._journal.note(
+            ChangeRecord(
+                at=_time(datetime.now(UTC).timestamp()),
+                who=f"session {session.id}",
+                source=source_of(request.scope),
+                what=f"{request.method} {request.scope['path'][:200]}",
+                text=text,
+            )
+        )
+
+    def _shown(self, session: Session, current: Session) -> dict[str, object]:
+        return {
+            "id": session.id,
+            "is_current": session.key == current.key,
+            "source": session.source,
+            "agent": session.agent,
+            "created_at": _time(session.created_at),
+            "seen_at": _time(session.seen_at),
+            "expires_at": _time(self._sessions.expires_at(session)),
+        }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,100 @@
+"""The built page: files read once, before the api gives up the right to read them.
+
+A path is looked up in what was read, and is never joined to a folder's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Scope
+
+from egressd.console.door import SAFE_METHODS, header
+
+FOLDER: Final = Path(__file__).parent / "page"
+"""Where ``make web`` puts the page."""
+
+_HASHED: Final = "/assets/"
+"""What lies here bears a digest of its content in its name."""
+_FOREVER: Final = "public, max-age=31536000, immutable"
+_TEXTS: Final = ("text/", "application/json", "application/javascript", "image/svg", "font/ttf")
+
+_TYPES: Final = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+NOT_BUILT: Final = """\
+egressd is running. Its console is not built: run `make web` in the source folder and start the
+service again. The API is at /svc/api/v1, its documentation at /ops/docs.
+"""
+
+
+class File(NamedTuple):
+    """A file, and its gzipped form where that is worth it."""
+
+    content: bytes
+    zipped: bytes | None
+    media_type: str
+    etag: str
+
+
+class Page:
+    """The files by path; none where nothing was built."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._files = {
+            f"/{path.relative_to(folder).as_posix()}": _read(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not path.is_symlink()
+        }
+        if "/index.html" in self._files:
+            self._files["/"] = self._files.pop("/index.html")
+
+    def response(self, scope: Scope) -> Response:
+        """The answer to a request for a file."""
+        if scope["method"] not in SAFE_METHODS:
+            return PlainTextResponse("Only GET is answered here.\n", 405, {"allow": "GET, HEAD"})
+        path = scope["path"]
+        file = self._files.get(path)
+        if file is None:
+            if path == "/":
+                return PlainTextResponse(NOT_BUILT)
+            return PlainTextResponse("There is nothing here.\n", 404)
+        headers = {
+            "etag": file.etag,
+            "cache-control": _FOREVER if path.startswith(_HASHED) else "no-cache",
+            "vary": "accept-encoding",
+        }
+        if file.etag in (header(scope, b"if-none-match") or ""):
+            return Response(status_code=304, headers=headers)
+        content = file.content
+        if file.zipped is not None and _takes_gzip(scope):
+            content = file.zipped
+            headers["content-encoding"] = "gzip"
+        return Response(content, headers=headers, media_type=file.media_type)
+
+
+def _read(path: Path) -> File:
+    content = path.read_bytes()
+    media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
+    media_type = media_type or "application/octet-stream"
+    zipped = None
+    if media_type.startswith(_TEXTS):
+        zipped = gzip.compress(content, mtime=0)
+    return File(content, zipped, media_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')
+
+
+def _takes_gzip(scope: Scope) -> bool:
+    """Whether ``Accept-Encoding`` names gzip and does not refuse it (RFC 9110, 12.5.3)."""
+    for part in (header(scope, b"accept-encoding") or "").lower().split(","):
+        name, _, weight = part.strip().partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

@@ -1,0 +1,158 @@
+"""Who is logged in: sessions begin, are found by their secret, expire and are ended.
+
+The secret has 256 random bits and is made at login, never taken from a request: nobody can
+have a victim log in to a session prepared for them. Only its digest is kept.
+
+All sessions are in memory, so that a request costs a look-up; they are stored as they begin and
+end, and every minute while they are used, so that they outlive a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from egressd.console.ports import AccountStore
+from egressd.model.console import Session
+from egressd.model.errors import Failed
+
+IDLE_S: Final = 30 * 60
+ABSOLUTE_S: Final = 12 * 60 * 60
+SESSIONS_MAX: Final = 100
+"""Beyond it, the one that was unused longest ends."""
+
+_AHEAD_S: Final = 5 * 60
+"""How far a clock that was set back may make a session seem to begin in the future."""
+_STORE_EVERY_S: Final = 60
+_AGENT_MAX: Final = 200
+
+
+class Sessions:
+    """The sessions of one device. `clock` gives Unix time in seconds."""
+
+    def __init__(self, store: AccountStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._by_key: dict[str, Session] = {}
+        self._stored_at: dict[str, int] = {}
+        self._storing: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Read what was stored; what has expired meanwhile goes. Raises Failed."""
+        found = {session.key: session for session in await self._store.sessions()}
+        self._by_key = {key: s for key, s in found.items() if self._is_current(s)}
+        self._stored_at = {key: s.seen_at for key, s in self._by_key.items()}
+        if stale := found.keys() - self._by_key.keys():
+            await self._store.drop_sessions(stale)
+
+    def prepare(self, binding: str, source: str, agent: str) -> tuple[str, Session]:
+        """A new session and its secret; it counts once `admit` was told.
+
+        A session is found only by who names the same `binding`: the cookie that the secret is in.
+        """
+        secret = secrets.token_urlsafe(32)
+        now = int(self._clock())
+        session = Session(
+            key=_key(binding, secret),
+            id=secrets.token_hex(4),
+            source=source,
+            agent=agent[:_AGENT_MAX],
+            created_at=now,
+            seen_at=now,
+        )
+        return secret, session
+
+    async def begin(self, session: Session) -> None:
+        """Store a prepared session and admit it. Raises Failed."""
+        await self._store.add_session(session)
+        self.admit(session)
+        surplus = sorted(self._by_key.values(), key=lambda s: s.seen_at)[:-SESSIONS_MAX]
+        await self.end(surplus)
+
+    def admit(self, session: Session) -> None:
+        """Let a session that is stored count."""
+        self._by_key[session.key] = session
+        self._stored_at[session.key] = session.seen_at
+
+    def find(self, binding: str, secret: str) -> Session | None:
+        """The session of that secret, unless it has expired."""
+        session = self._by_key.get(_key(binding, secret))
+        if session is None:
+            return None
+        if not self._is_current(session):
+            self._forget(session)
+            return None
+        return session
+
+    def touch(self, session: Session) -> None:
+        """Note that it is used."""
+        now = int(self._clock())
+        if session.key in self._by_key:
+            self._by_key[session.key] = msgspec.structs.replace(session, seen_at=now)
+            if now - self._stored_at.get(session.key, 0) >= _STORE_EVERY_S:
+                self._stored_at[session.key] = now
+                self._later(self._store_seen({session.key: now}))
+
+    def is_live(self, key: str) -> bool:
+        """Whether the session of that key goes on."""
+        session = self._by_key.get(key)
+        return session is not None and self._is_current(session)
+
+    def current(self) -> list[Session]:
+        """Those that go on, the latest first."""
+        current = [s for s in self._by_key.values() if self._is_current(s)]
+        return sorted(current, key=lambda s: s.created_at, reverse=True)
+
+    async def end(self, sessions: list[Session]) -> None:
+        """End them at once. Raises Failed when they could come back after a restart."""
+        for session in sessions:
+            self._by_key.pop(session.key, None)
+            self._stored_at.pop(session.key, None)
+        if sessions:
+            await self._store.drop_sessions([session.key for session in sessions])
+
+    def replace_all(self, session: Session) -> None:
+        """Only `session` goes on; that is stored already."""
+        self._by_key.clear()
+        self._stored_at.clear()
+        self.admit(session)
+
+    def expires_at(self, session: Session) -> int:
+        """When it ends if it is not used any more."""
+        return min(session.seen_at + IDLE_S, session.created_at + ABSOLUTE_S)
+
+    async def close(self) -> None:
+        """Wait for what is being stored."""
+        await asyncio.gather(*self._storing)
+
+    def _is_current(self, session: Session) -> bool:
+        now = self._clock()
+        return session.created_at - _AHEAD_S <= now < self.expires_at(session)
+
+    def _forget(self, session: Session) -> None:
+        del self._by_key[session.key]
+        self._stored_at.pop(session.key, None)
+        self._later(self._drop(session.key))
+
+    async def _store_seen(self, seen_at: dict[str, int]) -> None:
+        with suppress(Failed):  # it is only forgotten earlier after a restart
+            await self._store.touch_sessions(seen_at)
+
+    async def _drop(self, key: str) -> None:
+        with suppress(Failed):  # it has expired, stored or not
+            await self._store.drop_sessions([key])
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+
+
+def _key(binding: str, secret: str) -> str:
+    return hashlib.sha256(f"{binding}={secret}".encode("utf-8", "replace")).hexdigest()
