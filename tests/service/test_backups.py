@@ -11,9 +11,13 @@ import pytest
 
 from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Settings
+from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make, OpenBench, Settle
+
+NEWEST = str(prepare().newest).encode()
+"""The schema that a backup says it has."""
 
 pytestmark = pytest.mark.anyio
 
@@ -134,7 +138,7 @@ async def test_a_failure_leaves_everything_as_it_was(
         (lambda backup: backup[:68] + b"ABCD" + backup[72:], "not a database of egressd's"),
         (lambda backup: backup[: len(backup) // 2], "malformed|damaged"),
         (lambda backup: backup[:4096] + b"\xff" * 4096 + backup[8192:], "malformed|damaged"),
-        (lambda backup: backup.replace(b"0001", b"9999"), "newer egressd"),
+        (lambda backup: backup.replace(NEWEST, b"9999"), "newer egressd"),
     ],
 )
 async def test_a_file_that_is_no_backup_is_refused(

@@ -57,11 +57,22 @@ async def test_settings_are_saved(bench: Bench) -> None:
         check_interval_s=60,
         group_strategy="sticky",
         sniff_domains=False,
-        stopped=True,
     )
     assert (await bench.settings.put(wanted)).value == wanted
     assert bench.settings.get() == wanted
     await bench.agree()
+
+
+async def test_saving_settings_neither_starts_nor_opens(bench: Bench) -> None:
+    await bench.settings.stop()
+    await bench.settings.put(Settings(check_interval_s=60, opened=True))
+    assert bench.settings.get() == Settings(check_interval_s=60, stopped=True)
+    await bench.settings.open()
+    await bench.settings.put(Settings())
+    assert bench.settings.get() == Settings(opened=True)
+    assert (await bench.system.status()).state == "stopped"
+    await bench.settings.start()
+    assert bench.settings.get() == Settings()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +96,7 @@ async def test_the_status_adds_up(bench: Bench, interfaces: Callable[..., Status
     status = await bench.system.status()
     assert (status.state, status.uptime_s, status.has_api_access) == ("running", 93, True)
     assert (status.connections, status.memory) == (7, 6000)
-    await bench.settings.put(Settings(stopped=True))
+    await bench.settings.stop()
     assert (await bench.system.status()).state == "stopped"
 
 

@@ -93,16 +93,21 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     def edits_to(self, other: DesiredState) -> list[Edit]:
         """The edits that give this state the nodes, rules, … of `other`. O(n).
 
-        Numbers stay as they are here: `other` may be another device's.
+        Numbers stay as they are here: `other` may be another device's. So does whether the device
+        is stopped or opened: that is said by name, and never by the way.
         """
         edits: list[Edit] = []
         for name in ROW_TABLES:
             mine, wanted = getattr(self, name), getattr(other, name)
             edits += [Edit(name, key, None) for key in mine if key not in wanted]
             edits += [Edit(name, key, row) for key, row in wanted.items() if mine.get(key) != row]
-        for name in ("whitelist", "settings"):
-            if getattr(self, name) != getattr(other, name):
-                edits.append(Edit(name, 0, getattr(other, name)))
+        if self.whitelist != other.whitelist:
+            edits.append(Edit("whitelist", 0, other.whitelist))
+        settings = msgspec.structs.replace(
+            other.settings, stopped=self.settings.stopped, opened=self.settings.opened
+        )
+        if self.settings != settings:
+            edits.append(Edit("settings", 0, settings))
         return edits
 
     def next_id(self, table: str) -> int:

@@ -115,6 +115,9 @@ class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_up: bool
     role: str
     """``lan``, ``wan``, ``both`` (one-arm), ``line`` or empty."""
+    received: int = 0
+    sent: int = 0
+    """Bytes since the interface was made."""
 
 
 class LineStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,3 +137,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether whitelist domains are recognised in clients' traffic."""
     stopped: bool = False
     """Whether an operator stopped the service: clients are blocked until it starts again."""
+    opened: bool = False
+    """Whether an operator opened the device: no rule applies, and every client goes out directly.
+    ``stopped`` goes before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus
 from egressd.model.plan import Plan
+from egressd.netd.kernel import traffic
 from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
@@ -12,12 +13,15 @@ from egressd.planner.topology import Topology, is_line
 
 def interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:
     """All but loopback and egressd's own helpers, by name."""
+    counted = traffic.read()
     return tuple(
         InterfaceStatus(
             name=interface.name,
             ip=str(interface.addresses[0].ip) if interface.addresses else "",
             is_up=interface.is_up,
             role=_role(interface.name, topology),
+            received=counted.get(interface.name, traffic.NONE).received,
+            sent=counted.get(interface.name, traffic.NONE).sent,
         )
         for interface in sorted(facts.interfaces.values(), key=lambda i: i.name)
         if not interface.is_loopback and interface.name not in HELPER_INTERFACES

@@ -40,7 +40,7 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
 
 
 def _notes(state: DesiredState, target: str) -> Iterator[str]:
-    reason = _why_blocked(state, target)
+    reason = why_blocked(state, target)
     if reason is None:
         return
     parsed = parse_target(target)
@@ -62,7 +62,7 @@ def _notes(state: DesiredState, target: str) -> Iterator[str]:
             yield f"{who} not work, as {reason}"
 
 
-def _why_blocked(state: DesiredState, target: str) -> str | None:
+def why_blocked(state: DesiredState, target: str) -> str | None:
     """Why no traffic can be sent to `target`, as far as the configuration tells; else None."""
     parsed = parse_target(target)
     if not state.target_exists(parsed):

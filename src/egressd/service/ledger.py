@@ -68,11 +68,12 @@ class Ledger:
     @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
         """``restoring`` until the state is in force, and while a backup is put back; ``stopped``
-        after an operator's stop.
+        after an operator's stop, or while the device is opened: no rule applies then.
         """
         if self._state is None or not self._in_force or self._is_restoring:
             return "restoring"
-        return "stopped" if self._state.settings.stopped else "running"
+        settings = self._state.settings
+        return "stopped" if settings.stopped or settings.opened else "running"
 
     async def load(self) -> None:
         """Read the stored state. Once, at start, before netd is connected."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.nouns import Settings
@@ -27,10 +29,31 @@ class DeviceSettings:
         return self._ledger.state.settings
 
     async def put(self, settings: Settings) -> Outcome[Settings]:
-        """Replace all settings. Raises Invalid."""
+        """Replace all settings but whether the device is stopped or opened. Raises Invalid."""
 
         def build(state: DesiredState) -> Proposal[Settings]:
             checks.refuse(_problems(state, settings))
+            kept = state.settings
+            wanted = msgspec.structs.replace(settings, stopped=kept.stopped, opened=kept.opened)
+            return Proposal([Edit("settings", 0, wanted)], wanted)
+
+        return await self._ledger.change(build)
+
+    async def stop(self) -> Outcome[Settings]:
+        """Block every client. The guard, and all that is configured, stays."""
+        return await self._switch(stopped=True, opened=False)
+
+    async def start(self) -> Outcome[Settings]:
+        """Let the rules apply again."""
+        return await self._switch(stopped=False, opened=False)
+
+    async def open(self) -> Outcome[Settings]:
+        """Let every client out directly, whatever the rules say, until `start` or `stop`."""
+        return await self._switch(stopped=False, opened=True)
+
+    async def _switch(self, *, stopped: bool, opened: bool) -> Outcome[Settings]:
+        def build(state: DesiredState) -> Proposal[Settings]:
+            settings = msgspec.structs.replace(state.settings, stopped=stopped, opened=opened)
             return Proposal([Edit("settings", 0, settings)], settings)
 
         return await self._ledger.change(build)

@@ -1,0 +1,297 @@
+"""Why a client's traffic to a destination goes where it goes.
+
+The decisions are those of the tables that `planner` makes (`planner.nft` says in which order
+a packet meets them), told in the words of what is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from typing import Final, Literal
+
+import msgspec
+
+from egressd.formats.hosts import parse_domain
+from egressd.formats.whitelist import DomainEntry
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.errors import Invalid
+from egressd.model.messages import Status
+from egressd.model.names import DIRECT, TargetName, parse_target
+from egressd.model.nouns import Rule
+from egressd.planner.compile import dial_paths, line_resolver
+from egressd.planner.documents import outbound_of, settings_of
+from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
+from egressd.service.overview import blocked_now, egresses_of
+
+Protocol = Literal["tcp", "udp"]
+
+_DNS_PORT: Final = 53
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose traffic, and where to. ``destination`` is an IPv4 address or a domain in ASCII."""
+
+    client: str
+    destination: str
+    port: int = 443
+    protocol: Protocol = "tcp"
+
+    @property
+    def address(self) -> IPv4Address | None:
+        """The destination, where that is an address."""
+        try:
+            return IPv4Address(self.destination)
+        except ValueError:
+            return None
+
+
+class RuleSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that covers the client."""
+
+    id: int
+    ip: str
+    comment: str
+    target_node: str
+
+
+class WhitelistSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the destination is listed: by which entry, ``domain`` or ``ip``."""
+
+    matches: bool
+    entry: str = ""
+    by: str = ""
+    node: str = ""
+
+
+class DnsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers the client's questions for names; empty where nobody does."""
+
+    server: str
+    way: str
+
+
+class LimitsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that the client shares with all that its rule covers; 0 is unlimited."""
+
+    rule: str
+    upload_kbps: int
+    download_kbps: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of the traffic, and why."""
+
+    client: str
+    destination: str
+    port: int
+    protocol: str
+    is_blocked: bool
+    reason: str
+    rule: RuleSeen | None
+    other_rules: tuple[RuleSeen, ...]
+    whitelist: WhitelistSeen
+    target: str
+    nodes: tuple[str, ...]
+    egresses: tuple[str, ...]
+    dns: DnsSeen
+    limits: LimitsSeen
+    steps: tuple[str, ...] = ()
+    """The same in sentences, in the order in which it is decided."""
+
+
+def question(client: str, destination: str, port: int, protocol: Protocol) -> Question:
+    """A checked question. Raises Invalid that names every wrong field."""
+    problems = []
+    try:
+        client = str(IPv4Address(client.strip()))
+    except ValueError:
+        problems.append("client must be an IPv4 address")
+    destination = destination.strip()
+    try:
+        destination = str(IPv4Address(destination))
+    except ValueError:
+        try:
+            destination = parse_domain(destination)
+        except ValueError:
+            problems.append("destination must be a domain name or an IPv4 address")
+    if problems:
+        raise Invalid(*problems)
+    return Question(client=client, destination=destination, port=port, protocol=protocol)
+
+
+def explain(
+    asked: Question, state: DesiredState, resolvers: Resolvers, seen: Status
+) -> Explanation:
+    """The answer, as the configuration and what netd sees of the device have it."""
+    rules = covering(state, asked.client)
+    rule = rules[0] if rules else None
+    listed = _listed(asked, state)
+    own = rule.target_node if rule is not None else state.settings.unmanaged
+    if state.settings.opened:
+        rule, own = None, DIRECT
+    # DNS goes the client's own way; only clients with a rule have the whitelist.
+    by_list = listed.matches and rule is not None and asked.port != _DNS_PORT
+    target = listed.node if by_list else own
+    parsed = parse_target(target)
+    egresses = egresses_of(state, parsed)
+    reason = _why_blocked(asked, state, parsed, egresses, seen)
+    answer = Explanation(
+        client=asked.client,
+        destination=asked.destination,
+        port=asked.port,
+        protocol=asked.protocol,
+        is_blocked=bool(reason),
+        reason=reason,
+        rule=None if rule is None else _seen(rule),
+        other_rules=tuple(_seen(other) for other in rules if other is not rule),
+        whitelist=listed,
+        target=target,
+        nodes=tuple(path.hops[0].name for path in dial_paths(state, parsed)),
+        egresses=egresses,
+        dns=_dns(state, parse_target(own), resolvers),
+        limits=_limits(rule),
+    )
+    return msgspec.structs.replace(answer, steps=tuple(_steps(answer, state, by_list)))
+
+
+def covering(state: DesiredState, client: str) -> list[Rule]:
+    """The enabled rules that cover a client's address, the narrowest first. O(rules)."""
+    address = IPv4Address(client)
+    exact = state.rule_by_ip.get(f"{client}/32")
+    found = [state.rules[exact]] if exact is not None else []
+    found += [r for r in state.rules.values() if not r.is_host and address in r.network]
+    enabled = [rule for rule in found if rule.is_enabled]
+    return sorted(enabled, key=lambda rule: -rule.network.prefixlen)
+
+
+def _seen(rule: Rule) -> RuleSeen:
+    return RuleSeen(id=rule.id, ip=rule.host, comment=rule.comment, target_node=rule.target_node)
+
+
+def _listed(asked: Question, state: DesiredState) -> WhitelistSeen:
+    listed = state.whitelist
+    entries = entries_of(listed)
+    address = asked.address
+    if address is not None:
+        for network in entries.networks:
+            if address in network:
+                entry = str(network).removesuffix("/32")
+                return WhitelistSeen(matches=True, entry=entry, by="ip", node=listed.node)
+    elif state.settings.sniff_domains:
+        for domain in entries.domains:
+            if _is_below(asked.destination, domain.domain) and _is_seen(asked, domain):
+                return WhitelistSeen(
+                    matches=True, entry=_text(domain), by="domain", node=listed.node
+                )
+    return WhitelistSeen(matches=False, node=listed.node)
+
+
+def _is_below(name: str, domain: str) -> bool:
+    return name == domain or name.endswith(f".{domain}")
+
+
+def _is_seen(asked: Question, entry: DomainEntry) -> bool:
+    """Whether traffic of that kind is looked into for the entry."""
+    if not entry.scheme:
+        ports = QUIC_PORTS if asked.protocol == "udp" else (*HTTP_PORTS, *TLS_PORTS)
+        return asked.port in ports
+    return asked.port == entry.port and (entry.scheme == "quic") == (asked.protocol == "udp")
+
+
+def _text(entry: DomainEntry) -> str:
+    return f"{entry.scheme}://{entry.domain}:{entry.port}" if entry.scheme else entry.domain
+
+
+def _why_blocked(
+    asked: Question,
+    state: DesiredState,
+    target: TargetName,
+    egresses: tuple[str, ...],
+    seen: Status,
+) -> str:
+    if target.kind == "reject" and not state.settings.stopped:
+        return "its target is REJECT"
+    if reason := blocked_now(state, target, egresses, seen):
+        return reason
+    if asked.protocol == "udp" and asked.port != _DNS_PORT and not _carries_udp(state, target):
+        return "its node does not carry UDP: it is refused at once, so that clients take TCP"
+    return ""
+
+
+def _carries_udp(state: DesiredState, target: TargetName) -> bool:
+    paths = dial_paths(state, target)
+    return all(outbound_of(hop).udp for path in paths for hop in path.hops)
+
+
+def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSeen:
+    device = DnsSeen(server=next(iter(resolvers.device), ""), way="directly")
+    match target.kind:
+        case "direct":
+            return device
+        case "interface":
+            line_id = state.line_by_name.get(target.name)
+            server = device.server
+            if line_id is not None:
+                server = line_resolver(state.lines[line_id], resolvers)
+            return DnsSeen(
+                server=server or "what the line's peer hands out", way=f"by {target.name}"
+            )
+        case "node" | "group":
+            paths = dial_paths(state, target)
+            if not paths:
+                return DnsSeen(server="", way="")
+            settings = settings_of(paths[0].hops[0])
+            servers = {
+                "domestic": resolvers.domestic,
+                "return": resolvers.home,
+                "custom": settings.dns_servers,
+            }.get(settings.dns_profile, resolvers.outbound)
+            way = "directly" if settings.dns_profile == "domestic" else "through the node"
+            return DnsSeen(server=servers[0], way=way)
+        case _:
+            return DnsSeen(server="", way="")
+
+
+def _limits(rule: Rule | None) -> LimitsSeen:
+    if rule is None:
+        return LimitsSeen(rule="", upload_kbps=0, download_kbps=0)
+    return LimitsSeen(
+        rule=rule.host,
+        upload_kbps=rule.upload_limit_kbps,
+        download_kbps=rule.download_limit_kbps,
+    )
+
+
+def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:
+    client, rule, listed = answer.client, answer.rule, answer.whitelist
+    if state.settings.stopped:
+        yield "the device is stopped: whatever follows, every client is blocked"
+    if state.settings.opened:
+        yield "the device is opened: no rule applies, every client goes out directly"
+    elif rule is None:
+        yield f"no enabled rule covers {client}: the setting unmanaged applies, {answer.target}"
+    else:
+        wider = ", ".join(f"{other.id} ({other.ip})" for other in answer.other_rules)
+        told = f"rule {rule.id} ({rule.ip}) covers {client}"
+        yield f"{told}, and is narrower than rule {wider}" if wider else told
+    own_id = state.rule_by_ip.get(f"{client}/32")
+    if own_id is not None and not state.rules[own_id].is_enabled:
+        yield f"rule {own_id} ({client}) is disabled, and so passed over"
+    if by_list:
+        yield f"{answer.destination} is on the whitelist ({listed.entry}): it goes to {listed.node}"
+    elif listed.matches:
+        yield f"the whitelist's {listed.entry} does not apply: it is for clients with a rule"
+    elif rule is not None:
+        where = f"{answer.destination}, {answer.protocol} port {answer.port}"
+        yield f"{where}, is not on the whitelist"
+        if state.whitelist.ips.strip() and not answer.destination[-1].isdigit():
+            yield "listed addresses count too, should the name stand for one"
+    yield f"the target is {answer.target}"
+    if answer.is_blocked:
+        yield f"it is blocked: {answer.reason}"
+    elif answer.egresses == (DIRECT,):
+        yield "it leaves by the device's own route"
+    else:
+        yield f"it leaves by {' or '.join(answer.egresses)}"
