@@ -6,15 +6,17 @@ When a rule goes from one to the other, the first one's count is kept here and a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.shaping import elements
 from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.messages import Count
-from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, LINK_HEADER_BYTES, Direction
+from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, LINK_HEADER_BYTES, UPLOAD, Direction
+
+_PLACES: Final = {UPLOAD: 0, DOWNLOAD: 2}
+"""Where a direction's bytes stand in a `RuleCount`, its packets behind them."""
 
 
 class RuleCount(NamedTuple):
@@ -34,19 +36,19 @@ class Ledger:
     """Sums what elements and classes have counted, now and in earlier places."""
 
     def __init__(self) -> None:
-        self._earlier: dict[tuple[str, int], Count] = {}
+        self._earlier: dict[tuple[Direction, int], Count] = {}
         """Direction and rule number -> what was counted where the rule is counted no more."""
 
     def keep_class(self, direction: Direction, rule: int, forest: Forest, number: int) -> None:
         """Before the rule's class goes: keep its count. Raises OSError."""
-        self._keep(direction, rule, _of_class(forest.count(number)))
+        self._keep(direction, rule, forest.count(number), LINK_HEADER_BYTES)
 
     def keep_host(
         self, direction: Direction, rule: int, netfilter: NetlinkSocket, address: str
     ) -> None:
         """Before an unlimited host's element goes: keep its count. Raises OSError."""
         counted = elements.count(netfilter, direction.free_hosts, address)
-        self._keep(direction, rule, _of_element(direction, counted))
+        self._keep(direction, rule, counted, _element_header(direction))
 
     def keep_nets(
         self, direction: Direction, ranges: Mapping[str, int], netfilter: NetlinkSocket
@@ -57,13 +59,14 @@ class Ledger:
         """
         for element in elements.read(netfilter, direction.free_nets):
             if element.key in ranges:
-                self._keep(direction, ranges[element.key], _of_element(direction, element.passed))
+                rule = ranges[element.key]
+                self._keep(direction, rule, element.passed, _element_header(direction))
 
     def forget(self, rules: Iterable[int]) -> None:
         """Keep nothing for rules that are gone."""
         for rule in rules:
             for direction in DIRECTIONS:
-                self._earlier.pop((direction.name, rule), None)
+                self._earlier.pop((direction, rule), None)
 
     def read(
         self,
@@ -78,37 +81,35 @@ class Ledger:
 
         Raises OSError.
         """
-        totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        rules = {*classes.values(), *hosts.values(), *ranges.values()}
+        totals = {rule: [0, 0, 0, 0] for rule in rules}
 
-        def add(place: int, rule: int | None, counted: Count) -> None:
-            if rule is not None:
-                totals[rule][place] += counted.bytes
-                totals[rule][place + 1] += counted.packets
+        def add(place: int, rule: int | None, counted: Count, header_bytes: int = 0) -> None:
+            if rule in totals:
+                total = totals[rule]
+                total[place] += counted.bytes - header_bytes * counted.packets
+                total[place + 1] += counted.packets
 
-        for place, direction in zip((0, 2), DIRECTIONS, strict=True):
+        for direction, place in _PLACES.items():
             for number, counted in forests[direction].counts():
-                add(place, classes.get(number), _of_class(counted))
-            for rules, name in ((hosts, direction.free_hosts), (ranges, direction.free_nets)):
+                add(place, classes.get(number), counted, LINK_HEADER_BYTES)
+            header = _element_header(direction)
+            for keys, name in ((hosts, direction.free_hosts), (ranges, direction.free_nets)):
                 for element in elements.read(netfilter, name):
-                    add(place, rules.get(element.key), _of_element(direction, element.passed))
-            for rule in {*classes.values(), *hosts.values(), *ranges.values()}:
-                add(place, rule, self._earlier.get((direction.name, rule), Count(0, 0)))
+                    add(place, keys.get(element.key), element.passed, header)
+        for (direction, rule), counted in self._earlier.items():
+            add(_PLACES[direction], rule, counted)
         return {rule: RuleCount(*total) for rule, total in totals.items()}
 
-    def _keep(self, direction: Direction, rule: int, counted: Count) -> None:
-        before = self._earlier.get((direction.name, rule), Count(0, 0))
-        self._earlier[direction.name, rule] = Count(
-            before.bytes + counted.bytes, before.packets + counted.packets
+    def _keep(self, direction: Direction, rule: int, counted: Count, header_bytes: int) -> None:
+        before = self._earlier.get((direction, rule), Count(0, 0))
+        self._earlier[direction, rule] = Count(
+            before.bytes + counted.bytes - header_bytes * counted.packets,
+            before.packets + counted.packets,
         )
 
 
-def _of_class(counted: Count) -> Count:
-    """HTB counts link headers: one for each packet on the wire."""
-    return Count(counted.bytes - LINK_HEADER_BYTES * counted.packets, counted.packets)
-
-
-def _of_element(direction: Direction, counted: Count) -> Count:
-    """The egress hook sees packets with their link header, the ingress hook without."""
-    if direction is not DOWNLOAD:
-        return counted
-    return Count(counted.bytes - LINK_HEADER_BYTES * counted.packets, counted.packets)
+def _element_header(direction: Direction) -> int:
+    """How much of a link header elements count: the egress hook sees packets with it, the
+    ingress hook without. (HTB always counts it, once for each packet on the wire.)"""
+    return LINK_HEADER_BYTES if direction is DOWNLOAD else 0

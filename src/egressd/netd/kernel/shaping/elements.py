@@ -22,6 +22,7 @@ from egressd.netd.kernel.netlink import (
     number,
     text,
 )
+from egressd.netd.kernel.picker import Picker
 from egressd.netd.kernel.shaping.messages import Count
 from egressd.planner.registry import NFT_TABLE
 from egressd.planner.shaping import RANGE_SETS
@@ -55,23 +56,17 @@ class Element(NamedTuple):
 
 def read(kernel: NetlinkSocket, name: str) -> list[Element]:
     """The elements of one of `ADDRESS_SETS`; none if it isn't there. Raises OSError."""
-    starts: dict[int, Element] = {}
-    ends: list[int] = []
-    for found in _dump(kernel, name):
-        key = attributes(found[_KEY])[_VALUE]
-        if _FLAGS in found and found[_FLAGS][-1] & _INTERVAL_END:
-            ends.append(int.from_bytes(key, "big"))
-        else:
-            starts[int.from_bytes(key, "big")] = _element(inet_ntoa(key), found)
-    return _ranges(starts, ends) if name in RANGE_SETS else list(starts.values())
+    pick = _picker().pick
+    found = [pick(element) for element in _dump(kernel, name)]
+    if name in RANGE_SETS:
+        return _ranges(found)
+    return [_element(inet_ntoa(fields[0]), fields) for fields in found]
 
 
 def read_devices(kernel: NetlinkSocket, name: str) -> dict[int, int]:
     """The elements of a map of devices: handle -> interface index. Raises OSError."""
-    return {
-        number(attributes(found[_KEY])[_VALUE]): number(attributes(found[_DATA])[_VALUE])
-        for found in _dump(kernel, name)
-    }
+    found = (_picker().pick(element) for element in _dump(kernel, name))
+    return {number(key): number(value) for key, value, *_ in found}
 
 
 def count(kernel: NetlinkSocket, name: str, address: str) -> Count:
@@ -80,7 +75,7 @@ def count(kernel: NetlinkSocket, name: str, address: str) -> Count:
     asked = _HEADER + _TABLE + _string(_SET, name) + nest(_ELEMENTS, nest(_ELEMENT, key))
     (body,) = kernel.request(_GET_ELEMENT, asked)
     (found,) = _elements(body)
-    return _element(address, found).passed
+    return _element(address, _picker().pick(found)).passed
 
 
 def base_chains() -> list[str]:
@@ -105,8 +100,8 @@ def rules() -> list[bytes]:
             return []
 
 
-def _dump(kernel: NetlinkSocket, name: str) -> Iterator[dict[int, bytes]]:
-    """The attributes of each element of a set; none if it isn't there."""
+def _dump(kernel: NetlinkSocket, name: str) -> Iterator[bytes]:
+    """The elements of a set; none if it isn't there."""
     try:
         bodies = kernel.dump(_GET_ELEMENT, _HEADER + _TABLE + _string(_SET, name))
     except NetlinkError as error:
@@ -117,35 +112,41 @@ def _dump(kernel: NetlinkSocket, name: str) -> Iterator[dict[int, bytes]]:
         yield from _elements(body)
 
 
-def _elements(body: bytes) -> Iterator[dict[int, bytes]]:
-    """The attributes of each element in a message."""
+def _elements(body: bytes) -> Iterator[bytes]:
+    """The elements in a message, each without its header."""
     listed = attributes(body, len(_HEADER)).get(_ELEMENTS, b"")
     at = 0
     while at + _ATTRIBUTE.size <= len(listed):
         length, _ = _ATTRIBUTE.unpack_from(listed, at)
-        yield attributes(listed[at : at + length], _ATTRIBUTE.size)
+        yield listed[at + _ATTRIBUTE.size : at + length]
         at += (length + 3) & ~3
 
 
-def _element(key: str, found: dict[int, bytes]) -> Element:
-    value = number(attributes(found.get(_DATA, b"")).get(_VALUE))
-    counter = attributes(attributes(found.get(_EXPRESSION, b"")).get(_EXPRESSION_DATA, b""))
-    passed = Count(_big(counter.get(_BYTES, b"")), _big(counter.get(_PACKETS, b"")))
-    return Element(key, value, passed)
+def _picker() -> Picker:
+    """Of an element's key, value, flags, and the bytes and packets of its counter."""
+    counter = _EXPRESSION, _EXPRESSION_DATA
+    return Picker(
+        0, (_KEY, _VALUE), (_DATA, _VALUE), (_FLAGS,), (*counter, _BYTES), (*counter, _PACKETS)
+    )
 
 
-def _ranges(starts: dict[int, Element], ends: list[int]) -> list[Element]:
+def _element(key: str, fields: list[bytes]) -> Element:
+    _, value, _, size, packets = fields
+    return Element(key, number(value), Count(_big(size), _big(packets)))
+
+
+def _ranges(found: list[list[bytes]]) -> list[Element]:
     """Interval sets list where each range begins and, as elements of their own, where it ends:
     the first address behind it."""
+    starts = {_big(fields[0]): fields for fields in found if not _big(fields[2]) & _INTERVAL_END}
+    behind = dict(pairwise([*sorted({_big(fields[0]) for fields in found}), 1 << 32]))
     result = []
-    behind = dict(pairwise([*sorted({*starts, *ends}), 1 << 32]))
-    for start, element in starts.items():
+    for start, fields in starts.items():
+        key = inet_ntoa(fields[0])
         last = behind[start] - 1
-        if last == start:
-            result.append(element)
-        else:
-            key = f"{element.key}-{inet_ntoa(last.to_bytes(4, 'big'))}"
-            result.append(element._replace(key=key))
+        if last > start:
+            key += f"-{inet_ntoa(last.to_bytes(4, 'big'))}"
+        result.append(_element(key, fields))
     return result
 
 

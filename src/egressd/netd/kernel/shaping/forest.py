@@ -120,15 +120,15 @@ class Forest:
 
     def counts(self) -> Iterator[tuple[int, Count]]:
         """What each class has let pass."""
-        for body in self._class_bodies():
-            handle, passed = messages.decode_count(body)
+        for handle, passed in messages.decode_counts(self._class_bodies()):
             yield class_number(handle), passed
 
     def count(self, number: int) -> Count:
         """What one class has let pass. Raises OSError when it isn't there."""
         # To a question about one qdisc or class the kernel only answers when told to echo.
-        (body,) = self._kernel.request(messages.GET_CLASS, self._address_of(number), ECHO)
-        return messages.decode_count(body)[1]
+        answers = self._kernel.request(messages.GET_CLASS, self._address_of(number), ECHO)
+        ((_, passed),) = messages.decode_counts(answers)
+        return passed
 
     # --- Trees. -------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Forest:
             if error.errno != errno.ENOENT:
                 raise
             return "", 0
-        found = [messages.decode_qdisc(body) for body in answers]
+        found = list(messages.decode_qdiscs(answers))
         return (found[0].kind, found[0].handle) if found else ("", 0)
 
     # --- Classes and queues. ------------------------------------------------------------
@@ -180,8 +180,7 @@ class Forest:
         return messages.address(self.devices[tree_of(number)], class_handle(number))
 
     def _classes(self) -> Iterator[tuple[int, Class]]:
-        for body in self._class_bodies():
-            handle, found = messages.decode_class(body)
+        for handle, found in messages.decode_classes(self._class_bodies()):
             yield class_number(handle), found
 
     def _class_bodies(self) -> Iterator[bytes]:
@@ -193,8 +192,12 @@ class Forest:
         """The qdiscs beneath classes, by the class's number."""
         majors = {index: tree_handle(tree) >> 16 for tree, index in self.devices.items()}
         bodies = self._kernel.dump(messages.GET_QDISC, messages.address(0))
-        qdiscs = (messages.decode_qdisc(b) for b in bodies if messages.interface_of(b) in majors)
-        return {class_number(q.parent): q for q in qdiscs if q.parent >> 16 == majors[q.ifindex]}
+        ours = (body for body in bodies if messages.interface_of(body) in majors)
+        return {
+            class_number(qdisc.parent): qdisc
+            for qdisc in messages.decode_qdiscs(ours)
+            if qdisc.parent >> 16 == majors[qdisc.ifindex]
+        }
 
     def _is_right(self, queue: Qdisc | None, number: int, shape: Shape) -> bool:
         right = (_queue_handle(number), class_handle(number), self._queue, shape.queue)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import attribute, attributes, nest, number, text, u32
+from egressd.netd.kernel.picker import Picker
 from egressd.planner.shaping import FRAME_BYTES, Shape
 
 NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
@@ -129,20 +131,22 @@ def htb_class(index: int, handle: int, wanted: Class) -> bytes:
     )
 
 
-def decode_class(body: bytes) -> tuple[int, Class]:
-    """Handle and parameters of an HTB class that the kernel lists."""
-    _, _, handle, _, _ = _HEADER.unpack_from(body)
-    found = attributes(body, _HEADER.size)
-    options = _HTB_OPTIONS.unpack_from(attributes(found[_OPTIONS])[_HTB_CLASS])
-    return handle, Class(rate=options[5], buffer=options[12])
+def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
+    """Handle and parameters of each HTB class that the kernel lists."""
+    picker = Picker(_HEADER.size, (_OPTIONS, _HTB_CLASS))
+    for body in bodies:
+        (parameters,) = picker.pick(body)
+        options = _HTB_OPTIONS.unpack_from(parameters)
+        yield _HEADER.unpack_from(body)[2], Class(rate=options[5], buffer=options[12])
 
 
-def decode_count(body: bytes) -> tuple[int, Count]:
-    """Handle of an HTB class that the kernel lists, and what it has let pass."""
-    _, _, handle, _, _ = _HEADER.unpack_from(body)
-    statistics = attributes(attributes(body, _HEADER.size)[_STATISTICS])
-    size, packets = _BASIC_STATISTICS.unpack_from(statistics[_BASIC])
-    return handle, Count(size, number(statistics.get(_PACKETS_64)) or packets)
+def decode_counts(bodies: Iterable[bytes]) -> Iterator[tuple[int, Count]]:
+    """Handle of each HTB class that the kernel lists, and what it has let pass."""
+    picker = Picker(_HEADER.size, (_STATISTICS, _BASIC), (_STATISTICS, _PACKETS_64))
+    for body in bodies:
+        basic, packets_64 = picker.pick(body)
+        size, packets = _BASIC_STATISTICS.unpack_from(basic)
+        yield _HEADER.unpack_from(body)[2], Count(size, number(packets_64) or packets)
 
 
 def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
@@ -169,18 +173,19 @@ def pfifo(shape: Shape, *, is_new: bool) -> bytes:
     return _kind(_PFIFO) + attribute(_OPTIONS, u32(shape.queue))
 
 
-def decode_qdisc(body: bytes) -> Qdisc:
-    """A qdisc that the kernel lists."""
-    _, index, handle, parent, _ = _HEADER.unpack_from(body)
-    found = attributes(body, _HEADER.size)
-    kind = text(found[_KIND])
-    options = found.get(_OPTIONS, b"")
-    limit = 0
-    if kind == _FQ_CODEL:
-        limit = number(attributes(options).get(_FQ_LIMIT))
-    elif kind == _PFIFO:
-        limit = number(options)
-    return Qdisc(index, handle, parent, kind, limit)
+def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
+    """The qdiscs that the kernel lists."""
+    picker = Picker(_HEADER.size, (_KIND,), (_OPTIONS,))
+    for body in bodies:
+        _, index, handle, parent, _ = _HEADER.unpack_from(body)
+        found, options = picker.pick(body)
+        kind = text(found)
+        limit = 0
+        if kind == _FQ_CODEL:
+            limit = number(attributes(options).get(_FQ_LIMIT))
+        elif kind == _PFIFO:
+            limit = number(options)
+        yield Qdisc(index, handle, parent, kind, limit)
 
 
 def interface_of(body: bytes) -> int:
