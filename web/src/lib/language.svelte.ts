@@ -101,20 +101,20 @@ export function formatMoment(iso: string): string {
   );
 }
 
-/** So many seconds, in its two largest units. */
+const DURATIONS: readonly [seconds: number, key: Key][] = [
+  [86_400, "unit.days"],
+  [3600, "unit.hours"],
+  [60, "unit.minutes"],
+  [1, "unit.seconds"],
+];
+
+/** So many seconds, in the two largest units that say something. */
 export function formatDuration(seconds: number): string {
-  const units: [number, Key][] = [
-    [86_400, "unit.days"],
-    [3600, "unit.hours"],
-    [60, "unit.minutes"],
-    [1, "unit.seconds"],
-  ];
-  const at = Math.max(
-    0,
-    units.findIndex(([size]) => seconds >= size),
-  );
-  return units
-    .slice(seconds < 1 ? 3 : at, (seconds < 1 ? 3 : at) + 2)
-    .map(([size, key], i) => t(key, { n: Math.floor((i ? seconds % units[at]![0] : seconds) / size) }))
-    .join(" ");
+  const largest = DURATIONS.findIndex(([size]) => seconds >= size);
+  const parts: string[] = [];
+  for (const [size, key] of DURATIONS.slice(largest).slice(0, 2)) {
+    parts.push(t(key, { n: Math.floor(seconds / size) }));
+    seconds %= size;
+  }
+  return parts.join(" ");
 }

@@ -1,0 +1,7 @@
+/** Rows that are selected and still there, for the batch calls. */
+export function chosenOf<Row extends { id: number }>(
+  rows: readonly Row[],
+  selected: ReadonlySet<number>,
+): Row[] {
+  return selected.size === 0 ? [] : rows.filter((row) => selected.has(row.id));
+}
