@@ -207,7 +207,14 @@ class Bench:
         self.rules = Rules(ledger, clock)
         self.nodes = Nodes(ledger, netd, clock, node_document=node_document)
         self.lines = Lines(ledger, netd, clock)
-        self.services = ProxyServices(ledger, clock, quota=lambda: self.quota, own_ports=OWN_PORTS)
+        self.foreign_ports: set[int] = set()
+        self.services = ProxyServices(
+            ledger,
+            clock,
+            quota=lambda: self.quota,
+            own_ports=OWN_PORTS,
+            listening=self.listening,
+        )
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
         self.backups = Backups(ledger, self.store, folder)
@@ -226,6 +233,11 @@ class Bench:
     async def start(self) -> None:
         await self.ledger.load()
         await self.ledger.resync()
+
+    def listening(self) -> set[int]:
+        """Other programs' ports, and those of the services that are switched on."""
+        ours = {s.port for s in self.state.services.values() if s.is_enabled}
+        return ours | self.foreign_ports
 
     async def agree(self) -> None:
         """Memory, database and netd hold the same."""

@@ -48,6 +48,18 @@ async def test_every_bad_entry_is_told(bench: Bench) -> None:
     assert bench.whitelist.get() == Whitelist()
 
 
+async def test_domain_entries_are_told_to_be_inactive(bench: Bench) -> None:
+    await bench.settings.put(Settings(sniff_domains=False))
+    told = (await bench.whitelist.put("a.test, https://b.test:8443", "192.0.2.1", "DIRECT")).notes
+    assert told == ("2 domain entries are inactive, as domain recognition is switched off",)
+    assert (await bench.whitelist.put("", "192.0.2.1", "DIRECT")).notes == ()
+    told = (await bench.whitelist.put("a.test", "", "DIRECT")).notes
+    assert told == ("1 domain entry is inactive, as domain recognition is switched off",)
+    assert (await bench.settings.put(Settings())).notes == ()
+    assert (await bench.settings.put(Settings(sniff_domains=False))).notes == told
+    await bench.agree()
+
+
 async def test_settings_are_saved(bench: Bench) -> None:
     assert bench.settings.get() == Settings()
     await bench.add_node("tokyo")

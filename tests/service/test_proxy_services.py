@@ -69,6 +69,8 @@ async def test_a_fault_is_told(
         (8788, "the console"),
         (20_000, "the engine"),
         (29_999, "the engine"),
+        (16_896, "VPN lines"),
+        (17_151, "VPN lines"),
     ],
 )
 async def test_a_reserved_port_is_refused_with_its_reason(
@@ -76,7 +78,7 @@ async def test_a_reserved_port_is_refused_with_its_reason(
 ) -> None:
     with pytest.raises(Invalid, match=f"port must not be .* {port} is for {reason}"):
         await bench.services.create(make.service(port=port))
-    await bench.services.create(make.service(port=port + 10_001))
+    await bench.services.create(make.service(port=port + 30_001))
 
 
 async def test_names_and_ports_belong_to_one_service(bench: Bench, make: Make) -> None:
@@ -91,6 +93,33 @@ async def test_names_and_ports_belong_to_one_service(bench: Bench, make: Make) -
     with pytest.raises(Invalid, match="port must be free"):
         await bench.services.replace(first.id, make.service("a", port=8002))
     await bench.services.replace(first.id, make.service("a", port=8001, username="u"))
+    await bench.agree()
+
+
+async def test_a_port_that_another_program_has_is_taken(bench: Bench, make: Make) -> None:
+    told = "port must be free: another program listens on 8001"
+    off = (await bench.services.create(make.service("a", port=8001, is_enabled=False))).value
+    on = (await bench.services.create(make.service("b", port=8002))).value
+    bench.foreign_ports = {8001, 8003}
+    with pytest.raises(Invalid, match=told):
+        await bench.services.set_enabled(off.id, True)
+    with pytest.raises(Invalid, match=told):
+        await bench.services.set_enabled_many([off.id, on.id], True)
+    with pytest.raises(Invalid, match="another program listens on 8003"):
+        await bench.services.create(make.service("c", port=8003))
+    with pytest.raises(Invalid, match="another program listens on 8003"):
+        await bench.services.replace(on.id, make.service("b", port=8003))
+    outcome = await bench.services.import_rows("wan1,8003\nwan1,8002\nwan1,8004", replace=True)
+    assert outcome.errors == ("line 1: port must be free: another program listens on 8003",)
+    assert [service.port for service in bench.services.list()] == [8002, 8004]
+    await bench.agree()
+
+
+async def test_a_service_keeps_its_own_port(bench: Bench, make: Make) -> None:
+    service = (await bench.services.create(make.service("a", port=8001))).value
+    await bench.services.replace(service.id, make.service("a", port=8001, username="u"))
+    await bench.services.set_enabled(service.id, True)
+    await bench.services.set_enabled_many([service.id], True)
     await bench.agree()
 
 

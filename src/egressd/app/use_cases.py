@@ -15,6 +15,7 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan, node_document
+from egressd.netd.kernel import sockets
 from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -76,6 +77,7 @@ class UseCases:
         )
 
 
+                listening=sockets.listening_ports,
 def _resident() -> int:
     """Resident bytes of this process (proc_pid_statm(5))."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -22,7 +22,7 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
 from egressd.planner import outbounds
 from egressd.planner.listing import LISTED, listing_of
-from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
+from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
@@ -187,7 +187,11 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         listing = listing_of(listed.whitelist)
         rules += listing.rules
         document["route"]["rule_set"] = listing.references
-        document["outbounds"].append(_direct(LISTED, listed.mark))
+        way = _direct(LISTED, listed.mark)
+        if listed.mark == MARK_LISTED:
+            # It does not leave the machine: the kernel would take the destination's own address.
+            way["inet4_bind_address"] = "127.0.0.1"
+        document["outbounds"].append(way)
     document["route"]["rules"] = rules
 
 

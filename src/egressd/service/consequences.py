@@ -11,6 +11,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.planner.documents import settings_of
+from egressd.planner.listing import entries_of
 
 _LINE_PREFIXES = tuple(f"{kind}_" for kind in LINE_TYPES)
 
@@ -22,7 +23,10 @@ def consequences(
     targets = dict.fromkeys(
         target for edit in edits for target in _targets_touched(before, after, edit)
     )
-    return tuple(note for target in targets for note in _notes(after, target))
+    notes = [note for target in targets for note in _notes(after, target)]
+    if any(edit.table in ("whitelist", "settings") for edit in edits):
+        notes += _inactive_domains(after)
+    return tuple(notes)
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:
@@ -74,6 +78,13 @@ def why_blocked(state: DesiredState, target: str) -> str | None:
         if not state.lines[line_id].is_enabled:
             return f"the line {parsed.name} is disabled"
     return None
+
+
+def _inactive_domains(state: DesiredState) -> Iterator[str]:
+    number = len(entries_of(state.whitelist).domains)
+    if number and not state.settings.sniff_domains:
+        who = _counted(number, "domain entry is", "domain entries are")
+        yield f"{who} inactive, as domain recognition is switched off"
 
 
 def _counted(number: int, one: str, many: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from egressd.planner.registry import ENGINE_PORTS
+from egressd.planner.registry import ENGINE_PORTS, LINE_PORTS
 
 RESERVED: Final[Mapping[int, str]] = {
     22: "SSH",
@@ -25,6 +25,7 @@ RESERVED: Final[Mapping[int, str]] = {
 
 def reason_reserved(port: int, own: Mapping[int, str]) -> str | None:
     """What keeps `port` for itself, or None. `own` are the ports that egressd listens on."""
-    if port in ENGINE_PORTS:
-        return f"the engine, as are all from {ENGINE_PORTS.start} to {ENGINE_PORTS.stop - 1}"
+    for ports, use in ((ENGINE_PORTS, "the engine"), (LINE_PORTS, "VPN lines")):
+        if port in ports:
+            return f"{use}, as are all from {ports.start} to {ports.stop - 1}"
     return own.get(port) or RESERVED.get(port)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,7 +26,8 @@ class ProxyServices:
     """The local listeners.
 
     `quota` says how many the license allows at the moment; `own_ports` are the ports that
-    egressd listens on, each with what it is for.
+    egressd listens on, each with what it is for; `listening` tells on which TCP ports anybody
+    listens at the moment.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class ProxyServices:
         *,
         quota: Callable[[], int],
         own_ports: Mapping[int, str],
+        listening: Callable[[], Collection[int]],
     ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._quota = quota
         self._own_ports = own_ports
+        self._listening = listening
 
     def list(self) -> builtins.list[ProxyService]:
         """All services, the oldest first."""
@@ -54,7 +57,7 @@ class ProxyServices:
         """Add a service. Raises Invalid, OverQuota."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
-            checks.refuse(self._problems(draft, state.services.values()))
+            checks.refuse(self._problems(draft, state, state.services.values()))
             quota = self._quota()
             if len(state.services) >= quota:
                 raise OverQuota(f"all {quota} proxy services that are allowed exist already")
@@ -69,27 +72,31 @@ class ProxyServices:
         def build(state: DesiredState) -> Proposal[ProxyService]:
             before = _existing(state, service_id)
             others = state.services.delete(service_id).values()
-            checks.refuse(self._problems(draft, others))
+            checks.refuse(self._problems(draft, state, others))
             service = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             return Proposal([Edit("services", service.id, service)], service)
 
         return await self._ledger.change(build)
 
     async def set_enabled(self, service_id: int, is_enabled: bool) -> Outcome[ProxyService]:
-        """Switch a service on or off. Raises Missing."""
+        """Switch a service on or off. Raises Missing, Invalid when its port is taken by now."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
             before = _existing(state, service_id)
+            if is_enabled:
+                checks.refuse(self._foreign_problems(state, [before]))
             service = msgspec.structs.replace(before, is_enabled=is_enabled)
             return Proposal([Edit("services", service.id, service)], service)
 
         return await self._ledger.change(build)
 
     async def set_enabled_many(self, ids: Sequence[int], is_enabled: bool) -> Outcome[int]:
-        """Switch the services of `ids`, and say how many there are."""
+        """Switch the services of `ids`, and say how many there are. Raises Invalid likewise."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _services_of(state, ids)
+            if is_enabled:
+                checks.refuse(self._foreign_problems(state, found))
             switched = [msgspec.structs.replace(s, is_enabled=is_enabled) for s in found]
             return Proposal([Edit("services", s.id, s) for s in switched], len(found))
 
@@ -139,7 +146,7 @@ class ProxyServices:
         """The services that the rows make beside those that are kept, by name."""
         wanted: dict[str, ProxyService] = {}
         quota, fresh_id = self._quota(), state.next_id("services")
-        ports = {service.port: service.name for service in kept.values()}
+        taken = self._taken(state, kept.values())
         for row in parse_proxy_services(text):
             if isinstance(row, BadRow):
                 tally.bad(row)
@@ -148,7 +155,7 @@ class ProxyServices:
             if draft.name in kept or draft.name in wanted:
                 tally.already_there()
                 continue
-            problems = [*self._field_problems(draft), *_port_problems(draft.port, ports)]
+            problems = [*self._field_problems(draft), *_port_problems(draft.port, taken)]
             if not problems and len(kept) + len(wanted) >= quota:
                 problems = [f"all {quota} proxy services that are allowed exist already"]
             if problems:
@@ -162,7 +169,7 @@ class ProxyServices:
                 wanted[draft.name] = msgspec.structs.replace(
                     state.services[before_id], **msgspec.structs.asdict(draft)
                 )
-            ports[draft.port] = draft.name
+            taken[draft.port] = _service_use(draft.name)
             tally.imported += 1
         return wanted
 
@@ -170,12 +177,31 @@ class ProxyServices:
         fields = msgspec.structs.asdict(draft)
         return ProxyService(id=service_id, created_at=self._clock(), **fields)
 
-    def _problems(self, draft: ProxyServiceDraft, others: Iterable[ProxyService]) -> Iterator[str]:
+    def _problems(
+        self, draft: ProxyServiceDraft, state: DesiredState, others: Iterable[ProxyService]
+    ) -> Iterator[str]:
         others = list(others)
         yield from self._field_problems(draft)
         if any(other.name == draft.name for other in others):
             yield f"name must not be another's: there is a proxy service {draft.name} already"
-        yield from _port_problems(draft.port, {other.port: other.name for other in others})
+        yield from _port_problems(draft.port, self._taken(state, others))
+
+    def _taken(self, state: DesiredState, others: Iterable[ProxyService]) -> dict[int, str]:
+        """Ports that a service beside `others` cannot have, each with who listens there."""
+        foreign = dict.fromkeys(self._foreign(state), "another program")
+        return foreign | {other.port: _service_use(other.name) for other in others}
+
+    def _foreign(self, state: DesiredState) -> set[int]:
+        """Ports on which somebody listens who is none of the services."""
+        ours = {service.port for service in state.services.values() if service.is_enabled}
+        return set(self._listening()) - ours
+
+    def _foreign_problems(
+        self, state: DesiredState, switched: Iterable[ProxyService]
+    ) -> Iterator[str]:
+        foreign = dict.fromkeys(self._foreign(state), "another program")
+        for service in switched:
+            yield from _port_problems(service.port, foreign)
 
     def _field_problems(self, draft: ProxyServiceDraft) -> Iterator[str]:
         yield from checks.text("name", draft.name, NAME_MAX, least=1)
@@ -204,4 +230,8 @@ def _services_of(state: DesiredState, ids: Iterable[int]) -> builtins.list[Proxy
 
 def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[str]:
     if port in taken:
-        yield f"port must be free: the proxy service {taken[port]} listens on {port}"
+        yield f"port must be free: {taken[port]} listens on {port}"
+def _service_use(name: str) -> str:
+    return f"the proxy service {name}"
+
+

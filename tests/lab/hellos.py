@@ -1,0 +1,161 @@
+"""Real HTTP, TLS and QUIC clients, and servers that say whom they see.
+
+A program for the lab's namespaces: ``serve CERTIFICATE KEY`` on the internet, and ``visit`` in a
+client's, which reads `Visit` objects (JSON, a list) and prints the address that each was seen
+with, or what came in its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import QuicEvent, StreamDataReceived
+
+ADDRESS = "203.0.113.20"
+"""Where the servers are."""
+TLS_PORTS = (8444, 9443)
+"""Beside the lab's own, which listen on every address."""
+QUIC_PORTS = (443, 8443, 8444, 9443)
+_ALPN = "seen"
+_TIMEOUT = 5.0
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection to a server that says whom it sees."""
+
+    kind: str
+    """``http``, ``tls1.2``, ``tls1.3`` or ``quic``."""
+    name: str
+    """The Host, or the server name of the hello; empty for none."""
+    port: int
+    pieces: int = 1
+    """TLS: in how many segments the hello is sent. QUIC: over how many packets it spans."""
+    address: str = ADDRESS
+
+
+def http(visit: Visit) -> str:
+    with socket.create_connection((visit.address, visit.port), _TIMEOUT) as sock:
+        head = f"GET / HTTP/1.1\r\nHost: {visit.name}\r\nConnection: close\r\n\r\n"
+        sock.sendall(head.encode())
+        return _seen(sock.makefile("rb").read())
+
+
+def tls(visit: Visit) -> str:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    version = {"tls1.2": ssl.TLSVersion.TLSv1_2, "tls1.3": ssl.TLSVersion.TLSv1_3}[visit.kind]
+    context.minimum_version = context.maximum_version = version
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = context.wrap_bio(incoming, outgoing, server_hostname=visit.name or None)
+    with socket.create_connection((visit.address, visit.port), _TIMEOUT) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def drive(step: Callable[[], Any]) -> Any:
+            while True:
+                try:
+                    result = step()
+                except ssl.SSLWantReadError:
+                    _send(sock, outgoing.read(), visit.pieces)
+                    data = sock.recv(65536)
+                    incoming.write(data) if data else incoming.write_eof()
+                else:
+                    _send(sock, outgoing.read(), 1)
+                    return result
+
+        drive(session.do_handshake)
+        drive(lambda: session.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        answer = b""
+        while b"}" not in answer:
+            answer += drive(lambda: session.read(65536))
+        return _seen(answer)
+
+
+def _send(sock: socket.socket, data: bytes, pieces: int) -> None:
+    size = -(-len(data) // pieces) or 1
+    for start in range(0, len(data), size):
+        sock.sendall(data[start : start + size])
+        if pieces > 1:
+            time.sleep(0.03)  # a segment of its own
+
+
+def _seen(answer: bytes) -> str:
+    return str(json.loads(answer.partition(b"\r\n\r\n")[2])["ip"]) if answer else "closed"
+
+
+async def quic(visit: Visit) -> str:
+    # A hello that fills packets: names of protocols that nobody speaks.
+    padding = [f"{n:032d}" for n in range(40 * (visit.pieces - 1))]
+    configuration = QuicConfiguration(alpn_protocols=[_ALPN, *padding], idle_timeout=_TIMEOUT)
+    configuration.verify_mode = ssl.CERT_NONE
+    configuration.server_name = visit.name
+    async with (
+        asyncio.timeout(_TIMEOUT),
+        connect(visit.address, visit.port, configuration=configuration) as connection,
+    ):
+        reader, writer = await connection.create_stream()
+        writer.write_eof()
+        return (await reader.read()).decode()
+
+
+class _Seer(QuicConnectionProtocol):
+    """Answers every stream with the peer's address."""
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        if isinstance(event, StreamDataReceived) and event.end_stream:
+            peer: str = self._quic._network_paths[0].addr[0]
+            self._quic.send_stream_data(event.stream_id, peer.encode(), end_stream=True)
+            self.transmit()
+
+
+async def _serve(certificate: str, key: str) -> None:
+    configuration = QuicConfiguration(is_client=False, alpn_protocols=[_ALPN])
+    configuration.load_cert_chain(certificate, key)
+    for port in QUIC_PORTS:
+        await serve(ADDRESS, port, configuration=configuration, create_protocol=_Seer)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    for port in TLS_PORTS:
+        await asyncio.start_server(_tell, ADDRESS, port, ssl=context)
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+async def _tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    told = json.dumps({"ip": writer.get_extra_info("peername")[0]})
+    writer.write(f"HTTP/1.1 200 OK\r\n\r\n{told}".encode())
+    writer.close()
+
+
+def _visit(visit: Visit) -> str:
+    try:
+        match visit.kind:
+            case "http":
+                return http(visit)
+            case "quic":
+                return asyncio.run(quic(visit))
+            case _:
+                return tls(visit)
+    except (OSError, ssl.SSLError) as error:
+        return type(error).__name__
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        asyncio.run(_serve(*sys.argv[2:]))
+    else:
+        visits = msgspec.json.decode(sys.stdin.read(), type=list[Visit])
+        print(json.dumps([_visit(visit) for visit in visits]))

@@ -1,0 +1,68 @@
+"""A lab for the whitelist: servers for every hello, and clients that visit them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from egressd.lab.lab import Lab
+from egressd.lab.netns import exec_argv
+from tests.lab import hellos
+from tests.lab.hellos import Visit
+
+_PROGRAM = str(Path(hellos.__file__))
+
+
+@contextmanager
+def served(lab: Lab) -> Iterator[None]:
+    """TLS and QUIC servers at `hellos.ADDRESS`, beside the lab's own."""
+    lab.internet.run("ip", "address", "add", f"{hellos.ADDRESS}/32", "dev", "lo")
+    certificate, key = lab.authority.certificate("hellos", ["www.test"])
+    argv = [sys.executable, _PROGRAM, "serve", str(certificate), str(key)]
+    with subprocess.Popen(
+        exec_argv(lab.internet.namespace, argv), stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        try:
+            yield
+        finally:
+            program.kill()
+
+
+def visit(lab: Lab, client: int, visits: Sequence[Visit]) -> list[str]:
+    """What each visit of a client was seen as, or what came in its way."""
+    host = lab.client(client).host
+    done = host.run(
+        sys.executable,
+        _PROGRAM,
+        "visit",
+        stdin=msgspec.json.encode(visits).decode(),
+        timeout=120.0,
+    )
+    seen: list[str] = json.loads(done.stdout)
+    return seen
+
+
+def save(lab: Lab, domains: str = "", ips: str = "", node: str = "DIRECT") -> str:
+    """Put the whitelist; the ``msg``."""
+    message: str = lab.api.put("/whitelist", {"domains": domains, "ips": ips, "node": node})["msg"]
+    return message
+
+
+def set_device(lab: Lab, **settings: Any) -> None:
+    """Change settings of the device, which version 1 of the API has no call for."""
+    lab.device.stop()
+    (database,) = lab.device.data.rglob("state.db")
+    with closing(sqlite3.connect(database)) as db, db:
+        rows = [(name, json.dumps(value)) for name, value in settings.items()]
+        db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
+    lab.device.start()
