@@ -96,6 +96,10 @@ class NetdDouble:
         self._reach()
         return {probe.name: self.delay_of(probe) for probe in probes}
 
+    async def locate(self, client: str) -> int:
+        self._reach()
+        return self.plan.hosts.get(client, 0)
+
     def return_after_restart(self) -> None:
         self.is_away = False
 

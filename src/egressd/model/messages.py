@@ -51,6 +51,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     config: str
+    read_max: int = 0
+    """Bytes of the page that are handed back. With 0 only the head is asked for."""
 
 
 class MeasureDelay(msgspec.Struct, frozen=True, tag="measure_delay", kw_only=True):
@@ -61,6 +63,12 @@ class MeasureDelay(msgspec.Struct, frozen=True, tag="measure_delay", kw_only=Tru
     timeout_ms: int
 
 
+class Locate(msgspec.Struct, frozen=True, tag="locate"):
+    """Ask the kernel where it sends a client now. Answered with `Located`."""
+
+    client: str
+
+
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """Ask for `Event` frames on this connection."""
 
@@ -69,7 +77,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from the api."""
 
     number: int
-    body: SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Watch
+    body: SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | Watch
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -99,12 +107,20 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
     delay: int
     error: str = ""
+    page: bytes = b""
+    """What the site sent, as far as the probe wanted it."""
 
 
 class Delays(msgspec.Struct, frozen=True, tag="delays"):
     """Results by probe name."""
 
     results: dict[str, Delay]
+
+
+class Located(msgspec.Struct, frozen=True, tag="located"):
+    """The mark that the kernel's tables give a client of a rule; 0 for one without."""
+
+    mark: int
 
 
 class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +175,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """The answer to the request of that number."""
 
     number: int
-    body: Done | Refused | Trial | Delays | Status
+    body: Done | Refused | Trial | Delays | Located | Status
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):

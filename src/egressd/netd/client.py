@@ -20,6 +20,8 @@ from egressd.model.messages import (
     Event,
     GetStatus,
     Halt,
+    Locate,
+    Located,
     MeasureDelay,
     Probe,
     Refused,
@@ -40,7 +42,7 @@ _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
 _RECONNECT_S = 0.1
 
-Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Watch
+Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | Watch
 
 
 class NetdClient:
@@ -101,6 +103,10 @@ class NetdClient:
         request = MeasureDelay(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
         answer = await self._ask(request, Delays, within_s=_ANSWER_S + timeout_ms / 1000)
         return answer.results
+
+    async def locate(self, client: str) -> int:
+        """The mark that the kernel gives `client`; 0 for one without a rule. Raises Failed."""
+        return (await self._ask(Locate(client), Located)).mark
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.msgpack.Decoder(Reply | Event)

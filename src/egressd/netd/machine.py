@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address
 
 import structlog
 
 from egressd.model.device import Ports
-from egressd.model.errors import Failed
+from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
@@ -94,6 +95,21 @@ class Machine:
     async def shield(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""
         await self._transact(script.shield(ports))
+
+    async def locate(self, client: str) -> int:
+        """The mark that the kernel's own tables give a client with a rule now; else 0.
+
+        Raises Invalid when `client` is no address, Failed when the tables cannot be read.
+        """
+        try:
+            address = str(IPv4Address(client))  # it becomes part of a script
+        except ValueError:
+            raise Invalid("client must be an IPv4 address") from None
+        for name in ("hosts", "nets"):
+            mark = await asyncio.to_thread(self._nft.value, name, address)
+            if mark is not None:
+                return int(mark, 16)
+        return 0
 
     async def is_intact(self) -> bool:
         """Whether the chains are as they were loaded."""

@@ -20,6 +20,8 @@ from egressd.model.messages import (
     Event,
     GetStatus,
     Halt,
+    Locate,
+    Located,
     MeasureDelay,
     Refused,
     Reply,
@@ -32,7 +34,7 @@ from egressd.model.messages import (
 from egressd.netd import framing
 from egressd.netd.reconciler import Conflict, Reconciler
 
-Answer = Done | Refused | Trial | Delays | Status
+Answer = Done | Refused | Trial | Delays | Located | Status
 
 log = structlog.get_logger()
 
@@ -133,6 +135,8 @@ class Server:
                 return Trial(tuple(await reconciler.pool.try_configs(configs)))
             case MeasureDelay(probes=probes, url=url, timeout_ms=timeout_ms):
                 return Delays(await reconciler.pool.delays(probes, url, timeout_ms))
+            case Locate(client=client):
+                return Located(await reconciler.machine.locate(client))
             case _:
                 self._watchers.add(writer)
                 return Done()

@@ -189,7 +189,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     for service in state.services.values():
         number = state.numbers.get(INTERFACE_PREFIX + service.outbound_interface)
         if service.is_enabled and number is not None:
-            resolver = _egress_resolver(state, resolvers, service.outbound_interface)
+            resolver = egress_resolver(state, resolvers, service.outbound_interface)
             document = documents.service_document(
                 service, egress_mark(number), resolver or resolvers.device[0]
             )
@@ -313,7 +313,7 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
     for name in sorted(names):
         number = state.numbers.get(INTERFACE_PREFIX + name)
         if number is not None:
-            result[name] = Egress(number=number, resolver=_egress_resolver(state, resolvers, name))
+            result[name] = Egress(number=number, resolver=egress_resolver(state, resolvers, name))
     return result
 
 
@@ -322,7 +322,8 @@ def _node_interfaces(state: DesiredState, target: TargetName) -> set[str]:
     return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
 
 
-def _egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
+def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
+    """The resolver of clients that leave by interface `name`; empty for what a line's peer says."""
     device = resolvers.device[0] if resolvers.device else ""
     line_id = state.line_by_name.get(name)
     if line_id is None:

@@ -7,11 +7,15 @@ import msgspec
 from egressd.formats.rows import BadRow
 from egressd.model.drafts import IMPORT_ERRORS_SHOWN, ImportOutcome, Outcome
 
+PREVIEW_ERRORS = 1000
+"""Bad rows that a preview tells."""
+
 
 class Tally:
-    """Counts the rows of one import as they are taken in or passed over."""
+    """Counts the rows of one import, or of its preview, as they are taken in or passed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_preview: bool = False) -> None:
+        self._shown = PREVIEW_ERRORS if is_preview else IMPORT_ERRORS_SHOWN
         self.imported = 0
         self._already_there = 0
         self._bad = 0
@@ -32,7 +36,7 @@ class Tally:
     def bad(self, row: BadRow) -> None:
         """A row cannot be used. The first reasons are kept."""
         self._bad += 1
-        if self._bad <= IMPORT_ERRORS_SHOWN:
+        if self._bad <= self._shown:
             self._errors.append(str(row))
 
     def outcome(self, *notes: str) -> ImportOutcome:

@@ -102,17 +102,19 @@ class Lines:
         return await self._ledger.change(build)
 
     async def import_rows(
-        self, kind: str, text: str, *, auto_name: bool, start_index: int
+        self, kind: str, text: str, *, auto_name: bool, start_index: int, preview: bool = False
     ) -> ImportOutcome:
         """Add a line of type `kind` for each row of `text`, or update the one of that name.
 
         All are enabled then. An updated line keeps what rows do not say: its carrier and its
         DNS. With `auto_name` they are numbered from `start_index`. Raises Invalid.
+
+        With `preview` nothing is changed, and the answer is what it would have been.
         """
         checks.refuse(checks.one_of("type", kind, LINE_TYPES))
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
-            tally = Tally()
+            tally = Tally(preview)
             wanted: dict[str, Line] = {}
             fresh_id = state.next_id("lines")
             names = automatic_names(kind, start_index, state.line_by_name) if auto_name else None
@@ -145,7 +147,7 @@ class Lines:
                 [Edit("lines", line.id, line) for line in wanted.values()], tally.outcome()
             )
 
-        return imported(await self._ledger.change(build, is_large=True))
+        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
 
 
 def _line(draft: LineDraft, line_id: int) -> Line:

@@ -11,6 +11,7 @@ from egressd.formats.config_json import parse_dns_servers, read_config, with_set
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import BadRow
+from egressd.formats.share_links import render_link
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
@@ -116,6 +117,13 @@ class Nodes:
 
         return await self._ledger.change(build)
 
+    def links(self) -> builtins.list[tuple[str, str, tuple[str, ...]]]:
+        """Each node's name, its share link, and what the link has no words for."""
+        rendered = (
+            (node, render_link(node.name, node.protocol, node.config_json)) for node in self.list()
+        )
+        return [(node.name, link.text, link.lost) for node, link in rendered]
+
     async def import_rows(
         self,
         kind: str,
@@ -125,12 +133,15 @@ class Nodes:
         group: str,
         auto_name: bool,
         start_index: int,
+        preview: bool = False,
     ) -> ImportOutcome:
         """Add a node for each row of `text`; with `replace` there are no others afterwards.
 
         `kind` is one of the API's import types. With `auto_name` they are numbered from
         `start_index`. A node whose name stays keeps its id, so that its clients go on undisturbed
         where its configuration stays too. Raises Invalid.
+
+        With `preview` nothing is changed, and the answer is what it would have been.
         """
         checks.refuse(checks.one_of("type", kind, NODE_IMPORT_TYPES))
         checks.refuse(checks.group("group", group))
@@ -138,7 +149,7 @@ class Nodes:
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
             kept = {} if replace else state.node_by_name
             names = automatic_names(kind, start_index, kept) if auto_name else None
-            tally = Tally()
+            tally = Tally(preview)
             wanted: dict[str, Node] = {}
             now, fresh_id = self._clock(), state.next_id("nodes")
             for row in parse_nodes(kind, text, group=group, names=names):
@@ -166,7 +177,7 @@ class Nodes:
             stale = [Edit("nodes", node.id, None) for node in nodes if node.name not in wanted]
             return Proposal(stale + edits, tally.outcome())
 
-        return imported(await self._ledger.change(build, is_large=True))
+        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
 
     async def delay(self, name: str, url: str | None, timeout_ms: int) -> Delay:
         """How long a request through the node takes; -1 with the reason when it fails.

@@ -70,6 +70,10 @@ class Netd(Protocol):
         """Measure each probe."""
         ...
 
+    async def locate(self, client: str) -> int:
+        """The mark that the kernel's tables give a client's address; 0 without a rule."""
+        ...
+
 
 class Clock(Protocol):
     """The time, so that tests can say what it is."""

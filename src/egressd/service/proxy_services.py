@@ -119,14 +119,18 @@ class ProxyServices:
 
         return await self._ledger.change(build)
 
-    async def import_rows(self, text: str, *, replace: bool) -> ImportOutcome:
+    async def import_rows(
+        self, text: str, *, replace: bool, preview: bool = False
+    ) -> ImportOutcome:
         """Add a service for each row of `text`; with `replace` there are no others afterwards.
 
         A service whose name stays keeps its id. Rows beyond the quota are bad ones.
+
+        With `preview` nothing is changed, and the answer is what it would have been.
         """
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
-            tally = Tally()
+            tally = Tally(preview)
             kept = {} if replace else {s.name: s for s in state.services.values()}
             wanted = self._wanted(state, text, tally, kept)
             edits = [Edit("services", s.id, s) for s in wanted.values()]
@@ -138,7 +142,7 @@ class ProxyServices:
             stale = [Edit("services", s.id, None) for s in services if s.name not in wanted]
             return Proposal(stale + edits, tally.outcome())
 
-        return imported(await self._ledger.change(build, is_large=True))
+        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
 
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, kept: Mapping[str, ProxyService]

@@ -103,14 +103,18 @@ class Rules:
 
         return await self._ledger.change(build)
 
-    async def import_rows(self, text: str, *, replace: bool) -> ImportOutcome:
+    async def import_rows(
+        self, text: str, *, replace: bool, preview: bool = False
+    ) -> ImportOutcome:
         """Add a rule for each row of `text`; with `replace` there are no others afterwards.
 
         A rule whose address stays keeps its id, so that its client goes on undisturbed.
+
+        With `preview` nothing is changed, and the answer is what it would have been.
         """
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
-            tally = Tally()
+            tally = Tally(preview)
             wanted = self._wanted(state, text, tally, replace=replace)
             edits = [Edit("rules", rule.id, rule) for rule in wanted.values()]
             if not replace:
@@ -120,7 +124,7 @@ class Rules:
             stale = [Edit("rules", r.id, None) for r in state.rules.values() if r.ip not in wanted]
             return Proposal(stale + edits, tally.outcome())
 
-        return imported(await self._ledger.change(build, is_large=True))
+        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
 
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, *, replace: bool

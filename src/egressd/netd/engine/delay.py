@@ -2,7 +2,8 @@
 
 The delay of a probe is the time from opening a connection through its final outbound to the
 head of the response to a HEAD request, whatever the response's status: so it covers the
-node's own handshake and, with https, the TLS handshake with the site.
+node's own handshake and, with https, the TLS handshake with the site. A probe that wants to see
+the page asks with GET, and its delay includes the page.
 
 Probes share instances (`batch`). A batch that the engine refuses is halved until the probe at
 fault stands alone, so one bad configuration costs the others nothing.
@@ -23,7 +24,7 @@ from typing import Final
 from egressd.model.messages import Delay, Probe
 from egressd.netd.engine import batch, instances, reasons
 from egressd.netd.engine.batch import Part
-from egressd.netd.engine.fetch import Failure, Progress, Proxy, head
+from egressd.netd.engine.fetch import Failure, Progress, Proxy, fetch
 from egressd.netd.engine.instances import Refusal
 from egressd.netd.engine.urls import Url, parse_url
 from egressd.netd.engine.wire import Measure, Measured
@@ -116,6 +117,7 @@ class _Measurement:
 
     async def of(self, probes: tuple[Probe, ...]) -> dict[int, Delay]:
         """Measure `probes`; their numbers are their places."""
+        self._read_max = [probe.read_max for probe in probes]
         try:
             for parts in self._batches(probes):
                 await self._serve(parts)
@@ -164,12 +166,13 @@ class _Measurement:
     async def _fetch(self, number: int) -> None:
         clock = asyncio.get_running_loop().time
         progress = Progress()
+        proxy = self._serving[number].proxy(number)
         begin = clock()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                await head(self._serving[number].proxy(number), self._url, self._tls, progress)
+                page = await fetch(proxy, self._url, self._tls, progress, self._read_max[number])
             # At least 1, since 0 and less would read as a failure.
-            delay = Delay(delay=max(1, round((clock() - begin) * 1000)))
+            delay = Delay(delay=max(1, round((clock() - begin) * 1000)), page=page)
         except TimeoutError:
             error = f"timed out after {self._timeout_ms} ms, {progress.stage}"
             delay = Delay(delay=-1, error=error)

@@ -42,8 +42,10 @@ class Progress:
     stage = "connecting through the node"
 
 
-async def head(proxy: Proxy, url: Url, tls: ssl.SSLContext, progress: Progress) -> int:
-    """Ask for `url` with HEAD, through `proxy`. The response's status.
+async def fetch(
+    proxy: Proxy, url: Url, tls: ssl.SSLContext, progress: Progress, read_max: int = 0
+) -> bytes:
+    """Ask for `url` through `proxy`. The first `read_max` bytes of the page; with 0, ask with HEAD.
 
     Any final response counts, whatever its status, as users of url-test expect (sing-box and
     mihomo do the same); redirects are not followed. Raises Failure.
@@ -60,7 +62,7 @@ async def head(proxy: Proxy, url: Url, tls: ssl.SSLContext, progress: Progress) 
                 tls, server_hostname=url.host, ssl_handshake_timeout=_UNLIMITED_S
             )
         progress.stage = "waiting for the site's answer"
-        return await _exchange(reader, writer, url)
+        return await _exchange(reader, writer, url, read_max)
     except ssl.SSLCertVerificationError as error:
         raise Failure(f"TLS failure: {error.verify_message}") from error
     except ssl.SSLEOFError as error:
@@ -110,19 +112,28 @@ def _address(url: Url) -> bytes:
     return (b"\x01" if address.version == 4 else b"\x04") + address.packed + port
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: Url) -> int:
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: Url, read_max: int
+) -> bytes:
     connection = h11.Connection(h11.CLIENT)
     fields = [("Host", url.authority), ("User-Agent", "egressd"), ("Accept", "*/*")]
     request = h11.Request(
-        method="HEAD", target=url.target, headers=[*fields, ("Connection", "close")]
+        method="GET" if read_max else "HEAD",
+        target=url.target,
+        headers=[*fields, ("Connection", "close")],
     )
     writer.write(connection.send(request) or b"")
     has_answered = False
+    page = b""
     try:
         while True:
             event = connection.next_event()
-            if isinstance(event, h11.Response):
-                return event.status_code
+            if isinstance(event, h11.Data):
+                page += event.data
+            if isinstance(event, h11.EndOfMessage) or (
+                len(page) >= read_max and isinstance(event, h11.Response | h11.Data)
+            ):
+                return page[:read_max]
             if event is h11.NEED_DATA:
                 data = await reader.read(_READ)
                 if not (data or has_answered):

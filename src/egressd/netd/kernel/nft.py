@@ -139,6 +139,11 @@ class Nft:
                 return _parse_elements(listed)
         return None
 
+    def value(self, name: str, key: str, table: str = NFT_TABLE) -> str | None:
+        """What a map of the table (family inet) holds for `key`; None when it holds nothing."""
+        found = self._list(f"get element inet {table} {name} {{ {key} }}", 0)
+        return None if found is None else next(iter(_parse_elements(found).values()), None)
+
     def _list(self, command: str, flags: int) -> str | None:
         problem, output = self._looking.run(command, flags=flags)
         if not problem:

@@ -1,0 +1,45 @@
+"""Documents that send a request the way a target's clients go: same hops, same marks."""
+
+from __future__ import annotations
+
+import json
+
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.names import TargetName
+from egressd.planner.compile import dial_paths, egress_resolver, mark_of, node_document
+from egressd.planner.documents import FINAL
+from egressd.planner.registry import MARK_REJECT
+
+
+def target_documents(
+    state: DesiredState, target: TargetName, resolvers: Resolvers
+) -> dict[str, str]:
+    """A document without inbounds for each way of `target`, by the way's name.
+
+    A way is a node, or for a target that the kernel routes the target itself; there is
+    none for one that blocks.
+    """
+    if target.kind in ("node", "group"):
+        nodes = (path.hops[0] for path in dial_paths(state, target))
+        documents = {node.name: node_document(state, node, resolvers) for node in nodes}
+        return {name: text for name, text in documents.items() if text is not None}
+    mark = mark_of(state, str(target))
+    if mark == MARK_REJECT:
+        return {}
+    server = resolvers.device[0]
+    if target.kind == "interface":
+        server = egress_resolver(state, resolvers, target.name) or server
+    return {str(target): _routed_document(mark, server)}
+
+
+def _routed_document(mark: int, resolver: str) -> str:
+    """Sockets that the kernel routes by `mark`, names asked the same way."""
+    dns = {"tag": "device", "type": "udp", "server": resolver, "routing_mark": mark}
+    document = {
+        "log": {"level": "error", "timestamp": False},
+        "dns": {"servers": [dns], "final": "device", "strategy": "ipv4_only"},
+        "outbounds": [{"type": "direct", "tag": FINAL, "routing_mark": mark}],
+        "route": {"final": FINAL, "default_domain_resolver": "device"},
+    }
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,126 @@
+"""Why traffic goes where it goes: told, and proved by sending some."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address
+from typing import Final
+
+import msgspec
+
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.errors import Failed, Invalid
+from egressd.model.messages import Delay, Probe, Status
+from egressd.model.names import parse_target
+from egressd.planner.compile import mark_of
+from egressd.planner.probes import target_documents
+from egressd.service import checks
+from egressd.service.explain import Explanation, Question, explain
+from egressd.service.ledger import Ledger
+from egressd.service.ports import Netd
+
+EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"
+"""A page that tells the address it is asked from."""
+PROBE_TIMEOUT_MS: Final = 8000
+WAYS_MAX: Final = 16
+"""Nodes of a group that are tried."""
+
+_PAGE_MAX: Final = 4096
+_ADDRESS: Final = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a request by one way: a node, or the target itself.
+
+    ``delay`` is whole milliseconds, or -1 with the reason in ``error``.
+    """
+
+    name: str
+    exit_ip: str
+    delay: int
+    error: str
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a request on a client's way. Where it has several, the fastest stands first."""
+
+    target: str
+    url: str
+    in_force: bool
+    """Whether the kernel's tables send this client's address to its rule's target now."""
+    exit_ip: str
+    """The address that the page saw; empty when it told none."""
+    delay: int
+    error: str
+    ways: tuple[Way, ...]
+
+
+class Why:
+    """Answers for single clients and destinations."""
+
+    def __init__(self, ledger: Ledger, netd: Netd, resolvers: Resolvers) -> None:
+        self._ledger = ledger
+        self._netd = netd
+        self._resolvers = resolvers
+
+    async def explain(self, asked: Question) -> Explanation:
+        """What becomes of the traffic. Without netd, as the configuration alone has it."""
+        try:
+            seen = await self._netd.status()
+        except Failed:
+            seen = Status(state="restoring", revision=0)
+        return explain(asked, self._ledger.state, self._resolvers, seen)
+
+    async def prove(self, asked: Question, url: str | None) -> Proof:
+        """Fetch `url` the way the client's traffic to the destination goes.
+
+        The request is this device's own, made by an engine instance like the target's, with
+        the same hops, marks and routes; what the client itself adds is that the kernel gives its
+        address that target, which is looked up there (``in_force``). Raises Invalid where the
+        client is blocked or `url` is none, Failed without netd.
+        """
+        url = EXIT_URL if url is None else url
+        checks.refuse(checks.url("url", url))
+        state = self._ledger.state
+        told = explain(asked, state, self._resolvers, await self._netd.status())
+        documents = target_documents(state, parse_target(told.target), self._resolvers)
+        if told.is_blocked or not documents:
+            raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
+        probes = [
+            Probe(name=name, config=config, read_max=_PAGE_MAX)
+            for name, config in list(documents.items())[:WAYS_MAX]
+        ]
+        found = await self._netd.delays(probes, url, PROBE_TIMEOUT_MS)
+        ways = sorted(
+            (_way(probe.name, found[probe.name]) for probe in probes),
+            key=lambda way: (way.delay < 0, way.delay),
+        )
+        return Proof(
+            target=told.target,
+            url=url,
+            in_force=await self._netd.locate(asked.client) == _expected_mark(state, told),
+            exit_ip=ways[0].exit_ip,
+            delay=ways[0].delay,
+            error=ways[0].error,
+            ways=tuple(ways),
+        )
+
+
+def _way(name: str, found: Delay) -> Way:
+    return Way(name=name, exit_ip=_address_in(found.page), delay=found.delay, error=found.error)
+
+
+def _address_in(page: bytes) -> str:
+    """The first IPv4 address in the text of a page."""
+    for match in _ADDRESS.finditer(page):
+        try:
+            return str(IPv4Address(match[0].decode()))
+        except ValueError:
+            continue
+    return ""
+
+
+def _expected_mark(state: DesiredState, told: Explanation) -> int:
+    """The mark that the client's rule gives it; 0 for a client without one."""
+    return 0 if told.rule is None else mark_of(state, told.rule.target_node)
