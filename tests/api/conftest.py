@@ -23,14 +23,19 @@ from egressd.api.app import create_app
 from egressd.api.endpoints import Endpoint
 from egressd.api.gate import Access
 from egressd.api.services import Services
+from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.messages import Event
+from egressd.service.journal import Journal
+from egressd.service.overview import Overviews
+from egressd.service.why import Why
 from egressd.store.database import Database
-from tests.service.conftest import Bench, NetdDouble
+from tests.service.conftest import RESOLVERS, Bench, NetdDouble
 
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 PREFIX = "/svc/api/v1"
+NOW = "2026-11-20T22:58:40.125Z"
 
 
 class Admission:
@@ -78,6 +83,8 @@ class Device:
         self.token = TOKEN
         self.sessions = {"session=1"}
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.changes = MemoryChanges()
+        self.journal = Journal(self.changes, self.events.put_nowait)
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -88,6 +95,10 @@ class Device:
                 whitelist=bench.whitelist,
                 proxy_services=bench.services,
                 backups=bench.backups,
+                settings=bench.settings,
+                overviews=Overviews(bench.ledger, bench.netd, bench.system, lambda: NOW),
+                why=Why(bench.ledger, bench.netd, RESOLVERS),
+                journal=self.journal,
             ),
             access=Access(
                 token=self._read_token,
@@ -109,6 +120,9 @@ class Device:
         vars(self.admission).update(vars(Admission()))
         self.token = TOKEN
         self.sessions = {"session=1"}
+        self.changes.records.clear()
+        while not self.events.empty():
+            self.events.get_nowait()
         await self.bench.ledger.load()
         await self.bench.ledger.resync()
 
@@ -173,6 +187,19 @@ class Device:
     async def _stream(self) -> AsyncIterator[Event]:
         while (event := await self.events.get()) is not None:
             yield event
+
+
+class MemoryChanges:
+    """A record of changes that forgets."""
+
+    def __init__(self) -> None:
+        self.records: list[ChangeRecord] = []
+
+    async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
+        self.records += records
+
+    async def changes(self, limit: int) -> list[ChangeRecord]:
+        return self.records[::-1][:limit]
 
 
 class MemoryStore:

@@ -106,7 +106,7 @@ async def test_events_reach_a_listener(fresh_device: Device) -> None:
         "method": "GET",
         "path": "/ops/events",
         "raw_path": b"/ops/events",
-        "query_string": b"",
+        "query_string": b"overview=0",
         "headers": [(b"authorization", f"Bearer {fresh_device.token}".encode())],
         "client": ("192.0.2.10", 40000),
     }

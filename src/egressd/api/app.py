@@ -14,10 +14,12 @@ from egressd.api.gate import Access, Gate
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.api.problems import Problems
+from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
     lines,
     nodes,
+    operations,
     ops,
     proxy_services,
     rules,
@@ -55,7 +57,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = Endpoint
-    for resource in (system, nodes, lines, rules, whitelist, proxy_services, backups):
+    for resource in (system, nodes, lines, rules, whitelist, proxy_services, backups, operations):
         resource.add(app, services)
     registry = CollectorRegistry()
     documentation = ops.Documentation()
@@ -72,5 +74,6 @@ def create_app(
     faults.install(app, Problems(described))
     # Built now: FastAPI would do it at the first request.
     app.middleware_stack = app.build_middleware_stack()
-    gate = Gate(app, access=access, endpoints=EndpointTable(endpoints), other=other)
+    recorded = Record(app, services.journal)
+    gate = Gate(recorded, access=access, endpoints=EndpointTable(endpoints), other=other)
     return Observe(gate, RequestMetrics(registry))

@@ -20,6 +20,7 @@ EventSource = Callable[[], AsyncIterator[Event]]
 KEEP_ALIVE_S: Final = 15.0
 """A comment is sent after so much silence, so that a dead connection is noticed."""
 STREAMS_MAX: Final = 32
+FRESH_S: Final = 1.0
 
 
 class Pulse(NamedTuple):
@@ -27,6 +28,25 @@ class Pulse(NamedTuple):
 
     every_s: float
     read: Callable[[], Awaitable[bytes]]
+
+
+class Snapshots:
+    """One document for all streams that ask within a second."""
+
+    def __init__(self, make: Callable[[], Awaitable[object]]) -> None:
+        self._make = make
+        self._turn = asyncio.Lock()
+        self._last = b""
+        self._stale_at = 0.0
+
+    async def read(self) -> bytes:
+        """The document as JSON, at most a second old."""
+        clock = asyncio.get_running_loop().time
+        async with self._turn:
+            if clock() >= self._stale_at:
+                self._last = msgspec.json.encode(await self._make())
+                self._stale_at = clock() + FRESH_S
+            return self._last
 
 
 class Broadcast:

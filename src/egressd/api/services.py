@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egressd.service.backups import Backups
+from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
+from egressd.service.overview import Overviews
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.rules import Rules
+from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
+from egressd.service.why import Why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,3 +30,7 @@ class Services:
     whitelist: DeviceWhitelist
     proxy_services: ProxyServices
     backups: Backups
+    settings: DeviceSettings
+    overviews: Overviews
+    why: Why
+    journal: Journal

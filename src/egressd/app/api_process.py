@@ -23,17 +23,20 @@ from egressd.api import server
 from egressd.api.app import create_app
 from egressd.api.gate import Access
 from egressd.app import accounts, config, logs, tls
+from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
 from egressd.app.preload import preload
 from egressd.app.reach import make_reachable
 from egressd.app.use_cases import UseCases
 from egressd.license.device import this_device
+from egressd.console.page import Page
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
+from egressd.store.console import ConsoleStore
 from egressd.store.files import prepare_directory
 from egressd.store.preparation import prepare
 from egressd.store.trial_calls import TrialCalls
@@ -51,7 +54,8 @@ def main(path: Path | None) -> None:
         settings = config.load(path)
         listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
         _give_up_root(settings)
-        uvloop.run(_serve(settings, listeners))
+        page = Page()
+        uvloop.run(_serve(settings, listeners, page))
     except EgressdError as error:
         log.error("the api cannot go on", error=str(error))
         sys.exit(1)
@@ -71,7 +75,7 @@ def _give_up_root(settings: config.Config) -> None:
         privileges.finish_drop()
 
 
-async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
+async def _serve(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:
     ending = asyncio.Event()
     hub = EventHub()
 
@@ -95,11 +99,12 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
             path=settings.license_file,
             public_keys=settings.license.public_keys,
         ),
-        device=this_device() if settings.license.mode == "enforced" else "",
+        device=_device(settings),
         trial_calls=trial_calls,
     )
     cases = UseCases(
         database,
+    console_store = ConsoleStore(settings.api_data)
         netd,
         resolvers=settings.resolvers(),
         clock=_now,
@@ -109,12 +114,23 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
         folder=settings.api_data,
     )
     token = ApiToken(settings.api_data)
+        changes=console_store,
+        publish=hub.publish,
     app = create_app(
         cases.services,
-        access=Access(token=token.token, admission=licensing),
+    console = ConsoleRoom(
+        settings,
+        store=console_store,
+        page=page,
+        token=token,
+        licensing=licensing,
+        journal=cases.services.journal,
+    )
+        access=Access(token=token.token, admission=licensing, session_of=console.door.caller),
         events=hub.stream,
     )
     try:
+        other=console.app,
         token.ensure()
         trial_calls.open()
         cases.services.backups.tidy()
@@ -122,6 +138,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
         await cases.ledger.load()
     except Failed as error:
         await _halt(settings, str(error))
+        await console.open()
         raise
     context = tls.context(settings.api_data, ())
     connection = asyncio.create_task(netd.run())
@@ -133,6 +150,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket]) -> None:
         await cases.ledger.close()
         connection.cancel()
         with suppress(asyncio.CancelledError):
+        await console.close()
+        await cases.services.journal.close()
+        await console_store.close()
             await connection
         await database.close()
 
@@ -174,3 +194,13 @@ def _listen_ports(settings: config.Config) -> dict[int, str]:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _device(settings: config.Config) -> str:
+    """The device's id. Where no license is asked for, a machine may have none."""
+    try:
+        return this_device()
+    except Failed:
+        if settings.license.mode == "enforced":
+            raise
+        return ""
+
+

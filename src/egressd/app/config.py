@@ -102,6 +102,8 @@ class License(_Table):
 class Console(_Table):
     insecure: bool = False
     """Serve the console over plain HTTP too."""
+    hosts: tuple[str, ...] = ()
+    """Names that browsers may call this device by, beside its addresses and its own name."""
 
 
 class Config(_Table):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -12,20 +13,24 @@ from egressd.api.services import Services
 from egressd.license.licensing import Licensing
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
+from egressd.model.messages import Event
 from egressd.model.nouns import Node
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan, node_document
 from egressd.netd.kernel import sockets
 from egressd.service.backups import Backups
+from egressd.service.journal import ChangeStore, Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
+from egressd.service.overview import Overviews
 from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
+from egressd.service.why import Why
 
 
 class UseCases:
@@ -42,6 +47,8 @@ class UseCases:
         own_ports: Mapping[int, str],
         archive: Archive,
         folder: Path,
+        changes: ChangeStore,
+        publish: Callable[[Event], None],
     ) -> None:
         def document(state: DesiredState, node: Node) -> str | None:
             return node_document(state, node, resolvers)
@@ -53,7 +60,13 @@ class UseCases:
             compile_plan=partial(compile_plan, resolvers=resolvers),
             plan_change=partial(plan_change, resolvers=resolvers),
         )
-        self.settings = DeviceSettings(ledger)
+        system = System(
+            ledger,
+            netd,
+            uptime_s=lambda: time.monotonic() - started,
+            own_memory=_resident,
+            has_api_access=lambda: licensing.refusal() is None,
+        )
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
@@ -67,13 +80,11 @@ class UseCases:
             ),
             whitelist=DeviceWhitelist(ledger),
             backups=Backups(ledger, archive, folder),
-            system=System(
-                ledger,
-                netd,
-                uptime_s=lambda: time.monotonic() - started,
-                own_memory=_resident,
-                has_api_access=lambda: licensing.refusal() is None,
-            ),
+            system=system,
+            settings=DeviceSettings(ledger),
+            overviews=Overviews(ledger, netd, system, _now_ms),
+            why=Why(ledger, netd, resolvers),
+            journal=Journal(changes, publish),
         )
 
 

@@ -104,6 +104,32 @@ class Licensing:
         self._seen: tuple[int, int, int] | None = None
         self._finding = Finding(None)
 
+    @property
+    def device(self) -> str:
+        """This device's id."""
+        return self._device
+
+    @property
+    def mode(self) -> Mode:
+        """The configuration's mode."""
+        return self._settings.mode
+
+    def access(self) -> tuple[ApiAccess, int]:
+        """Whether API calls may go on, and how many trial calls are left."""
+        access, grants = self._access()
+        left = self._trial_calls.left(grants.serial, grants.api_trial_calls)
+        return access, left if grants.api_trial_calls else 0
+
+    def install(self, data: bytes) -> str:
+        """Put a license file in place of the installed one; its serial. Takes effect at once.
+
+        Raises Invalid with the reason when it does not hold, Failed.
+        """
+        path = self._settings.path
+        license_ = install(data, path, self._trusted, self._device, self._now()).license
+        assert license_ is not None
+        return license_.serial
+
     def finding(self) -> Finding:
         """What the installed file is worth now."""
         seen = _identity(self._settings.path)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api import page
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
-from egressd.api.events import Broadcast
+from egressd.api.events import Broadcast, Pulse, Snapshots
+from egressd.api.gate import caller_of
 from egressd.api.metrics import CONTENT_TYPE, DeviceMetrics
 from egressd.api.services import Services
 from egressd.api.wire.answers import reply
+from egressd.api.wire.operations import EventsQuery
 from egressd.api.wire.system import Health
 from egressd.model.errors import EgressdError
 
@@ -44,6 +47,7 @@ def add(
 ) -> None:
     """Declare the endpoints."""
     endpoints = Endpoints(app, "Operations", OPS_PREFIX)
+    snapshots = Snapshots(services.overviews.now)
 
     @endpoints.add(
         "GET",
@@ -66,9 +70,12 @@ def add(
         return Response(await metrics.scrape(), headers={"content-type": CONTENT_TYPE})
 
     @endpoints.add_text("/events", "What happens, as it happens", "text/event-stream")
-    async def events() -> Response:
-        """Server-sent events; each is a JSON object with topic, subject and text."""
-        return broadcast.response()
+    async def events(request: Request, query: Annotated[EventsQuery, Query()]) -> Response:
+        """Server-sent events. Those without a name are JSON objects with topic, subject and text;
+        those named `overview` are what `/ops/overview` answers, every few seconds.
+        """
+        pulse = Pulse(query.overview, snapshots.read) if query.overview else None
+        return broadcast.response(caller_of(request.scope).is_live, pulse)
 
     @endpoints.add_text("/openapi.json", "This document", "application/json", is_open=True)
     async def openapi() -> Response:

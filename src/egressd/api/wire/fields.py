@@ -139,7 +139,8 @@ Kbps = Annotated[int, Field(ge=0, le=RULE_LIMIT_MAX_KBPS)]
 Index = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
-def _decimal(text: Any) -> Any:
+def decimal(text: Any) -> Any:
+    """A number as a path or a query writes it; what is none is left for its field to refuse."""
     # A path or a query holds text. Only plain digits are a number: int() also takes "1_000",
     # "+1" and digits of other scripts.
     return int(text) if isinstance(text, str) and _DECIMAL.fullmatch(text) else text
@@ -154,7 +155,7 @@ IdInPath = Annotated[
         strict=True,
         json_schema_extra=_takes("a whole number from 1"),
     ),
-    BeforeValidator(_decimal),
+    BeforeValidator(decimal),
 ]
-Timeout = Annotated[int, Field(ge=1, le=TIMEOUT_MAX_MS, strict=True), BeforeValidator(_decimal)]
+Timeout = Annotated[int, Field(ge=1, le=TIMEOUT_MAX_MS, strict=True), BeforeValidator(decimal)]
 """Milliseconds, in a query."""

@@ -1,0 +1,357 @@
+"""``/ops``: overview, changes, why, settings, stop and start; what the console adds to the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from egressd import __version__
+from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
+from egressd.api.services import Services
+from egressd.api.wire.answers import Said, reply, said
+from egressd.api.wire.bodies import TextImport
+from egressd.api.wire.lines import LineImport
+from egressd.api.wire.nodes import NodeImport
+from egressd.api.wire.operations import (
+    Changes,
+    ChangesQuery,
+    Confirmation,
+    ExplainQuery,
+    NodeLink,
+    NodeLinks,
+    Nothing,
+    Preview,
+    ProbeBody,
+    SettingsAnswer,
+    SettingsReplace,
+)
+from egressd.model.drafts import ImportOutcome
+from egressd.model.nouns import Settings
+from egressd.service.explain import Explanation, question
+from egressd.service.overview import Overview
+from egressd.service.why import Proof
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "unmanaged": "REJECT",
+    "delay_url": Settings().delay_url,
+    "check_interval_s": 30,
+    "group_strategy": "urltest",
+    "sniff_domains": True,
+}
+_ASKED: Final[dict[str, Any]] = {
+    "client": "192.168.8.21",
+    "destination": "example.com",
+    "port": 443,
+    "protocol": "tcp",
+}
+_PREVIEW: Final = {"imported": 1, "skipped": 1, "errors": ["line 2: ip must be an IPv4 address"]}
+
+
+def add(app: FastAPI, services: Services) -> None:
+    """Declare the endpoints."""
+    endpoints = Endpoints(app, "Operations", OPS_PREFIX)
+    _add_looks(endpoints, services)
+    _add_settings(endpoints, services)
+    _add_previews(endpoints, services)
+
+
+def _add_looks(endpoints: Endpoints, services: Services) -> None:
+    @endpoints.add(
+        "GET",
+        "/overview",
+        "Everything at a glance",
+        answer=Overview,
+        example={
+            "at": "2026-11-20T22:58:40.125Z",
+            "status": "running",
+            "is_open": False,
+            "uptime_s": 273_600,
+            "version": __version__,
+            "revision": 812,
+            "connections": 1250,
+            "memory": 134_217_728,
+            "counts": {
+                "rules": 120,
+                "enabled_rules": 118,
+                "nodes": 40,
+                "lines": 3,
+                "online_lines": 2,
+                "proxy_services": 1,
+                "targets": 1,
+            },
+            "interfaces": [
+                {
+                    "name": "wan1",
+                    "ip": "203.0.113.20",
+                    "is_up": True,
+                    "role": "wan",
+                    "received": 91_203_112,
+                    "sent": 8_120_311,
+                }
+            ],
+            "lines": {
+                "l2tp_tokyo": {
+                    "is_online": False,
+                    "ip": "",
+                    "state": "waiting",
+                    "reason": "the server does not answer",
+                    "next_attempt": "2026-11-20T22:59:10Z",
+                }
+            },
+            "flows": [
+                {
+                    "target": "Group_hk",
+                    "kind": "group",
+                    "clients": 118,
+                    "egresses": ["wan1"],
+                    "problem": "",
+                }
+            ],
+            "problems": [],
+        },
+    )
+    async def show_overview() -> Response:
+        """Counters are bytes since the interface was made. At most 200 flows: blocked ones first,
+        then those with the most clients.
+        """
+        return reply(await services.overviews.now())
+
+    @endpoints.add(
+        "GET",
+        "/changes",
+        "Who changed what",
+        answer=Changes,
+        example={
+            "data": [
+                {
+                    "at": "2026-11-20T22:58:40Z",
+                    "who": "session 1f2e3d4c",
+                    "source": "192.168.8.5",
+                    "what": "POST /svc/api/v1/rules",
+                    "text": "rule for 192.168.8.21 created",
+                }
+            ]
+        },
+    )
+    async def list_changes(query: Annotated[ChangesQuery, Query()]) -> Response:
+        """The latest first; the device keeps 2,000."""
+        return reply(Changes(data=await services.journal.latest(query.limit)))
+
+    @endpoints.add(
+        "GET",
+        "/explain",
+        "Why a client's traffic goes where it goes",
+        answer=Explanation,
+        example={
+            **_ASKED,
+            "is_blocked": False,
+            "reason": "",
+            "rule": {
+                "id": 7,
+                "ip": "192.168.8.21",
+                "comment": "tv",
+                "target_node": "Group_hk",
+            },
+            "other_rules": [],
+            "whitelist": {"matches": False, "entry": "", "by": "", "node": "DIRECT"},
+            "target": "Group_hk",
+            "nodes": ["hk-01"],
+            "egresses": ["wan1"],
+            "dns": {"server": "1.1.1.1", "way": "through the node"},
+            "limits": {"rule": "192.168.8.21", "upload_kbps": 0, "download_kbps": 50_000},
+            "steps": ["rule 7 (192.168.8.21) covers 192.168.8.21"],
+        },
+    )
+    async def explain_traffic(query: Annotated[ExplainQuery, Query()]) -> Response:
+        asked = question(query.client, query.destination, query.port, query.protocol)
+        return reply(await services.why.explain(asked))
+
+    @endpoints.add(
+        "POST",
+        "/probe",
+        "Send a request the way a client's traffic goes",
+        body=_ASKED,
+        answer=Proof,
+        example={
+            "target": "Group_hk",
+            "url": "https://www.cloudflare.com/cdn-cgi/trace",
+            "in_force": True,
+            "exit_ip": "203.0.113.7",
+            "delay": 187,
+            "error": "",
+            "ways": [{"name": "hk-01", "exit_ip": "203.0.113.7", "delay": 187, "error": ""}],
+        },
+    )
+    async def probe_traffic(body: ProbeBody) -> Response:
+        """The device fetches a page that tells the address it is asked from, with the hops, marks
+        and routes of the client's target, and looks up where the kernel sends the client.
+        """
+        asked = question(body.client, body.destination, body.port, body.protocol)
+        return reply(await services.why.prove(asked, body.url))
+
+    @endpoints.add(
+        "GET",
+        "/nodes/links",
+        "Nodes as share links",
+        answer=NodeLinks,
+        example={"data": [{"name": "hk-01", "link": "socks5://203.0.113.7:1080", "lost": []}]},
+    )
+    async def export_nodes() -> Response:
+        """They hold the nodes' passwords."""
+        links = services.nodes.links()
+        return reply(
+            NodeLinks(
+                data=[NodeLink(name=n, link=link, lost=list(lost)) for n, link, lost in links]
+            )
+        )
+
+
+def _add_settings(endpoints: Endpoints, services: Services) -> None:
+    settings = services.settings
+
+    @endpoints.add(
+        "GET", "/settings", "Show the device's settings", answer=SettingsAnswer, example=_SETTINGS
+    )
+    async def show_settings() -> Response:
+        saved = settings.get()
+        return reply(
+            SettingsAnswer(
+                unmanaged=saved.unmanaged,
+                delay_url=saved.delay_url,
+                check_interval_s=saved.check_interval_s,
+                group_strategy=saved.group_strategy,
+                sniff_domains=saved.sniff_domains,
+            )
+        )
+
+    @endpoints.add(
+        "PUT",
+        "/settings",
+        "Replace the device's settings",
+        body=_SETTINGS,
+        answer=Said,
+        example={"msg": "settings saved"},
+    )
+    async def replace_settings(body: SettingsReplace) -> Response:
+        outcome = await settings.put(body.settings())
+        return reply(Said(msg=said("settings saved", outcome.notes)))
+
+    @endpoints.add(
+        "POST",
+        "/stop",
+        "Block every client",
+        body={},
+        answer=Said,
+        example={"msg": "stopped: every client is blocked"},
+    )
+    async def stop_device(body: Nothing) -> Response:
+        """All that is configured stays, and can be changed meanwhile."""
+        await settings.stop()
+        return reply(Said(msg="stopped: every client is blocked"))
+
+    @endpoints.add(
+        "POST",
+        "/start",
+        "Let the rules apply again",
+        body={},
+        answer=Said,
+        example={"msg": "started: the rules apply"},
+    )
+    async def start_device(body: Nothing) -> Response:
+        await settings.start()
+        return reply(Said(msg="started: the rules apply"))
+
+    @endpoints.add(
+        "POST",
+        "/open",
+        "Let every client out directly",
+        body={"confirm": "open"},
+        answer=Said,
+        example={"msg": "opened: no rule applies, every client goes out directly"},
+    )
+    async def open_device(body: Confirmation) -> Response:
+        """No rule applies until start or stop: everybody's traffic leaves by the device's own
+        route, with its address.
+        """
+        await settings.open()
+        return reply(Said(msg="opened: no rule applies, every client goes out directly"))
+
+
+def _add_previews(endpoints: Endpoints, services: Services) -> None:
+    @endpoints.add(
+        "POST",
+        "/preview/rules",
+        "What an import of rules would do",
+        body={"text": "192.168.8.21,Group_hk,living room", "replace": False},
+        body_max=LARGE_BODY,
+        answer=Preview,
+        example=_PREVIEW,
+    )
+    async def preview_rules(body: TextImport) -> Response:
+        return _previewed(
+            await services.rules.import_rows(body.text, replace=body.replace, preview=True)
+        )
+
+    @endpoints.add(
+        "POST",
+        "/preview/nodes",
+        "What an import of nodes would do",
+        body={"type": "socks5", "text": "203.0.113.7,1080,u,p,hk-01"},
+        body_max=LARGE_BODY,
+        answer=Preview,
+        example=_PREVIEW,
+    )
+    async def preview_nodes(body: NodeImport) -> Response:
+        return _previewed(
+            await services.nodes.import_rows(
+                body.type,
+                body.text,
+                replace=body.replace,
+                group=body.group,
+                auto_name=body.auto_node_name,
+                start_index=body.auto_node_name_start_index,
+                preview=True,
+            )
+        )
+
+    @endpoints.add(
+        "POST",
+        "/preview/vpn-lines",
+        "What an import of VPN lines would do",
+        body={"type": "l2tp", "text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
+        body_max=LARGE_BODY,
+        answer=Preview,
+        example=_PREVIEW,
+    )
+    async def preview_lines(body: LineImport) -> Response:
+        return _previewed(
+            await services.lines.import_rows(
+                body.type,
+                body.text,
+                auto_name=body.auto_line_name,
+                start_index=body.auto_line_name_start_index,
+                preview=True,
+            )
+        )
+
+    @endpoints.add(
+        "POST",
+        "/preview/proxy-services",
+        "What an import of proxy services would do",
+        body={"text": "scraper,wan1,18080,office,correct horse", "replace": False},
+        body_max=LARGE_BODY,
+        answer=Preview,
+        example=_PREVIEW,
+    )
+    async def preview_proxy_services(body: TextImport) -> Response:
+        return _previewed(
+            await services.proxy_services.import_rows(body.text, replace=body.replace, preview=True)
+        )
+
+
+def _previewed(outcome: ImportOutcome) -> Response:
+    return reply(
+        Preview(imported=outcome.imported, skipped=outcome.skipped, errors=list(outcome.errors))
+    )

@@ -1,0 +1,114 @@
+"""The device as an operator sees and steers it: settings, changes, why, previews, links."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from pydantic import BeforeValidator, Field
+
+from egressd.api.wire.answers import Answer
+from egressd.api.wire.bodies import Body, Query
+from egressd.api.wire.fields import Host, Port, Target, Url, decimal
+from egressd.model.console import ChangeRecord
+from egressd.model.nouns import Settings
+from egressd.service.settings import CHECK_INTERVAL_S
+
+CHANGES_MAX = 1000
+
+
+class SettingsReplace(Body):
+    """The device's settings, all of them."""
+
+    unmanaged: Target
+    delay_url: Url
+    check_interval_s: Annotated[int, Field(ge=CHECK_INTERVAL_S[0], le=CHECK_INTERVAL_S[1])]
+    group_strategy: Literal["urltest", "fallback", "sticky"]
+    sniff_domains: bool
+
+    def settings(self) -> Settings:
+        """As `service` takes them."""
+        return Settings(**self.model_dump())
+
+
+class SettingsAnswer(Answer, frozen=True, kw_only=True):
+    """The settings in force."""
+
+    unmanaged: Annotated[str, Meta(description="Target of clients without a rule.")]
+    delay_url: str
+    check_interval_s: int
+    group_strategy: str
+    sniff_domains: bool
+
+
+class Confirmation(Body):
+    """A word that nobody sends by mistake."""
+
+    confirm: Annotated[
+        str, Field(pattern="^open$", json_schema_extra={"x-takes": 'the word "open"'})
+    ]
+
+
+class Nothing(Body):
+    """No fields."""
+
+
+class ChangesQuery(Query):
+    """How many of the latest changes."""
+
+    limit: Annotated[int, Field(ge=1, le=CHANGES_MAX, strict=True), BeforeValidator(decimal)] = 200
+
+
+class Changes(Answer, frozen=True, kw_only=True):
+    """The latest first."""
+
+    data: list[ChangeRecord]
+
+
+class EventsQuery(Query):
+    """Seconds between overviews; 0 for none."""
+
+    overview: Annotated[int, Field(ge=0, le=60, strict=True), BeforeValidator(decimal)] = 2
+
+
+class ExplainQuery(Query):
+    """Whose traffic, and where to."""
+
+    client: Host
+    destination: Host
+    port: Annotated[int, Field(ge=1, le=65_535, strict=True), BeforeValidator(decimal)] = 443
+    protocol: Literal["tcp", "udp"] = "tcp"
+
+
+class ProbeBody(Body):
+    """The same, to be tried."""
+
+    client: Host
+    destination: Host
+    port: Port = 443
+    protocol: Literal["tcp", "udp"] = "tcp"
+    url: Annotated[
+        Url | None, Field(description="A page that tells the address it is asked from.")
+    ] = None
+
+
+class Preview(Answer, frozen=True, kw_only=True):
+    """What an import would do."""
+
+    imported: int
+    skipped: int
+    errors: Annotated[list[str], Meta(description="The first 1,000 bad rows, each with its line.")]
+
+
+class NodeLink(Answer, frozen=True, kw_only=True):
+    """A node as a share link."""
+
+    name: str
+    link: Annotated[str, Meta(description="Empty where none can be made.")]
+    lost: Annotated[list[str], Meta(description="What the link has no words for.")]
+
+
+class NodeLinks(Answer, frozen=True, kw_only=True):
+    """All nodes."""
+
+    data: list[NodeLink]

@@ -1,0 +1,103 @@
+"""The console, given what it needs."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import msgspec
+
+from egressd import __version__
+from egressd.api.endpoints import API_PREFIX
+from egressd.app.config import Config
+from egressd.console.access import AccessDesk
+from egressd.console.accounts import Accounts
+from egressd.console.app import Console
+from egressd.console.door import Door
+from egressd.console.endpoints import Endpoints
+from egressd.console.page import Page
+from egressd.console.ports import Journal
+from egressd.console.sessions import Sessions
+from egressd.console.throttle import Throttle
+from egressd.license.licensing import Licensing
+from egressd.store.api_token import ApiToken
+from egressd.store.console import ConsoleStore
+from egressd.store.setup_code import SetupCode
+
+
+class LicenseDesk:
+    """The license, as the console shows and installs it."""
+
+    def __init__(self, licensing: Licensing) -> None:
+        self._licensing = licensing
+
+    def view(self) -> dict[str, object]:
+        """What docs/console-api.md says of it."""
+        grants, finding = self._licensing.grants(), self._licensing.finding()
+        access, left = self._licensing.access()
+        return {
+            "device": self._licensing.device,
+            "mode": self._licensing.mode,
+            "api": access.value,
+            "trial_calls": grants.api_trial_calls,
+            "trial_calls_left": left,
+            "proxy_service_quota": grants.proxy_service_quota,
+            "license": None if finding.license is None else msgspec.to_builtins(finding.license),
+            "license_problem": finding.reason,
+        }
+
+    def install(self, data: bytes) -> str:
+        """Install a license file; its serial. Raises Invalid with the reason, Failed."""
+        return self._licensing.install(data)
+
+
+class ConsoleRoom:
+    """The console's application, and what of it begins and ends."""
+
+    def __init__(
+        self,
+        settings: Config,
+        *,
+        store: ConsoleStore,
+        page: Page,
+        token: ApiToken,
+        licensing: Licensing,
+        journal: Journal,
+    ) -> None:
+        self._sessions = Sessions(store, time.time)
+        self._accounts = Accounts(
+            store, SetupCode(settings.api_data), self._sessions, Throttle(time.monotonic)
+        )
+        hostname = socket.gethostname()
+        self.door = Door(
+            self._sessions,
+            (hostname, f"{hostname}.local", *settings.console.hosts),
+            insecure=settings.console.insecure,
+        )
+        tls_port = _port(settings.api.tls_listen)
+        listeners: dict[str, object] = {
+            "api_prefix": API_PREFIX,
+            "plain_port": _port(settings.api.listen),
+            "tls_port": tls_port,
+        }
+        endpoints = Endpoints(
+            door=self.door,
+            accounts=self._accounts,
+            sessions=self._sessions,
+            desk=AccessDesk(token, LicenseDesk(licensing), listeners),
+            journal=journal,
+            about={"version": __version__, "hostname": hostname},
+        )
+        self.app = Console(self.door, endpoints, page, tls_port)
+
+    async def open(self) -> None:
+        """Read who is logged in; make a setup code where nobody could be. Raises Failed."""
+        await self._accounts.open()
+
+    async def close(self) -> None:
+        """Let what is being stored end."""
+        await self._sessions.close()
+
+
+def _port(endpoint: str) -> int:
+    return int(endpoint.rpartition(":")[2])
