@@ -2,6 +2,7 @@
 
 from ipaddress import IPv4Network
 
+from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
 from egressd.planner import nft
 from egressd.planner.topology import Topology
@@ -47,7 +48,7 @@ def test_a_target_without_a_port_lets_nothing_through() -> None:
 
 def test_an_egress_that_is_down_is_not_alive() -> None:
     assert wanted()["alive"] == {"0x20000001": "", "0x30000000": ""}
-    assert '0x2000f001 . "wan2"' in wanted()["pairs"]
+    assert '0x20007001 . "wan2"' in wanted()["pairs"]
 
 
 def test_a_stopped_device_has_no_clients() -> None:
@@ -117,3 +118,57 @@ def test_what_the_engine_does_not_take_is_denied() -> None:
     engine = [line for line in lines if line.startswith("add rule inet egressd engine ")]
     assert "tproxy" in engine[-2]
     assert engine[-1].endswith("goto deny")
+
+
+# --- VPN lines. -----------------------------------------------------------------------------
+
+ON_A_LINE = Topology(
+    lans=("lan0",),
+    lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),),
+    wans=("wan1",),
+    direct_exits=("wan1",),
+    routable=("wan1", "l2tp_a"),
+)
+LINE_A, DIRECTLY = "0x20008002", "0x30000001"
+
+
+def by_line(*, egress: Egress, is_wanted: bool = True, peers: str = "") -> nft.Elements:
+    line = Line(id=1, type="l2tp", name="l2tp_a", server="s", port=1701, username="u", password="p")
+    plan = Plan(
+        floor=Floor(resolver="192.0.2.53"),
+        egresses={"l2tp_a": egress},
+        lines={"l2tp_a": line} if is_wanted else {},
+    )
+    return nft.elements(plan, ON_A_LINE, {}, handed_out={"l2tp_a": peers} if peers else {})
+
+
+def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> None:
+    pairs = by_line(egress=Egress(number=2))["pairs"]
+    assert pairs[f'{LINE_A} . "l2tp_a"'] == "goto to_line"
+    assert pairs['0x20007000 . "wan1"'] == pairs['0x30000000 . "wan1"'] == "accept"
+
+
+def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:
+    elements = by_line(egress=Egress(number=2), is_wanted=False)
+    assert LINE_A not in elements["alive"]
+    assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
+
+
+def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_devices_resolver() -> None:
+    assert by_line(egress=Egress(number=2), peers="10.1.1.1")["dns4"][LINE_A] == "10.1.1.1"
+    assert by_line(egress=Egress(number=2))["dns4"][LINE_A] == "192.0.2.53"
+    own = Egress(number=2, resolver="9.9.9.9")
+    assert by_line(egress=own, peers="10.1.1.1")["dns4"][LINE_A] == "9.9.9.9"
+
+
+def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
+    elements = by_line(egress=Egress(number=2, resolver="9.9.9.9", is_asked_directly=True))
+    assert elements["asked"] == {LINE_A: DIRECTLY}
+    assert elements["dns4"][DIRECTLY] == "9.9.9.9"
+    assert [pair for pair in elements["pairs"] if DIRECTLY in pair] == [f'{DIRECTLY} . "wan1"']
+    assert f"{DIRECTLY} . {DIRECTLY}" in elements["plain"]
+
+
+def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
+    egress = Egress(number=2, resolver="9.9.9.9", is_asked_directly=True)
+    assert by_line(egress=egress, is_wanted=False)["asked"] == {}

@@ -116,7 +116,7 @@ def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
 def test_wans_that_no_rule_names_get_numbers_of_their_own() -> None:
     every = with_unplanned({"wan1": Egress(number=1)}, discover(TWO_WANS, Ports()))
     assert every["wan1"].number == 1
-    assert every["wan2"].number == 0xF001
+    assert every["wan2"].number == 0x7001
 
 
 def test_what_traffic_can_be_sent_by() -> None:

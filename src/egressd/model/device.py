@@ -31,3 +31,5 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """Asked through the target; also the natural resolver of a node."""
     home: tuple[str, ...]
     """Profile ``return``: asked through the target, for traffic that goes back home."""
+    has_line_dns: bool = True
+    """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""

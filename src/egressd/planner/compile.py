@@ -19,6 +19,7 @@ from egressd.model.plan import Egress, Floor, Instance, Limit, Plan, WhitelistPl
 from egressd.planner import documents, listing
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
+from egressd.planner.lines import AUTO
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_ENGINE,
@@ -28,11 +29,11 @@ from egressd.planner.registry import (
     MARK_UNMANAGED,
     SNIFF_DIRECT,
     SNIFF_REJECT,
-    egress_mark,
     group_mark,
     node_mark,
     sniffer_mark,
 )
+from egressd.planner.topology import interface_mark
 
 _UNMANAGED_KEY: Final = "default:0"
 
@@ -71,7 +72,7 @@ def mark_of(state: DesiredState, target: str) -> int:
             return group_mark(number) if known and number is not None else MARK_REJECT
         case "interface":
             number = state.numbers.get(target)
-            return MARK_REJECT if number is None else egress_mark(number)
+            return MARK_REJECT if number is None else interface_mark(parsed.name, number)
         case _:
             return MARK_REJECT
 
@@ -189,9 +190,13 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     for service in state.services.values():
         number = state.numbers.get(INTERFACE_PREFIX + service.outbound_interface)
         if service.is_enabled and number is not None:
-            resolver = egress_resolver(state, resolvers, service.outbound_interface)
+            name = service.outbound_interface
+            mark = interface_mark(name, number)
             document = documents.service_document(
-                service, egress_mark(number), resolver or resolvers.device[0]
+                service,
+                mark,
+                egress_resolver(state, resolvers, name) or resolvers.device[0],
+                MARK_DIRECT if is_asked_directly(state, resolvers, name) else mark,
             )
             key = f"service:{service.id}"
             result[key] = Instance(
@@ -301,7 +306,7 @@ def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str 
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
-    """The interfaces that rules, nodes in use and proxy services send traffic to."""
+    """The interfaces that rules, nodes in use, proxy services and lines send traffic to."""
     names: set[str] = set()
     for target in used_targets(state):
         parsed = parse_target(target)
@@ -309,11 +314,16 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
             names.add(parsed.name)
         names.update(_node_interfaces(state, parsed))
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
+    names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
     result = {}
     for name in sorted(names):
         number = state.numbers.get(INTERFACE_PREFIX + name)
         if number is not None:
-            result[name] = Egress(number=number, resolver=egress_resolver(state, resolvers, name))
+            result[name] = Egress(
+                number=number,
+                resolver=egress_resolver(state, resolvers, name),
+                is_asked_directly=is_asked_directly(state, resolvers, name),
+            )
     return result
 
 
@@ -331,9 +341,16 @@ def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str
     return line_resolver(state.lines[line_id], resolvers)
 
 
+def is_asked_directly(state: DesiredState, resolvers: Resolvers, name: str) -> bool:
+    """Whether that resolver is asked without going through interface `name` itself."""
+    line_id = state.line_by_name.get(name)
+    is_domestic = line_id is not None and state.lines[line_id].dns_profile == "domestic"
+    return is_domestic and resolvers.has_line_dns
+
+
 def line_resolver(line: Line, resolvers: Resolvers) -> str:
     """The resolver that a line's DNS profile names; empty for what its peer hands out."""
-    match line.dns_profile:
+    match line.dns_profile if resolvers.has_line_dns else "auto":
         case "custom":
             servers = line.dns_servers
         case "domestic":

@@ -129,16 +129,16 @@ def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Documen
 
 
 @lru_cache(_REMEMBERED)
-def service_document(service: ProxyService, mark: int, resolver: str) -> str:
+def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: int) -> str:
     """The document of a local proxy service: a socks5 and http listener with one way out.
 
-    The resolver is asked by that way too.
+    The resolver is asked by the way of `dns_mark`.
     """
     users = [{"username": service.username, "password": service.password}]
     document = {
         "log": _LOG,
         "dns": {
-            "servers": [_resolver("clients", resolver, mark)],
+            "servers": [_resolver("clients", resolver, dns_mark)],
             "final": "clients",
             "strategy": "ipv4_only",
         },

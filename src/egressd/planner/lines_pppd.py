@@ -50,16 +50,17 @@ _COMMON: Final = (
     "nodeflate",
     "nomp",
 )
-_L2TP: Final = (
-    "noccp",
-    # What fits an IPv4 packet of 1,500 bytes with L2TP, UDP, ESP (AES, SHA-256) and NAT-T around.
-    "mtu 1400",
-    "mru 1400",
-)
+_L2TP_MTU: Final = 1400
+"""What fits an IPv4 packet of 1,500 bytes with L2TP, UDP, ESP (AES, SHA-256) and NAT-T around."""
+_PPTP_MTU: Final = 1396
+"""1,500 less IPv4 (20), GRE (16), PPP (4) and what MPPE adds, as pppd counts it."""
+MTU_MIN: Final = min(_L2TP_MTU, _PPTP_MTU)
+"""Bytes of the largest IPv4 packet that every line carries, unless its server takes less."""
+
+_L2TP: Final = ("noccp", f"mtu {_L2TP_MTU}", f"mru {_L2TP_MTU}")
 _PPTP: Final = (
-    # 1,500 less IPv4 (20), GRE (16), PPP (4) and what MPPE adds, as pppd counts it.
-    "mtu 1396",
-    "mru 1396",
+    f"mtu {_PPTP_MTU}",
+    f"mru {_PPTP_MTU}",
     # MPPE's keys come from MS-CHAPv2 (RFC 3079, 3): without it, or without MPPE, no line.
     "require-mppe-128",
     "refuse-pap",

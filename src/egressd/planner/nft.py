@@ -25,19 +25,22 @@ from functools import lru_cache
 from typing import Final
 
 from egressd.model.plan import Change, Plan
+from egressd.planner import lines_guard
+from egressd.planner.lines_pppd import MTU_MIN
 from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCH_MASK,
     MARK_KIND_MASK,
+    MARK_LINE,
     MARK_LISTED,
     MARK_ROUTED_MASK,
     NFT_TABLE,
-    egress_mark,
     flow_mark,
 )
-from egressd.planner.topology import Topology, with_unplanned
+from egressd.planner.topology import Topology, interface_mark, is_line, with_unplanned
 
 Elements = dict[str, dict[str, str]]
 """Set or map name -> key -> value (an empty string in a set)."""
@@ -50,7 +53,6 @@ _SETS = {
     "noudp": "type mark",
     "same": "type mark . mark",
     "plain": "type mark . mark",
-    "pairs": "type mark . ifname",
     "wlports": "type inet_proto . inet_service",
     "services": "type inet_service",
     "lanonly": "type inet_service",
@@ -65,10 +67,13 @@ _MAPS = {
     "ports": "type mark : inet_service",
     "sniff": "type mark : mark",
     "listed": "type mark : mark",
+    "pairs": "type mark . ifname : verdict",
+    "asked": "type mark : mark",
     "sealed": "type mark : mark",
     "dns4": "type mark : ipv4_addr",
     "inmark": "type ifname : mark",
 }
+_NOTHING: Final[Mapping[str, str]] = {}
 _INTERVAL = frozenset(name for name, spec in {**_SETS, **_MAPS}.items() if "flags interval" in spec)
 """Sets that are flushed and filled again as a whole: adding one element to an interval set
 makes libnftables read all of it first."""
@@ -80,6 +85,9 @@ _GUESSES: Final = "10/minute burst 10 packets"
 """Wrong passwords that one source may send to proxy services before it is made to wait."""
 _PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b'HTTP/1.1 407'.hex()}"
 
+_HEADERS: Final = 40
+"""Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
+
 _NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
@@ -88,14 +96,20 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     "prerouting_mark": (
         "type filter hook prerouting priority mangle; policy accept;",
         "iifname @lanif goto from_lan",
-        # Answers to flows that the kernel routes. The rules up to here and in known are
-        # what most packets meet: each expression more is felt.
-        f"ct mark {_ROUTED} accept",
+        # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here and in
+        # known are what most packets meet: each expression more is felt.
+        f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} accept",
         'iifname "lo" goto from_self',
+        f"ct mark {_ROUTED} goto from_line",
         # Nobody outside may pose as a client.
         "ip saddr @lannet drop",
         # A connection that comes in by a WAN is answered by that WAN.
         "ct state new ct mark set iifname map @inmark",
+    ),
+    "from_line": (
+        # Clients learn how much fits before they send it: the far end's answer to a SYN.
+        f"tcp flags syn tcp option maxseg size set {MTU_MIN - _HEADERS}",
+        "accept",
     ),
     "from_self": (
         # What an instance found to be listed goes to the whitelist's own destination.
@@ -129,10 +143,25 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         # Answers to a connection that a WAN brought in, or that was routed by the kernel.
         f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
         # DNS goes the client's own way, whichever resolver it asks, this router included.
-        "meta l4proto { tcp, udp } th dport 53 goto client",
+        "meta l4proto { tcp, udp } th dport 53 goto asking",
         "fib daddr type local accept",
         "ip daddr @lannet accept",
         "goto client",
+    ),
+    "asking": (
+        "meta mark set ip saddr map @hosts goto ask",
+        "meta mark set ip saddr map @nets goto ask",
+        "meta mark set iifname map @dflt goto ask_unmanaged",
+        "goto deny",
+    ),
+    "ask": (
+        # The resolver of a line may be one that is not asked through it.
+        "meta mark set meta mark map @asked",
+        "goto dispatch",
+    ),
+    "ask_unmanaged": (
+        "meta mark set meta mark map @asked",
+        "goto unmanaged",
     ),
     "client": (
         "meta mark set ip saddr map @hosts goto managed",
@@ -149,7 +178,6 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "goto cut",
     ),
     "managed": (
-        "meta l4proto { tcp, udp } th dport 53 goto dispatch",
         "meta mark set ip daddr map @wl goto dispatch",
         # Kernel-routed targets enter the engine only where whitelist domains must be seen.
         "meta l4proto . th dport @wlports meta mark set meta mark map @sniff goto engine",
@@ -223,9 +251,13 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "oifname @lanif goto forward_to_lan",
     ),
     "forward_from_lan": (
-        "meta mark . oifname @pairs accept",
+        "meta mark . oifname vmap @pairs",
         "oifname @lanif ip daddr @lannet accept",
         "drop",
+    ),
+    "to_line": (
+        "tcp flags syn tcp option maxseg size set rt mtu",
+        "accept",
     ),
     "forward_to_lan": (
         "ct state { established, related } accept",
@@ -234,10 +266,15 @@ _CHAINS: dict[str, tuple[str, ...]] = {
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",
-        # The engine's own sockets: bound to one interface, they leave by it or not at all.
-        f"{_KIND} {MARK_EGRESS:#x} meta mark . oifname != @pairs drop",
+        f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
         "tcp sport @services goto from_service",
     ),
+    "from_engine": (
+        # The engine's own sockets: bound to one interface, they leave by it or not at all.
+        "meta mark . oifname vmap @pairs",
+        "drop",
+    ),
+    **lines_guard.CHAINS,
     "postrouting_nat": (
         "type nat hook postrouting priority srcnat; policy accept;",
         f"meta mark {_ROUTED} ip saddr @lannet fib saddr type != local masquerade",
@@ -251,9 +288,15 @@ _CHAINS: dict[str, tuple[str, ...]] = {
 
 
 def elements(
-    plan: Plan, topology: Topology, ports: Mapping[str, int], *, hosts: bool = True
+    plan: Plan,
+    topology: Topology,
+    ports: Mapping[str, int],
+    *,
+    hosts: bool = True,
+    handed_out: Mapping[str, str] = _NOTHING,
 ) -> Elements:
-    """Every element of every set. `ports`: instance key -> port that it listens on.
+    """Every element of every set. `ports`: instance key -> port that it listens on; `handed_out`:
+    VPN line -> the resolver that its peer hands out.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -283,24 +326,41 @@ def elements(
         result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
     elif not hosts:
         del result["hosts"]
-    result.update(_target_elements(plan, topology, ports))
+    result.update(_target_elements(plan, topology, ports, handed_out))
     return result
 
 
-def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -> Elements:
-    """The sets that follow from engine instances, egresses and WANs."""
+def _target_elements(
+    plan: Plan, topology: Topology, ports: Mapping[str, int], handed_out: Mapping[str, str]
+) -> Elements:
+    """The sets that follow from engine instances, egresses and WANs.
+
+    A line that is not to be up has no way out, though its interface takes a moment to go.
+    """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     every = with_unplanned(plan.egresses, topology)
-    egresses = {name: egress_mark(e.number) for name, e in every.items()}
-    alive = [egresses[name] for name in egresses if name in topology.routable]
-    routed = [*alive, MARK_DIRECT]
+    egresses = {name: interface_mark(name, e.number) for name, e in every.items()}
+    ways = [name for name in egresses if not is_line(name) or name in plan.lines]
+    alive = {egresses[name]: every[name] for name in ways if name in topology.routable}
+    asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]
+    direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]
+    routed = [*alive, *direct]
     flows = {mark: flow_mark(mark, plan.whitelist.epoch) for mark in routed}
     seals = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
-    pairs = {f"{_mark(MARK_DIRECT)} . {_quoted(name)}": "" for name in topology.direct_exits}
-    pairs.update({f"{_mark(m)} . {_quoted(name)}": "" for name, m in egresses.items()})
-    resolvers = {_mark(egress_mark(e.number)): e.resolver for e in every.values() if e.resolver}
-    if plan.floor.resolver:
-        resolvers[_mark(MARK_DIRECT)] = plan.floor.resolver
+    pairs = {
+        f"{_mark(mark)} . {_quoted(name)}": "accept"
+        for name in topology.direct_exits
+        for mark in direct
+    }
+    pairs |= {
+        f"{_mark(egresses[name])} . {_quoted(name)}": "goto to_line" if is_line(name) else "accept"
+        for name in ways
+    }
+    resolvers = {MARK_DIRECT: plan.floor.resolver}
+    for name, egress in every.items():
+        mark = MARK_ASKED_DIRECTLY if egress.is_asked_directly else egresses[name]
+        natural = (handed_out.get(name) or plan.floor.resolver) if is_line(name) else ""
+        resolvers[mark] = egress.resolver or natural
     return {
         "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
@@ -308,8 +368,9 @@ def _target_elements(plan: Plan, topology: Topology, ports: Mapping[str, int]) -
         "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
+        "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
-        "dns4": resolvers,
+        "dns4": {_mark(mark): server for mark, server in resolvers.items() if server},
         "inmark": {_quoted(name): _mark(egresses[name]) for name in topology.wans},
     }
 

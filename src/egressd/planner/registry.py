@@ -35,6 +35,9 @@ MARK_LISTED: Final = MARK_ENGINE | _SINGLE | 2
 """What an instance found to be listed, on its way to the whitelist's own destination. The kernel
 knows which that is, so that another destination is no other document."""
 
+MARK_ASKED_DIRECTLY: Final = MARK_DIRECT | 1
+"""DNS of a line's clients whose resolver is not asked through the line."""
+
 MARK_EPOCH_SHIFT: Final = 16
 MARK_EPOCHS: Final = 0x1000
 """In the conntrack mark of a flow that the kernel routes these 12 bits hold the whitelist's epoch:
@@ -43,9 +46,11 @@ MARK_EPOCH_MASK: Final = (MARK_EPOCHS - 1) << MARK_EPOCH_SHIFT
 
 ENGINE_NUMBER_MAX: Final = _NUMBER_MAX
 """Nodes, groups and sniffers each have 2^26 numbers."""
-EGRESS_NUMBER_MAX: Final = 0x0000_FFFF
+EGRESS_NUMBER_MAX: Final = 0x0000_7FFF
 """Egress numbers also make routing table numbers, kept short for people to read."""
-_UNPLANNED_EGRESS: Final = 0x0000_F000
+MARK_LINE: Final = 0x0000_8000
+"""Set in the mark of an egress that is a VPN line: lines' flows are told from others by it."""
+_UNPLANNED_EGRESS: Final = 0x0000_7000
 """From here on: WANs that no rule names, numbered by netd itself."""
 PLANNED_EGRESS_MAX: Final = _UNPLANNED_EGRESS - 1
 """The highest number that an interface's name is given in the desired state."""
@@ -72,8 +77,13 @@ def sniffer_mark(number: int) -> int:
 
 
 def egress_mark(number: int) -> int:
-    """The mark of traffic that leaves by one interface."""
+    """The mark of traffic that leaves by one interface, which is no VPN line."""
     return MARK_EGRESS | _bounded(number, EGRESS_NUMBER_MAX)
+
+
+def line_mark(number: int) -> int:
+    """The mark of traffic that leaves by one VPN line."""
+    return MARK_LINE | egress_mark(number)
 
 
 def flow_mark(mark: int, epoch: int) -> int:

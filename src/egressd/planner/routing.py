@@ -7,15 +7,17 @@ a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
 
 import msgspec
 
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface
+from egressd.model.nouns import Line
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.planner import lines_carrier
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_ENGINE,
@@ -31,10 +33,9 @@ from egressd.planner.registry import (
     TABLE_LAN,
     TABLE_MAIN,
     TABLE_TPROXY,
-    egress_mark,
     egress_table,
 )
-from egressd.planner.topology import Topology, uplink, with_unplanned
+from egressd.planner.topology import Topology, interface_mark, uplink, with_unplanned
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
 _EXACT = 0xFFFF_FFFF
@@ -54,8 +55,9 @@ def desired(
     topology: Topology,
     ports: Ports,
     engine_uid: int,
+    lines: Iterable[Line] = (),
 ) -> Routing:
-    """What the routing tables and policy rules should be.
+    """What the routing tables and policy rules should be. `lines` are those to be dialled.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
     otherwise the look-up would fall through to the main table.
@@ -87,11 +89,12 @@ def desired(
         rules.append(
             PolicyRule(
                 priority=PRIORITY_EGRESS,
-                mark=egress_mark(egress.number),
+                mark=interface_mark(name, egress.number),
                 mask=_EXACT,
                 table=table,
             )
         )
+    rules += lines_carrier.rules(lines, egresses, facts=facts, topology=topology)
     return Routing(routes=tuple(routes), rules=tuple(rules))
 
 

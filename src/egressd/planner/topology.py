@@ -11,7 +11,12 @@ import msgspec
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Egress
-from egressd.planner.registry import HELPER_INTERFACES, unplanned_egress_number
+from egressd.planner.registry import (
+    HELPER_INTERFACES,
+    egress_mark,
+    line_mark,
+    unplanned_egress_number,
+)
 
 _LINE = re.compile(r"(l2tp|pptp)_")
 _CONTAINERS = re.compile(r"docker\d|br-[0-9a-f]{12}\Z|virbr\d|lxc|lxd|veth[0-9a-f]{6}|cni|podman\d")
@@ -51,6 +56,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
 def is_line(interface: str) -> bool:
     """Whether the interface name is a VPN line's."""
     return _LINE.match(interface) is not None
+
+
+def interface_mark(interface: str, number: int) -> int:
+    """The mark of what leaves by `interface`, whose egress has that number."""
+    return line_mark(number) if is_line(interface) else egress_mark(number)
 
 
 def discover(facts: Facts, ports: Ports) -> Topology:
