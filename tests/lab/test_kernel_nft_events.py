@@ -31,8 +31,8 @@ def namespace() -> Iterator[Namespace]:
 class Watched(ForeignChanges):
     """Counts how often the kernel wakes it, and keeps what it tells."""
 
-    def __init__(self) -> None:
-        super().__init__(self.on_change)
+    def __init__(self, family: int | None = None) -> None:
+        super().__init__(self.on_change, family=family)
         self.reasons: list[str] = []
         self.told_at: list[float] = []
         self.woken = 0
@@ -121,6 +121,30 @@ def test_a_foreign_change_amid_our_own_is_told(namespace: Namespace) -> None:
     reasons = namespace.run(lambda: asyncio.run(body()))
     assert len(reasons) == 1
     assert reasons[0].startswith("nft (process ")
+
+
+def test_only_changes_of_one_familys_tables_are_told_if_asked_for(namespace: Namespace) -> None:
+    ours = "add table netdev egressd\nadd set netdev egressd s { type ipv4_addr; }\n"
+
+    def shell(script: str) -> None:
+        subprocess.run(["sh", "-ec", script], check=True)
+
+    async def body() -> list[int]:
+        nft = Nft()
+        nft.run(TABLE + ours)
+        async with Watched(nft_events.NETDEV) as watched:
+            many = ", ".join(f"10.0.{i >> 8}.{i & 255}" for i in range(10_000))
+            nft.run(f"add element netdev egressd s {{ {many} }}")
+            shell("nft add table inet other; nft flush map inet egressd hosts")
+            await asyncio.sleep(0.1)
+            told = [len(watched.reasons)]
+            for damage in ("delete element netdev egressd s { 10.0.0.7 }", "flush ruleset"):
+                shell(f"nft '{damage}'")
+                await asyncio.sleep(0.2)
+                told.append(len(watched.reasons))
+            return told
+
+    assert namespace.run(lambda: asyncio.run(body())) == [0, 1, 2]
 
 
 def test_lost_announcements_count_as_foreign(namespace: Namespace) -> None:

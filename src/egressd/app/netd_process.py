@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
 from egressd.app import accounts, config, logs
-from egressd.model.errors import EgressdError
+from egressd.app.supervise import when_keeper_ends
+from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.nft_events import ForeignChanges
+from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
 from egressd.netd.kernel.shaping import ForeignShaping, Shaper
 from egressd.netd.limits import Limits
 from egressd.netd.machine import Machine
@@ -34,8 +37,12 @@ _LOOK_AGAIN_S = 10.0
 """Seconds between looks at a machine that says nothing: a net beneath the events."""
 
 
+_PREDECESSOR_S = 20.0
+"""Seconds that an earlier netd has to be gone."""
+
+
 def main(path: Path | None) -> None:
-    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor)."""
+    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its keeper dies)."""
     logs.configure("netd")
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")
@@ -52,6 +59,7 @@ async def _serve(settings: config.Config) -> None:
     api = accounts.account(settings.api.user)
     engine = accounts.account(settings.engine.user)
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock = await _be_the_only_one(settings.run.dir / "netd.lock")
 
     def publish(event: Event) -> None:
         log.info(event.text, topic=event.topic, subject=event.subject)
@@ -89,11 +97,33 @@ async def _serve(settings: config.Config) -> None:
         await stack.enter_async_context(Watcher(reconciler.refresh))
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
+        await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
         ending = await _signal(_LOOK_AGAIN_S, reconciler)
     if ending == signal.SIGUSR1:
         await reconciler.release()
     else:
         await reconciler.stop()
+    lock.close()
+
+
+async def _be_the_only_one(path: Path) -> BinaryIO:
+    """Wait until no other netd holds the lock, and hold it while the file is open.
+
+    Two would each take the other for a foreign program, and heal what it does. Raises Failed.
+    """
+    file = path.open("ab")
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _PREDECESSOR_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if loop.time() > deadline:
+                file.close()
+                raise Failed("start netd", f"another one holds {path}") from None
+            await asyncio.sleep(0.02)
+        else:
+            return file
 
 
 async def _signal(every_s: float, reconciler: Reconciler) -> signal.Signals:
@@ -104,6 +134,7 @@ async def _signal(every_s: float, reconciler: Reconciler) -> signal.Signals:
         loop.add_signal_handler(
             number, lambda n: None if ending.done() else ending.set_result(n), number
         )
+    when_keeper_ends(lambda: os.kill(os.getpid(), signal.SIGUSR1))
     while not ending.done():
         await asyncio.wait([ending], timeout=every_s)
         if not ending.done():

@@ -315,11 +315,10 @@ class Reconciler:
         async with self._lock:
             log.warning("loading the nftables table again", reason=reason)
             await self._load()
-            await self._limits.sync(self.plan.limits, self.machine.topology)
         self._publish(Event(topic="healed", subject="nftables", text=reason))
 
     async def limit_again(self, reason: str) -> None:
-        """Put the speed limits in force again, after another program touched their queues."""
+        """Heal the speed limits, after another program touched what they are made of."""
         async with self._lock:
             is_healed = await self._limits.sync(self.plan.limits, self.machine.topology)
         if is_healed:

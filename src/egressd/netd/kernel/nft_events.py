@@ -6,6 +6,9 @@ transaction, which is unique in the network namespace: that is how our own are k
 process id that it carries too is the *thread's*, as the first pid namespace numbers it: of
 no use in a container or with worker threads.) A BPF program keeps both our own transactions
 and the announcements of single elements from waking this process at all.
+
+Where only changes of one family's tables matter, the announcements of what a transaction
+changes are heard in place of its end: they name the family.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.netlink import NETFILTER, Listener, Message, attributes, text
 
 _GROUP_NFTABLES: Final = 7
+NETDEV: Final = 5
+"""The family of tables that belong to network devices (NFPROTO_NETDEV)."""
 _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
 _PROCESS_ID, _PROCESS_NAME = 2, 3  # NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
 _NFGENMSG_BYTES = 4
@@ -37,20 +42,25 @@ LOST: Final = "changes of the ruleset came faster than they could be read"
 class ForeignChanges:
     """Awaits ``on_change(reason)`` soon after another process changed nftables.
 
-    `reason` says who it was, for a log. Announcements that the kernel had to drop count as
+    `reason` says who it was, for a log. With `family`, changes of other families' tables are
+    not told. Announcements that the kernel had to drop count as
     foreign. See `Follower` for how often it calls. An asynchronous context manager: it
     watches from entering to leaving.
     """
 
-    def __init__(self, on_change: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self, on_change: Callable[[str], Awaitable[None]], *, family: int | None = None
+    ) -> None:
         self._on_change = on_change
+        self._family = family
         self._reason = ""
         self._ports = frozenset[int]()
 
     async def __aenter__(self) -> Self:
         self._ports = _own_ports()
         self._follower = Follower(lambda: self._on_change(self._reason))
-        self._listener = Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, _program(self._ports))
+        program = self._program()
+        self._listener = Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, program)
         return self
 
     async def __aexit__(
@@ -67,10 +77,12 @@ class ForeignChanges:
         if foreign and not self._ports >= (ports := _own_ports()):
             # A socket of ours that we hadn't met: that of an Nft which ran for the first time.
             self._ports = ports
-            self._listener.attach(_program(ports))
+            self._listener.attach(self._program())
             foreign = self._foreign(messages)
         if lost:
             self._reason = LOST
+        elif foreign and self._family is not None:
+            self._reason = "another program changed the tables of network devices"
         elif foreign:
             found = attributes(foreign[-1].body, _NFGENMSG_BYTES)
             pid = int.from_bytes(found.get(_PROCESS_ID, b""), "big")
@@ -81,7 +93,15 @@ class ForeignChanges:
         self._follower.tell()
 
     def _foreign(self, messages: list[Message]) -> list[Message]:
-        return [m for m in messages if m.kind == _NEW_GENERATION and m.port not in self._ports]
+        return [m for m in messages if m.port not in self._ports and self._matters(m)]
+
+    def _matters(self, message: Message) -> bool:
+        if self._family is None:
+            return message.kind == _NEW_GENERATION
+        return message.kind != _NEW_GENERATION and message.body[0] == self._family
+
+    def _program(self) -> bytes:
+        return _program(self._ports, only_generations=self._family is None)
 
 
 def _own_ports() -> frozenset[int]:
@@ -100,17 +120,20 @@ def _own_ports() -> frozenset[int]:
     return frozenset(ports - {0})  # 0: nothing was sent from it yet
 
 
-def _program(ports: frozenset[int]) -> bytes:
-    """Classic BPF that lets pass new generations, but for those that `ports` caused.
+def _program(ports: frozenset[int], *, only_generations: bool) -> bytes:
+    """Classic BPF that drops what `ports` caused, and what is no new generation if asked to.
 
     It loads in network byte order what netlink holds in the host's.
     """
     known = sorted(ports)
-    code = [
-        _instruction(_LOAD_HALF, _TYPE_AT),
-        _instruction(_JUMP_IF_EQUAL, socket.htons(_NEW_GENERATION), skip_unless=len(known) + 2),
-        _instruction(_LOAD_WORD, _PORT_AT),
-    ]
+    code = []
+    if only_generations:
+        kind = socket.htons(_NEW_GENERATION)
+        code += [
+            _instruction(_LOAD_HALF, _TYPE_AT),
+            _instruction(_JUMP_IF_EQUAL, kind, skip_unless=len(known) + 2),
+        ]
+    code.append(_instruction(_LOAD_WORD, _PORT_AT))
     for place, port in enumerate(known):
         code.append(_instruction(_JUMP_IF_EQUAL, socket.htonl(port), skip_if=len(known) - place))
     code += [_instruction(_RETURN, _WHOLE), _instruction(_RETURN, _NOTHING)]
