@@ -28,15 +28,15 @@ from egressd.app.events import EventHub
 from egressd.app.preload import preload
 from egressd.app.reach import make_reachable
 from egressd.app.use_cases import UseCases
-from egressd.license.device import this_device
 from egressd.console.page import Page
+from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
 from egressd.store.api_token import ApiToken
-from egressd.store.database import Database
 from egressd.store.console import ConsoleStore
+from egressd.store.database import Database
 from egressd.store.files import prepare_directory
 from egressd.store.preparation import prepare
 from egressd.store.trial_calls import TrialCalls
@@ -53,8 +53,8 @@ def main(path: Path | None) -> None:
     try:
         settings = config.load(path)
         listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
-        _give_up_root(settings)
         page = Page()
+        _give_up_root(settings)
         uvloop.run(_serve(settings, listeners, page))
     except EgressdError as error:
         log.error("the api cannot go on", error=str(error))
@@ -102,9 +102,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         device=_device(settings),
         trial_calls=trial_calls,
     )
+    console_store = ConsoleStore(settings.api_data)
     cases = UseCases(
         database,
-    console_store = ConsoleStore(settings.api_data)
         netd,
         resolvers=settings.resolvers(),
         clock=_now,
@@ -112,12 +112,10 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         own_ports=_listen_ports(settings),
         archive=database,
         folder=settings.api_data,
-    )
-    token = ApiToken(settings.api_data)
         changes=console_store,
         publish=hub.publish,
-    app = create_app(
-        cases.services,
+    )
+    token = ApiToken(settings.api_data)
     console = ConsoleRoom(
         settings,
         store=console_store,
@@ -126,19 +124,21 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         licensing=licensing,
         journal=cases.services.journal,
     )
+    app = create_app(
+        cases.services,
         access=Access(token=token.token, admission=licensing, session_of=console.door.caller),
         events=hub.stream,
+        other=console.app,
     )
     try:
-        other=console.app,
         token.ensure()
         trial_calls.open()
         cases.services.backups.tidy()
         await database.open()
         await cases.ledger.load()
+        await console.open()
     except Failed as error:
         await _halt(settings, str(error))
-        await console.open()
         raise
     context = tls.context(settings.api_data, ())
     connection = asyncio.create_task(netd.run())
@@ -148,11 +148,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await server.serve(app, [server.Listener(plain), server.Listener(secure, context)], ending)
     finally:
         await cases.ledger.close()
-        connection.cancel()
-        with suppress(asyncio.CancelledError):
         await console.close()
         await cases.services.journal.close()
         await console_store.close()
+        connection.cancel()
+        with suppress(asyncio.CancelledError):
             await connection
         await database.close()
 
@@ -192,8 +192,6 @@ def _listen_ports(settings: config.Config) -> dict[int, str]:
     return {int(endpoint.rpartition(":")[2]): use for endpoint, use in endpoints.items()}
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 def _device(settings: config.Config) -> str:
     """The device's id. Where no license is asked for, a machine may have none."""
     try:
@@ -204,3 +202,5 @@ def _device(settings: config.Config) -> str:
         return ""
 
 
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,9 +15,9 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
+from egressd.netd.kernel import sockets
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan, node_document
-from egressd.netd.kernel import sockets
 from egressd.service.backups import Backups
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.ledger import Ledger
@@ -77,6 +77,7 @@ class UseCases:
                 clock,
                 quota=lambda: licensing.grants().proxy_service_quota,
                 own_ports=own_ports,
+                listening=sockets.listening_ports,
             ),
             whitelist=DeviceWhitelist(ledger),
             backups=Backups(ledger, archive, folder),
@@ -88,7 +89,10 @@ class UseCases:
         )
 
 
-                listening=sockets.listening_ports,
+def _now_ms() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
 def _resident() -> int:
     """Resident bytes of this process (proc_pid_statm(5))."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
