@@ -234,14 +234,14 @@ class Bench:
     def state(self) -> DesiredState:
         return self.ledger.state
 
-    async def start(self) -> None:
-        await self.ledger.load()
-        await self.ledger.resync()
-
     def listening(self) -> set[int]:
         """Other programs' ports, and those of the services that are switched on."""
         ours = {s.port for s in self.state.services.values() if s.is_enabled}
         return ours | self.foreign_ports
+
+    async def start(self) -> None:
+        await self.ledger.load()
+        await self.ledger.resync()
 
     async def agree(self) -> None:
         """Memory, database and netd hold the same."""

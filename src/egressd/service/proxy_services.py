@@ -232,10 +232,10 @@ def _services_of(state: DesiredState, ids: Iterable[int]) -> builtins.list[Proxy
     return [state.services[key] for key in dict.fromkeys(ids) if key in state.services]
 
 
-def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[str]:
-    if port in taken:
-        yield f"port must be free: {taken[port]} listens on {port}"
 def _service_use(name: str) -> str:
     return f"the proxy service {name}"
 
 
+def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[str]:
+    if port in taken:
+        yield f"port must be free: {taken[port]} listens on {port}"
