@@ -1,4 +1,7 @@
-"""``python -m egressd.app netd|api [--config FILE]``: one of the two processes, by itself."""
+"""``python -m egressd.app netd|api [--config FILE] [--kept]``: one of the two processes, by itself.
+
+With ``--kept`` it ends when its standard input does: when its keeper, `supervise`, is gone.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from egressd.app.supervise import KEPT
+
 
 def main(arguments: list[str]) -> None:
     """Run the process that `arguments` name."""
-    match arguments:
+    match [argument for argument in arguments if argument != KEPT]:
         case ["netd" | "api" as name]:
             path = None
         case ["netd" | "api" as name, "--config", file]:

@@ -27,6 +27,7 @@ from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
 from egressd.app.preload import preload
 from egressd.app.reach import make_reachable
+from egressd.app.supervise import when_keeper_ends
 from egressd.app.use_cases import UseCases
 from egressd.console.page import Page
 from egressd.license.device import this_device
@@ -48,7 +49,7 @@ _HALT_WAIT_S = 10.0
 
 
 def main(path: Path | None) -> None:
-    """Run until SIGTERM."""
+    """Run until SIGTERM, or until its keeper is gone."""
     logs.configure("api")
     try:
         settings = config.load(path)
@@ -86,6 +87,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
+    when_keeper_ends(end)
     database = Database(settings.api_data)
 
     async def resync() -> None:

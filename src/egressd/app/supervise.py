@@ -3,6 +3,9 @@
 This process does nothing else, so that it does not die itself. SIGTERM and SIGINT end both
 children cleanly, the api first, so that no request meets a netd that is gone. SIGHUP restarts
 both without touching traffic (`netd` leaves the kernel state and the engine workers as they are).
+
+When it dies all the same, its children end too, netd as if to make room: two of a kind would
+each undo what the other does. They know by their standard input, a pipe that it alone holds.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +21,31 @@ import structlog
 
 log = structlog.get_logger()
 
+KEPT = "--kept"
+"""Tells a child that its keeper holds the other end of its standard input."""
+
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 _HEALTHY_S = 30.0
 """A child that ran this long starts its back-off anew when it dies."""
 _STOP_S = 15.0
 """Seconds a child has to end by itself before it is killed."""
+
+
+def when_keeper_ends(act: Callable[[], None]) -> None:
+    """In a child: call `act` once its keeper is gone. Nothing happens in a process without one.
+
+    To be called in the running event loop.
+    """
+    if KEPT not in sys.argv:
+        return
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(sys.stdin)
+        act()
+
+    loop.add_reader(sys.stdin, ended)
 
 
 class Child:
@@ -42,7 +64,9 @@ class Child:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             started = loop.time()
-            self._process = await asyncio.create_subprocess_exec(*self._argv)
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
+            )
             code = await self._process.wait()
             if self._stopping:
                 return
