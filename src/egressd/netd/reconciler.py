@@ -79,6 +79,7 @@ class Reconciler:
         self._publish = publish
         self._lock = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
+        self._newly_lost = asyncio.Event()
         self._meter = Meter(self._measure)
         self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
 
@@ -343,22 +344,30 @@ class Reconciler:
         self._serving.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(Event(topic="engine", text=text))
-        self._revive_later(0)
+        self._newly_lost.set()
+        self._revive_later()
 
-    def _revive_later(self, delay: float = _REVIVE_FIRST_S) -> None:
+    def _revive_later(self) -> None:
         if self._reviving is None or self._reviving.done():
-            self._reviving = asyncio.create_task(self._revive_all(delay))
+            self._reviving = asyncio.create_task(self._revive_all())
 
-    async def _revive_all(self, delay: float) -> None:
+    async def _revive_all(self) -> None:
+        """Try again with a back-off; at once when a worker was lost, whatever fails otherwise."""
+        delay = _REVIVE_FIRST_S
         while True:
-            await asyncio.sleep(delay)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._newly_lost.wait()
+            if self._newly_lost.is_set():
+                self._newly_lost.clear()
+                delay = _REVIVE_FIRST_S
             try:
                 await self.revive(self._serving.missing(self.plan))
             except Failed as error:
                 log.warning("could not revive instances", error=str(error))
             if not self._serving.missing(self.plan):
                 return
-            delay = min(max(delay, _REVIVE_FIRST_S) * 2, _REVIVE_MAX_S)
+            delay = min(delay * 2, _REVIVE_MAX_S)
 
     async def _load(self) -> None:
         await self.machine.load(self.plan, self._serving.ports())
