@@ -1,0 +1,202 @@
+"""What befalls the device: each accident happens, and is over when its function returns.
+
+None touches anything outside the lab. Jumps of the wall clock are not among them, since Linux has
+one wall clock for all namespaces; they are tried in the virtual machine of ``tests/vm``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final, Literal
+
+import msgspec
+
+from egressd.lab.lab import Lab
+from egressd.model.errors import Failed
+
+NETD: Final = "egressd.app netd"
+API: Final = "egressd.app api"
+WORKER: Final = "egressd.netd.engine.worker"
+START_S: Final = 30.0
+
+Cuts = Literal["nobody", "engine", "everybody"]
+
+
+class Accident(msgspec.Struct, frozen=True):
+    """``cuts`` says whose connections may be lost by it."""
+
+    name: str
+    happen: Callable[[], None]
+    cuts: Cuts = "nobody"
+    weight: int = 2
+    is_kill: bool = False
+
+
+class Accidents:
+    """The accidents of one lab."""
+
+    def __init__(self, lab: Lab, rng: Random, disk: Path) -> None:
+        self._lab = lab
+        self._rng = rng
+        self._disk = disk
+        self._filler = disk / "filler"
+
+    def all(self) -> list[Accident]:
+        """Every accident."""
+        return [
+            Accident("kill the api", lambda: self.kill(API), weight=4, is_kill=True),
+            Accident("kill netd", lambda: self.kill(NETD), weight=4, is_kill=True),
+            Accident("kill a worker", self.kill_worker, "engine", weight=4, is_kill=True),
+            Accident("freeze a worker", self.freeze_worker, "engine"),
+            Accident("freeze netd", lambda: self._freeze(NETD)),
+            Accident("freeze the api", lambda: self._freeze(API)),
+            Accident("kill all but the workers", self._kill_all, is_kill=True),
+            Accident("kill the keeper", self._kill_keeper, is_kill=True),
+            Accident("hand over to new processes", self._hand_over),
+            Accident("stop and start", self._restart, "everybody"),
+            # Without the table an answer from outside is not translated back: the router itself
+            # takes it, and resets the connection.
+            Accident("nft flush ruleset", self._flush_ruleset, "everybody", weight=4),
+            Accident("delete the table", self._delete_table, "everybody"),
+            Accident("flush policy rules", self._flush_rules, weight=4),
+            Accident("flush an egress's routes", self._flush_routes),
+            Accident("flush conntrack", self._flush_conntrack),
+            Accident("delete the LAN's queues", self._delete_queues),
+            Accident("wan2 unplugged", self._unplug),
+            Accident("wan2 set down", self._lower),
+            Accident("wan2 silent", self._silence),
+            Accident("wan2 deleted and made again", self._recreate),
+            Accident("the LAN set down", self._lower_lan),
+            Accident("a node dies and comes back", self._node_dies),
+            Accident("the disk is full", self.fill_disk),
+        ]
+
+    def kill(self, part: str) -> None:
+        """SIGKILL to that process."""
+        for pid in self._pids(part):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def kill_worker(self) -> None:
+        """SIGKILL to one of the engine's workers."""
+        if pids := self._lab.device.pids(WORKER):
+            with suppress(ProcessLookupError):
+                os.kill(self._rng.choice(pids), signal.SIGKILL)
+
+    def freeze_worker(self) -> None:
+        """SIGSTOP to one of the engine's workers, for good: netd has to notice."""
+        if pids := self._lab.device.pids(WORKER):
+            with suppress(ProcessLookupError):
+                os.kill(self._rng.choice(pids), signal.SIGSTOP)
+
+    def empty_disk(self) -> None:
+        """Make room on the disk again."""
+        self._filler.unlink(missing_ok=True)
+
+    def fill_disk(self) -> None:
+        """Not a byte more fits on the data's disk, until `empty_disk`."""
+        with self._filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(65_536))
+
+    def _pids(self, part: str) -> list[int]:
+        deadline = time.monotonic() + START_S
+        while not (pids := self._lab.device.pids(part)):
+            if time.monotonic() > deadline:
+                raise Failed(f"find {part}", "there is no such process")
+            time.sleep(0.02)
+        return pids
+
+    def _freeze(self, part: str) -> None:
+        pids = self._pids(part)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                self._for_a_while()
+
+    def _kill_all(self) -> None:
+        self._lab.device.kill()
+        self._for_a_while()
+        self._lab.device.program.start()
+
+    def _kill_keeper(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._lab.device.program.pid, signal.SIGKILL)
+        while self._lab.device.program.running:
+            time.sleep(0.01)
+        self._for_a_while()
+        self._lab.device.program.start()
+
+    def _hand_over(self) -> None:
+        os.kill(self._lab.device.program.pid, signal.SIGHUP)
+
+    def _restart(self) -> None:
+        self._lab.device.stop()
+        self._for_a_while()
+        self._lab.device.program.start()
+
+    def _flush_ruleset(self) -> None:
+        self._lab.router.run("nft", "flush", "ruleset")
+
+    def _delete_table(self) -> None:
+        self._lab.router.run("nft", "delete", "table", "inet", "egressd", check=False)
+
+    def _flush_rules(self) -> None:
+        for family in ("-4", "-6"):
+            self._lab.router.run("ip", family, "rule", "flush")
+            self._lab.router.run(
+                "ip", family, "rule", "add", "priority", "32766", "lookup", "main", check=False
+            )
+
+    def _flush_routes(self) -> None:
+        table = str(self._rng.choice((99, 100, 1001, 1002)))
+        self._lab.router.run("ip", "route", "flush", "table", table, check=False)
+
+    def _flush_conntrack(self) -> None:
+        self._lab.router.run("conntrack", "-F")
+
+    def _delete_queues(self) -> None:
+        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "root", check=False)
+        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "clsact", check=False)
+
+    def _unplug(self) -> None:
+        self._lab.wan(2).unplug()
+        self._for_a_while()
+        self._lab.wan(2).restore()
+
+    def _lower(self) -> None:
+        self._lab.wan(2).lower()
+        self._for_a_while()
+        self._lab.wan(2).restore()
+
+    def _silence(self) -> None:
+        self._lab.wan(2).silence()
+        self._for_a_while()
+        self._lab.wan(2).speak()
+
+    def _recreate(self) -> None:
+        self._lab.wan(2).delete()
+        self._for_a_while()
+        self._lab.wan(2).recreate()
+
+    def _lower_lan(self) -> None:
+        self._lab.router.run("ip", "link", "set", "lan0", "down")
+        time.sleep(self._rng.uniform(0, 0.2))
+        self._lab.router.run("ip", "link", "set", "lan0", "up")
+
+    def _node_dies(self) -> None:
+        node = self._lab.nodes["socks5-udp"]
+        node.program.kill()
+        self._for_a_while()
+        self._lab.start_node(node)
+
+    def _for_a_while(self) -> None:
+        time.sleep(self._rng.choice((0.05, 0.3, 1.0)))

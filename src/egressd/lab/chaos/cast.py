@@ -1,0 +1,150 @@
+"""The clients: those whose rules change, and those who must not notice anything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from egressd.lab.chaos.judge import Breach, Era, Judge
+from egressd.lab.client import Client, Connection, Flood
+from egressd.lab.packets import new_token
+from egressd.lab.spec import WEB_SERVERS
+from egressd.model.errors import Failed
+
+WEB: Final = f"http://{WEB_SERVERS[0]}/"
+PATIENCE_S: Final = 10.0
+"""How long a bystander waits for one answer: longer than any recovery may take."""
+_TALK_S: Final = 0.1
+
+
+class Sender:
+    """A client that floods, with a new token whenever its ways out change.
+
+    `rates`: packets a second by kind of flood.
+    """
+
+    def __init__(self, client: Client, judge: Judge, rates: Mapping[str, float]) -> None:
+        self.client = client
+        self.name = client.name
+        self.address = client.address
+        self.sent = 0
+        self.exits: frozenset[str] = frozenset()
+        self._judge = judge
+        self._rates = rates
+        self._floods: list[Flood] = []
+        self._era: Era | None = None
+
+    def begin(self, exits: frozenset[str]) -> None:
+        """Flood with a new token that may be seen with `exits`; the old token ends."""
+        self.stop()
+        token = new_token()
+        self._era = Era(client=self.name, address=self.address, token=token, exits=exits)
+        self._judge.eras[token] = self._era
+        self.exits = exits
+        self._floods = [
+            self.client.flood(token, kind=kind, rate=rate) for kind, rate in self._rates.items()
+        ]
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether its token may be seen where it might not go on to be."""
+        return self._era is not None and self._era.changing_ns > 0
+
+    def expect_change(self, exits: frozenset[str]) -> None:
+        """A change that leads to `exits` is about to be asked for."""
+        if self._era is not None:
+            self._era.begin_change(exits, time.time_ns())
+
+    def stop(self) -> None:
+        """End the flood."""
+        if self._era is not None:
+            self._era.end(time.time_ns())
+        for flood in self._floods:
+            self.sent += flood.stop().sent
+        self._floods = []
+
+    def reaches(self) -> str:
+        """Why its requests do not go as they should at the moment, or an empty string."""
+        seen = self.client.http(WEB, timeout=1.0 if self.exits else 0.3)
+        if self.exits:
+            return "" if seen.seen in self.exits else (seen.seen or seen.error)
+        return "" if not seen.ok else f"{seen.seen}, though it is to be blocked"
+
+
+class Bystander(Sender):
+    """A client that is told of in no change: it floods and talks over one connection for ever."""
+
+    def __init__(
+        self, client: Client, judge: Judge, rates: Mapping[str, float], *, is_served: bool
+    ) -> None:
+        super().__init__(client, judge, rates)
+        self.is_served = is_served
+        """Whether an engine instance carries it."""
+        self.cuts = 0
+        self.longest_pause_s = 0.0
+        self.exchanges = 0
+        self._excused = False
+        self._problem = ""
+        self._connection: Connection | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._talk, daemon=True)
+
+    def start_talking(self) -> None:
+        """Open the connection and talk in the background."""
+        self._connection = self.client.connect(timeout=PATIENCE_S)
+        self._thread.start()
+
+    def excuse(self, excused: bool) -> None:
+        """Whether a cut is to be expected for a while."""
+        self._excused = excused
+
+    def look(self) -> Breach | None:
+        """Wait until it has talked anew; what was cut without an excuse. It reconnects then."""
+        before = self.exchanges
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while self.exchanges < before + 2 and not self._problem:
+            if time.monotonic() > deadline:
+                self._problem = "said nothing any more"
+                break
+            time.sleep(0.02)
+        if not self._problem:
+            return None
+        breach = None
+        if not self._excused:
+            self.cuts += 1
+            breach = Breach(promise="P3", what=f"{self.name}'s connection: {self._problem}")
+        self._reconnect()
+        return breach
+
+    def stop_talking(self) -> None:
+        """Close the connection."""
+        self._ending.set()
+        self._thread.join()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _reconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self.client.connect(timeout=PATIENCE_S)
+        self._problem = ""
+
+    def _talk(self) -> None:
+        number = 0
+        while not self._ending.wait(_TALK_S):
+            if self._problem or self._connection is None:
+                continue
+            number += 1
+            try:
+                reply = self._connection.exchange(f"{self.name} {number}", timeout=PATIENCE_S)
+            except Failed as error:
+                self._problem = error.cause
+                continue
+            if reply.ok:
+                self.exchanges += 1
+                if not self._excused:
+                    self.longest_pause_s = max(self.longest_pause_s, reply.seconds)
+            else:
+                self._problem = reply.error

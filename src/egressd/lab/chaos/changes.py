@@ -1,0 +1,144 @@
+"""Random changes by the API, each with what it leads to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from egressd.lab.chaos.desired import Desired
+from egressd.lab.device import API_PREFIX, Answer, Api
+from egressd.lab.nodes import Node
+
+TARGETS: Final = (
+    "DIRECT", "REJECT", "Interface:wan1", "Interface:wan2", "Interface:wan9",
+    "alpha", "beta", "roam", "Group_pair",
+)  # fmt: skip
+"""Some lead nowhere: there is no `wan9`, and the node `roam` comes and goes."""
+_LISTS: Final = ("", "203.0.113.12", "203.0.113.11, 203.0.113.12", "192.0.2.128/25")
+_PORTS: Final = (18_001, 18_002, 18_003)
+_REST: Final = {
+    "mac": "", "comment": "", "is_enabled": True,
+    "upload_limit_kbps": 0, "download_limit_kbps": 0,
+}  # fmt: skip
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, and the configuration that it leads to when it is accepted."""
+
+    text: str
+    method: str
+    path: str
+    body: dict[str, Any] | None
+    after: Desired
+    cuts_everybody: bool = False
+    """Saving the whitelist closes the connections there are."""
+
+    def ask(self, api: Api, timeout: float) -> Answer:
+        """Make the request. Raises Failed when no answer comes."""
+        return api.ask(self.method, API_PREFIX + self.path, self.body, timeout=timeout)
+
+
+class Changes:
+    """Draws changes. `subjects` are the addresses whose rules may change."""
+
+    def __init__(
+        self, rng: Random, api: Api, subjects: Sequence[str], nodes: Mapping[str, Node]
+    ) -> None:
+        self._rng = rng
+        self._api = api
+        self._subjects = subjects
+        self._nodes = nodes
+
+    def draw(self, now: Desired) -> Change:
+        """A random change of `now`. Raises Failed when the API does not say what its ids are."""
+        kinds = [self._rule, self._node, self._service, self._whitelist]
+        return self._rng.choices(kinds, weights=[10, 4, 1, 1])[0](now)
+
+    def rule(self, now: Desired, address: str, target: str) -> Change:
+        """That client's rule with that target."""
+        body = {"ip": address, "target_node": target}
+        after = now.with_rule(address, target)
+        if address not in now.rules:
+            return _post(f"{address} gets {target}", "/rules", body, after)
+        row = self._id("/rules", "ip", address)
+        return Change(
+            text=f"{address} moves to {target}",
+            method="PUT",
+            path=f"/rules/{row}",
+            body={**body, **_REST},
+            after=after,
+        )
+
+    def _rule(self, now: Desired) -> Change:
+        address = self._rng.choice(self._subjects)
+        if address in now.rules and self._rng.random() < 0.1:
+            row = self._id("/rules", "ip", address)
+            after = now.without_rule(address)
+            return _delete(f"{address} loses its rule", f"/rules/{row}", after)
+        known = [target for target in TARGETS if target != "roam" or target in now.nodes]
+        others = [target for target in known if target != now.rules.get(address)]
+        return self.rule(now, address, self._rng.choice(others))
+
+    def _node(self, now: Desired) -> Change:
+        """`roam` comes, goes and moves; the members of the group `pair` join and leave."""
+        name = self._rng.choice(("roam", "pair1", "pair2"))
+        real = self._nodes["spare"]
+        if name == "roam":
+            group = ""
+            if "roam" in now.nodes:
+                real = self._nodes[self._rng.choice(("ss", "spare"))]
+        else:
+            group = self._rng.choice(("pair", "pair", "other"))
+            real = self._nodes["ss" if name == "pair1" else "spare"]
+        after = now.with_node(name, real.address, group)
+        body = {**real.draft(group), "name": name}
+        if name not in now.nodes:
+            return _post(f"node {name} comes", "/nodes", body, after)
+        row = self._id("/nodes", "name", name)
+        if self._rng.random() < 0.3:
+            return _delete(f"node {name} goes", f"/nodes/{row}", now.without_node(name))
+        text = f"node {name} is {real.name} in group {group or '-'}"
+        return Change(text=text, method="PUT", path=f"/nodes/{row}", body=body, after=after)
+
+    def _service(self, now: Desired) -> Change:
+        port = self._rng.choice(_PORTS)
+        name = f"service{port}"
+        if name in now.services:
+            row = self._id("/proxy-services", "name", name)
+            after = now.without_service(name)
+            return _delete(f"{name} goes", f"/proxy-services/{row}", after)
+        body = {"name": name, "outbound_interface": "wan3", "port": port}
+        after = now.with_service(name, port)
+        return _post(f"{name} comes", "/proxy-services", body, after)
+
+    def _whitelist(self, now: Desired) -> Change:
+        listed = self._rng.choice([text for text in _LISTS if text != now.listed])
+        return Change(
+            text=f"the whitelist holds {listed or 'nothing'}",
+            method="PUT",
+            path="/whitelist",
+            body={"domains": "", "ips": listed, "node": "DIRECT"},
+            after=now.with_list(listed),
+            cuts_everybody=True,
+        )
+
+    def _id(self, path: str, field: str, value: str) -> int:
+        rows = self._api.get(path)["data"]
+        return int(next(row["id"] for row in rows if row[field] == value))
+
+
+def _post(text: str, path: str, body: dict[str, Any], after: Desired) -> Change:
+    return Change(text=text, method="POST", path=path, body=body, after=after)
+
+
+def _delete(text: str, path: str, after: Desired) -> Change:
+    return Change(text=text, method="DELETE", path=path, body=None, after=after)
+
+
+def server_of(node: Node) -> str:
+    """As `Desired` has it: what stands in the node's configuration."""
+    return str(json.loads(node.draft()["config_json"])["server"])

@@ -1,0 +1,89 @@
+"""What egressd has been told, as far as it has said yes; and where each client may leave by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from egressd.lab.device import Api
+
+GROUP: Final = "Group_"
+INTERFACE: Final = "Interface:"
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of a device, as its API tells it."""
+
+    rules: dict[str, str] = {}
+    """Client address -> target."""
+    nodes: dict[str, tuple[str, str]] = {}
+    """Node name -> server address, group."""
+    services: dict[str, int] = {}
+    """Proxy service name -> port."""
+    listed: str = ""
+    """The whitelist's addresses."""
+
+    def with_rule(self, address: str, target: str) -> Desired:
+        """As it is with that rule."""
+        return self._with("rules", {**self.rules, address: target})
+
+    def without_rule(self, address: str) -> Desired:
+        """As it is without that client's rule."""
+        return self._with("rules", _without(self.rules, address))
+
+    def with_node(self, name: str, server: str, group: str) -> Desired:
+        """As it is with that node."""
+        return self._with("nodes", {**self.nodes, name: (server, group)})
+
+    def without_node(self, name: str) -> Desired:
+        """As it is without that node."""
+        return self._with("nodes", _without(self.nodes, name))
+
+    def with_service(self, name: str, port: int) -> Desired:
+        """As it is with that proxy service."""
+        return self._with("services", {**self.services, name: port})
+
+    def without_service(self, name: str) -> Desired:
+        """As it is without that proxy service."""
+        return self._with("services", _without(self.services, name))
+
+    def with_list(self, listed: str) -> Desired:
+        """As it is with that whitelist."""
+        return self._with("listed", listed)
+
+    def exits(self, client: str, wans: Mapping[str, str]) -> frozenset[str]:
+        """The addresses that a client may be seen with outside. `wans`: interface -> address."""
+        target = self.rules.get(client, "REJECT")
+        if target == "DIRECT":
+            return frozenset({wans["wan1"]})
+        if target.startswith(INTERFACE):
+            name = target.removeprefix(INTERFACE)
+            return frozenset({wans[name]} if name in wans else ())
+        if target.startswith(GROUP):
+            wanted = target.removeprefix(GROUP)
+            return frozenset(server for server, group in self.nodes.values() if group == wanted)
+        return frozenset({self.nodes[target][0]} if target in self.nodes else ())
+
+    def _with(self, field: str, value: object) -> Desired:
+        return msgspec.structs.replace(self, **{field: value})
+
+
+def read(api: Api) -> Desired:
+    """What the API says is configured. Raises Failed."""
+    return Desired(
+        rules={rule["ip"]: rule["target_node"] for rule in api.get("/rules")["data"]},
+        nodes={node["name"]: _server_and_group(node) for node in api.get("/nodes")["data"]},
+        services={s["name"]: s["port"] for s in api.get("/proxy-services")["data"]},
+        listed=api.get("/whitelist")["ips"],
+    )
+
+
+def _server_and_group(node: dict[str, Any]) -> tuple[str, str]:
+    return json.loads(node["config_json"])["server"], node["group"]
+
+
+def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name != key}

@@ -1,0 +1,106 @@
+"""Who may be seen where, and when: every captured token is held against it.
+
+A flood's token stands for one client in one time. When a client's rule changes, its token
+changes too once the answer has come, so no clock decides about what is sent after the answer:
+a new token on the old way out is a breach. What left before the answer is judged by the
+kernel's time stamps: the new way out from the request on, the old one until
+shortly after the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from egressd.lab.observed import Flow
+
+LATE_NS: Final = 300_000_000
+"""How long after a change's answer an engine and a node may still hold packets of before it."""
+
+
+class Era(msgspec.Struct, kw_only=True):
+    """One token of one client. Exits are the addresses it may be seen with outside."""
+
+    client: str
+    address: str
+    token: str
+    exits: frozenset[str]
+    next_exits: frozenset[str] = frozenset()
+    changing_ns: int = 0
+    """When a change was asked for; 0 for none."""
+    changed_ns: int = 0
+    """When it had been answered, or what became of it was known."""
+
+    def begin_change(self, exits: frozenset[str], now_ns: int) -> None:
+        """From now on it may leave by `exits` too."""
+        self.next_exits = exits
+        self.changing_ns = now_ns
+
+    def end(self, now_ns: int) -> None:
+        """Nothing is sent with this token any more."""
+        self.changed_ns = now_ns
+
+    def fault(self, exit_: str, first_ns: int, last_ns: int) -> str:
+        """What is wrong with packets that left by `exit_` in that time, or an empty string."""
+        if exit_ in self.exits:
+            is_left = self.changing_ns and exit_ not in self.next_exits
+            if is_left and self.changed_ns and last_ns > self.changed_ns + LATE_NS:
+                late = (last_ns - self.changed_ns) / 1e6
+                return f"left by {exit_} {late:.0f} ms after another way out was in force"
+            return ""
+        if exit_ in self.next_exits and first_ns >= self.changing_ns:
+            return ""
+        allowed = ", ".join(sorted(self.exits)) or "none"
+        return f"left by {exit_}; its ways out were {allowed}"
+
+
+class Breach(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise that was not kept."""
+
+    promise: str
+    what: str
+    packets: int = 0
+
+
+class Judge:
+    """Holds captures against eras. `wans`: interface at the internet -> address; `nodes`: too."""
+
+    def __init__(self, wans: Mapping[str, str], nodes: Mapping[str, str]) -> None:
+        self._wans = wans
+        self._nodes = nodes
+        self._addresses = frozenset(nodes.values())
+        self._first_wan = next(iter(wans))
+        self.eras: dict[str, Era] = {}
+
+    def judge(self, flows: Iterable[Flow]) -> list[Breach]:
+        """Every breach among the flows. Tokens that are not ours are passed over."""
+        return [breach for flow in flows if (breach := self._breach(flow))]
+
+    def _breach(self, flow: Flow) -> Breach | None:
+        era = self.eras.get(flow.token)
+        if era is None:
+            return None
+        exit_, odd = self._exit(flow)
+        fault = odd or era.fault(exit_, flow.first_ns, flow.last_ns)
+        if not fault:
+            return None
+        packet = f"{flow.protocol} {flow.source} > {flow.destination}:{flow.port}"
+        what = f"{era.client} {fault} ({packet} on {flow.interface}, {era.token})"
+        return Breach(promise="P1", what=what, packets=flow.packets)
+
+    def _exit(self, flow: Flow) -> tuple[str, str]:
+        """The address that the flow left with, and what is wrong with it whoever sent it."""
+        ends = {flow.source, flow.destination}
+        if flow.interface in self._nodes:
+            return self._nodes[flow.interface], ""
+        if flow.interface not in self._wans:
+            return "", f"was seen on {flow.interface}"
+        wan = self._wans[flow.interface]
+        if wan not in ends:
+            return wan, f"was seen on {flow.interface} with a foreign address"
+        if node := ends & self._addresses:
+            odd = "" if flow.interface == self._first_wan else "reached a node by another WAN"
+            return next(iter(node)), odd
+        return wan, ""

@@ -1,0 +1,346 @@
+"""The run itself: something happens, everything is looked at, and so on until the time is up."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from egressd.lab.capture import Capture
+from egressd.lab.chaos.accidents import API, NETD, WORKER, Accident, Accidents
+from egressd.lab.chaos.cast import Bystander, Sender
+from egressd.lab.chaos.changes import Change, Changes, server_of
+from egressd.lab.chaos.desired import Desired, read
+from egressd.lab.chaos.judge import Breach, Judge
+from egressd.lab.chaos.memory import Memory
+from egressd.lab.lab import Lab
+from egressd.lab.packets import new_token
+from egressd.lab.spec import LabSpec
+from egressd.model.errors import Failed
+
+RECOVER_S: Final = 5.0
+"""P2: a way out that is back serves its clients within this time."""
+_GIVE_UP_S: Final = 30.0
+_ASK_S: Final = 8.0
+SPEC: Final = LabSpec(clients=12, wans=3, nodes=("socks5-udp", "ss"))
+SUBJECTS: Final = (1, 2, 3, 4, 5, 6)
+BYSTANDERS: Final = {7: "DIRECT", 8: "Interface:wan3", 9: "beta", 10: "Group_home"}
+"""Client -> target, which nothing but the death of a worker concerns."""
+REJECTED: Final = 11
+UNRULED: Final = 12
+_SUBJECT_SHARE: Final = {"udp": 0.03, "tcp": 0.006, "icmp": 0.004}
+_KERNEL_SHARE: Final = {"udp": 0.28, "icmp": 0.01}
+_ENGINE_SHARE: Final = {"udp": 0.03}
+_BLOCKED_SHARE: Final = {"udp": 0.04, "tcp": 0.02, "icmp": 0.01}
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened, as a line of the trace."""
+
+    second: float
+    what: str
+    answer: str = ""
+    longest_block_s: float = 0.0
+    api_back_s: float = 0.0
+    breaches: tuple[str, ...] = ()
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a run came to."""
+
+    seed: int
+    minutes: float
+    happened: dict[str, int] = {}
+    changes: int = 0
+    sent: int = 0
+    captured: int = 0
+    wrong: int = 0
+    """Packets on a wrong egress."""
+    longest_block_s: float = 0.0
+    longest_block_after: str = ""
+    longest_api_wait_s: float = 0.0
+    exchanges: int = 0
+    cuts: int = 0
+    longest_pause_s: float = 0.0
+    kills: int = 0
+    memory: dict[str, tuple[int, int]] = {}
+    """Part -> MiB at the beginning, at the end."""
+    breaches: list[Breach] = []
+
+
+class Chaos:
+    """One run. `say` gets a line for each thing that happens."""
+
+    def __init__(
+        self, *, minutes: float, seed: int, rate: float, disk: Path, say: Callable[[Trace], None]
+    ) -> None:
+        self._rng = Random(seed)  # noqa: S311 - to be repeatable, not secret
+        self._minutes = minutes
+        self._rate = rate
+        self._disk = disk
+        self._say = say
+        self._begun = time.monotonic()
+        self._happened: Counter[str] = Counter()
+        self._memory = Memory()
+        self._desired = Desired()
+        self._recovering = ThreadPoolExecutor(len(SUBJECTS) + len(BYSTANDERS))
+        self.report = Report(seed=seed, minutes=minutes)
+
+    def run(self) -> Report:
+        """Build the lab, let it all happen, remove the lab."""
+        with ExitStack() as stack:
+            stack.callback(self._recovering.shutdown)
+            lab = stack.enter_context(Lab(SPEC))
+            lab.add_node("ss", "spare")
+            self._lab = lab
+            self._control()
+            lab.start_egressd({"data": {"dir": str(self._disk)}})
+            capture = stack.enter_context(lab.internet.capture())
+            capture.prove()
+            self._set_up(capture)
+            stack.callback(self._stop)
+            self._play()
+        return self.report
+
+    def _control(self) -> None:
+        """Without egressd the capture must see every client leave."""
+        lab = self._lab
+        with lab.plain_router(), lab.internet.capture() as capture:
+            tokens = {client.name: new_token() for client in lab.clients}
+            for client in lab.clients:
+                client.udp_echo(tokens[client.name])
+            for name, token in tokens.items():
+                if "isp1" not in capture.interfaces_of(token):
+                    raise Failed("prove the capture", f"{name} is not seen leaving")
+
+    def _set_up(self, capture: Capture) -> None:
+        lab = self._lab
+        self._capture = capture
+        self._wans = {wan.interface: wan.address for wan in lab.wans}
+        self._judge = Judge(
+            {wan.far: wan.address for wan in lab.wans},
+            {node.link: node.address for node in lab.nodes.values()},
+        )
+        self._accidents = Accidents(lab, self._rng, self._disk)
+        subjects = [lab.client(number).address for number in SUBJECTS]
+        self._changes = Changes(self._rng, lab.api, subjects, lab.nodes)
+        named = {"alpha": ("socks5-udp", ""), "beta": ("ss", ""), "home1": ("ss", "home")}
+        for name, (real, group) in named.items():
+            self._must(lab.nodes[real].draft(group) | {"name": name}, "/nodes")
+            self._desired = self._desired.with_node(name, server_of(lab.nodes[real]), group)
+        targets = BYSTANDERS | {REJECTED: "REJECT"}
+        for number, target in targets.items():
+            address = lab.client(number).address
+            self._must({"ip": address, "target_node": target}, "/rules")
+            self._desired = self._desired.with_rule(address, target)
+        self._subjects = [self._sender(number, _SUBJECT_SHARE) for number in SUBJECTS]
+        self._blocked = [self._sender(n, _BLOCKED_SHARE) for n in (REJECTED, UNRULED)]
+        self._bystanders = [self._bystander(*who) for who in BYSTANDERS.items()]
+        for sender in self._everybody():
+            sender.begin(self._exits(sender))
+        for bystander in self._bystanders:
+            bystander.start_talking()
+
+    def _must(self, body: dict[str, Any], path: str) -> None:
+        self._lab.api.post(path, body)
+
+    def _sender(self, number: int, shares: dict[str, float]) -> Sender:
+        return Sender(self._lab.client(number), self._judge, self._rates(shares))
+
+    def _bystander(self, number: int, target: str) -> Bystander:
+        is_served = target not in ("DIRECT", "Interface:wan3")
+        shares = _ENGINE_SHARE if is_served else _KERNEL_SHARE
+        client = self._lab.client(number)
+        return Bystander(client, self._judge, self._rates(shares), is_served=is_served)
+
+    def _rates(self, shares: dict[str, float]) -> dict[str, float]:
+        return {kind: share * self._rate for kind, share in shares.items()}
+
+    def _everybody(self) -> Sequence[Sender]:
+        return [*self._subjects, *self._blocked, *self._bystanders]
+
+    def _exits(self, sender: Sender, desired: Desired | None = None) -> frozenset[str]:
+        return (desired or self._desired).exits(sender.address, self._wans)
+
+    # --- What happens. ------------------------------------------------------------------
+
+    def _play(self) -> None:
+        accidents = self._accidents.all()
+        end = time.monotonic() + self._minutes * 60
+        self._look("begin", time.monotonic())
+        while time.monotonic() < end and not self.report.breaches:
+            draw = self._rng.random()
+            if draw < 0.5:
+                self._change(None)
+            elif draw < 0.65:
+                kills = [a for a in accidents if a.is_kill]
+                self._change(self._rng.choices(kills, [a.weight for a in kills])[0])
+            else:
+                self._befall(self._rng.choices(accidents, [a.weight for a in accidents])[0])
+
+    def _befall(self, accident: Accident) -> None:
+        self._excuse(accident.cuts)
+        accident.happen()
+        since = time.monotonic()
+        answer = ""
+        if accident.name == "the disk is full":
+            answer = self._change_on_full_disk()
+            since = time.monotonic()
+        self.report.kills += accident.is_kill
+        self._look(accident.name, since, answer=answer)
+
+    def _change_on_full_disk(self) -> str:
+        """A change that cannot be stored is refused, and what was stays in force."""
+        try:
+            change = self._changes.draw(self._desired)
+            if change.cuts_everybody:
+                self._excuse("everybody")
+            return self._ask(change)
+        except Failed as error:
+            return str(error)
+        finally:
+            self._accidents.empty_disk()
+
+    def _change(self, meanwhile: Accident | None) -> None:
+        """A random change; `meanwhile` happens in the middle of it."""
+        change = self._changes.draw(self._desired)
+        cuts = "everybody" if change.cuts_everybody else meanwhile.cuts if meanwhile else "nobody"
+        self._excuse(cuts)
+        since = time.monotonic()
+        if meanwhile is None:
+            answer = self._ask(change)
+        else:
+            delay = self._rng.uniform(0, 0.06)
+            hand = threading.Thread(target=_later, args=(delay, meanwhile.happen))
+            hand.start()
+            answer = self._ask(change)
+            hand.join()
+            since = time.monotonic()
+            self.report.kills += 1
+        self.report.changes += 1
+        what = change.text + (f", and {meanwhile.name}" if meanwhile else "")
+        self._look(what, since, answer=answer, kind="change" if meanwhile is None else "")
+
+    def _ask(self, change: Change) -> str:
+        """Make the request, and find out what became of it."""
+        for sender in self._subjects:
+            exits = self._exits(sender, change.after)
+            if exits != sender.exits:
+                sender.expect_change(exits)
+        try:
+            answer = change.ask(self._lab.api, _ASK_S)
+        except Failed as error:
+            self._settle(change)
+            return f"no answer: {error.cause}"
+        is_done = answer.status == 200 and not answer.body.get("error")
+        if is_done:
+            self._desired = change.after
+        self._rotate()
+        return str(answer.status) if is_done else f"{answer.status}: {answer.body}"
+
+    def _settle(self, change: Change) -> None:
+        """Without an answer a change is there as a whole or not at all."""
+        self._wait_for_api()
+        found = read(self._lab.api)
+        if found not in (self._desired, change.after):
+            self._breach("P4", f"half of a change is stored: {change.text}: {found}")
+        self._desired = found
+        self._rotate()
+
+    def _rotate(self) -> None:
+        """New tokens for all whose ways out are others now."""
+        for sender in self._subjects:
+            exits = self._exits(sender)
+            if exits != sender.exits or sender.is_changing:
+                sender.begin(exits)
+
+    def _excuse(self, cuts: str) -> None:
+        for bystander in self._bystanders:
+            bystander.excuse(cuts == "everybody" or (cuts == "engine" and bystander.is_served))
+
+    # --- What is looked at. --------------------------------------------------------------
+
+    def _look(self, what: str, since: float, *, answer: str = "", kind: str = "") -> None:
+        known = len(self.report.breaches)
+        blocks = list(self._recovering.map(lambda s: self._recover(s, since), self._everybody()))
+        longest = max(blocks)
+        if longest > self.report.longest_block_s:
+            self.report.longest_block_s, self.report.longest_block_after = longest, what
+        for bystander in self._bystanders:
+            if breach := bystander.look():
+                self.report.breaches.append(breach)
+        api_s = self._wait_for_api()
+        self._check_nothing_lost()
+        for breach in self._judge.judge(self._capture.read().flows):
+            self.report.breaches.append(breach)
+        self._memory.look({p: self._lab.device.pids(p) for p in (NETD, API, WORKER)})
+        self._happened[kind or what] += 1
+        self._say(
+            Trace(
+                second=round(time.monotonic() - self._begun, 1),
+                what=what,
+                answer=answer,
+                longest_block_s=round(longest, 2),
+                api_back_s=round(api_s, 2),
+                breaches=tuple(f"{b.promise}: {b.what}" for b in self.report.breaches[known:]),
+            )
+        )
+
+    def _recover(self, sender: Sender, since: float) -> float:
+        """Seconds until its requests go as they should."""
+        while problem := sender.reaches():
+            if time.monotonic() - since > _GIVE_UP_S:
+                break
+            time.sleep(0.02)
+        seconds = time.monotonic() - since
+        if problem or seconds > RECOVER_S:
+            text = f"{sender.name} ({self._desired.rules.get(sender.address)})"
+            self._breach("P2", f"{text} was as it should be after {seconds:.1f} s only {problem}")
+        return seconds
+
+    def _wait_for_api(self) -> float:
+        begun = time.monotonic()
+        self._lab.device.wait_healthy()
+        seconds = time.monotonic() - begun
+        self.report.longest_api_wait_s = max(self.report.longest_api_wait_s, seconds)
+        return seconds
+
+    def _check_nothing_lost(self) -> None:
+        found = read(self._lab.api)
+        if found != self._desired:
+            self._breach("P4", f"what was accepted is not there: {self._desired} but {found}")
+
+    def _breach(self, promise: str, what: str) -> None:
+        self.report.breaches.append(Breach(promise=promise, what=what))
+
+    def _stop(self) -> None:
+        for bystander in self._bystanders:
+            bystander.stop_talking()
+        for sender in self._everybody():
+            sender.stop()
+        report = self.report
+        report.happened = dict(self._happened.most_common())
+        report.sent = sum(sender.sent for sender in self._everybody())
+        report.captured = self._capture.read().total
+        report.wrong = sum(b.packets for b in report.breaches)
+        report.exchanges = sum(b.exchanges for b in self._bystanders)
+        report.cuts = sum(b.cuts for b in self._bystanders)
+        report.longest_pause_s = max(b.longest_pause_s for b in self._bystanders)
+        report.memory = self._memory.summary()
+        report.breaches += self._memory.breaches()
+        shutil.copy(self._lab.device.program.log, self._disk.parent)
+
+
+def _later(delay: float, happen: Callable[[], None]) -> None:
+    time.sleep(delay)
+    with suppress(Failed):
+        happen()
