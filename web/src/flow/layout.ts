@@ -9,8 +9,8 @@ export const BLOCKED = "";
 /** The name of the end that blocked clients' ribbons lead to. */
 
 const TARGETS_MAX = 10;
-const GAP = 10;
-const BLOCK_MIN = 24;
+const GAP = 8;
+const BLOCK_MIN = 22;
 const RIBBON_MIN = 2;
 const HEIGHT_MIN = 150;
 
@@ -50,7 +50,7 @@ export function layout(flows: readonly Flow[]): Picture {
   const shownTotal = shown.reduce((sum, flow) => sum + flow.clients, 0);
 
   // A share of the height by share of the clients, and room for a label at least.
-  const scale = Math.max(HEIGHT_MIN, shown.length * 34) / Math.max(1, shownTotal);
+  const scale = Math.max(HEIGHT_MIN, shown.length * 26) / Math.max(1, shownTotal);
   const tall = (clients: number): number => Math.max(BLOCK_MIN, clients * scale);
 
   const shares = shown.map((flow) => ({ flow, ends: endsOf(flow) }));

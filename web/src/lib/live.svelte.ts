@@ -20,9 +20,8 @@ class Live {
   /** The latest snapshot. */
   overview = $state.raw<Overview | null>(null);
   isConnected = $state(false);
-  /** Throughput by interface. Its buffers are plain arrays: `overview` tells when they grew. */
-  readonly rates = new Rates();
-
+  // Plain arrays, since proxies of them would cost more than all the rest.
+  #rates = new Rates();
   #source: EventSource | null = null;
   #failures = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -31,6 +30,12 @@ class Live {
 
   constructor() {
     document.addEventListener("visibilitychange", () => this.#follow());
+  }
+
+  /** Throughput by interface. Who reads it is told of each snapshot that added to it. */
+  get rates(): Rates {
+    void this.overview;
+    return this.#rates;
   }
 
   /** Begin to listen, for as long as the session lasts. */
@@ -44,7 +49,7 @@ class Live {
     this.#isWanted = false;
     this.#follow();
     this.overview = null;
-    this.rates.clear();
+    this.#rates.clear();
   }
 
   /** Call `listener` for each event of `topic`. Returns how to stop. */
@@ -75,7 +80,7 @@ class Live {
       this.#failures = 0;
       this.isConnected = true;
       const overview = JSON.parse(event.data as string) as Overview;
-      this.rates.take(overview);
+      this.#rates.take(overview);
       this.overview = overview;
     });
     source.onmessage = (event) => this.#tell(JSON.parse(event.data as string) as News);

@@ -1,7 +1,6 @@
 /** English. The first form before ` | ` is for one, the last for any other number. */
 export const en = {
   // Words that many places share
-  add: "Add",
   again: "Try again",
   cancel: "Cancel",
   close: "Close",
@@ -293,6 +292,7 @@ export const en = {
 
   "api.token": "API token",
   "api.tokenText": "Scripts send it with every request. Who has it can change everything.",
+  "api.copyToken": "Copy the token",
   "api.reveal": "Reveal",
   "api.reset": "Reset the token",
   "api.resetWarning": "The present token stops working at once, for every script that uses it.",
@@ -314,7 +314,7 @@ export const en = {
   "api.install": "Install a license…",
   "api.examples": "Examples for this device",
   "api.docs": "All of the API",
-  "api.exampleToken": "First, once",
+  "api.exampleToken": "$TOKEN stands for the token",
   "api.exampleStatus": "How is it doing?",
   "api.exampleRule": "Send a client somewhere",
   "api.exampleMove": "Move clients",

@@ -2,7 +2,6 @@ import type { Key } from "./en.ts";
 
 /** 简体中文。 */
 export const zh: Record<Key, string> = {
-  add: "添加",
   again: "重试",
   cancel: "取消",
   close: "关闭",
@@ -294,6 +293,7 @@ export const zh: Record<Key, string> = {
 
   "api.token": "API 令牌",
   "api.tokenText": "脚本每次请求都要带上它。拥有它就能修改一切。",
+  "api.copyToken": "复制令牌",
   "api.reveal": "显示",
   "api.reset": "重置令牌",
   "api.resetWarning": "当前令牌会立即失效，所有使用它的脚本都会受影响。",
@@ -315,7 +315,7 @@ export const zh: Record<Key, string> = {
   "api.install": "安装许可证…",
   "api.examples": "本设备的调用示例",
   "api.docs": "完整 API 文档",
-  "api.exampleToken": "先设置令牌",
+  "api.exampleToken": "$TOKEN 代表令牌",
   "api.exampleStatus": "查询状态",
   "api.exampleRule": "添加规则",
   "api.exampleMove": "批量修改出口",

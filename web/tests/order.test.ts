@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { addressOrder, parseTarget } from "../src/lib/target.ts";
+import { Filter, ordered } from "../src/table/order.ts";
+import { chosenOf } from "../src/table/selection.ts";
+
+interface Row {
+  id: number;
+  ip: string;
+  note: string;
+}
+const ROWS: Row[] = [
+  { id: 1, ip: "10.0.0.10", note: "Beta" },
+  { id: 2, ip: "10.0.0.9", note: "alpha 10" },
+  { id: 3, ip: "9.255.255.255", note: "alpha 9" },
+];
+const COLUMNS = [
+  { id: "ip", label: "", width: "", sort: (row: Row) => addressOrder(row.ip) },
+  { id: "note", label: "", width: "", sort: (row: Row) => row.note },
+  { id: "plain", label: "", width: "" },
+];
+const ids = (rows: readonly Row[]): number[] => rows.map((row) => row.id);
+
+test("addresses are ordered as numbers, and a wider CIDR comes first", () => {
+  assert.deepEqual(ids(ordered(ROWS, COLUMNS, { by: "ip", isDescending: false })), [3, 2, 1]);
+  assert.ok(addressOrder("10.0.0.0/8") < addressOrder("10.0.0.0/24"));
+  assert.ok(addressOrder("10.0.0.0/24") < addressOrder("10.0.0.0"));
+  assert.ok(addressOrder("255.255.255.255") < addressOrder("255.255.255.255") + 1);
+});
+
+test("texts are ordered as people count, whatever their case", () => {
+  assert.deepEqual(ids(ordered(ROWS, COLUMNS, { by: "note", isDescending: false })), [3, 2, 1]);
+  assert.deepEqual(ids(ordered(ROWS, COLUMNS, { by: "note", isDescending: true })), [1, 2, 3]);
+});
+
+test("without an order, or by a column that has none, rows stay as they come", () => {
+  assert.equal(ordered(ROWS, COLUMNS, null), ROWS);
+  assert.equal(ordered(ROWS, COLUMNS, { by: "plain", isDescending: true }), ROWS);
+});
+
+test("every word of a filter must stand somewhere in the row", () => {
+  const filter = new Filter<Row>((row) => `${row.ip} ${row.note}`);
+  assert.equal(filter.apply(ROWS, "  "), ROWS);
+  assert.deepEqual(ids(filter.apply(ROWS, "ALPHA 10.0")), [2]);
+  assert.deepEqual(ids(filter.apply(ROWS, "gamma")), []);
+});
+
+test("what was selected and is gone is not chosen", () => {
+  assert.deepEqual(ids(chosenOf(ROWS, new Set([2, 7]))), [2]);
+});
+
+test("a target's prefix is exact", () => {
+  assert.deepEqual(parseTarget("Group_hk"), { kind: "group", name: "hk" });
+  assert.deepEqual(parseTarget("group_hk"), { kind: "node", name: "group_hk" });
+  assert.deepEqual(parseTarget("Interface:wan1"), { kind: "interface", name: "wan1" });
+  assert.deepEqual(parseTarget("REJECT"), { kind: "reject", name: "REJECT" });
+});

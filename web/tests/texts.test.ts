@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { csvRow } from "../src/lib/files.ts";
+import { Refused } from "../src/lib/http.ts";
+import { numberedRows, problemsByLine } from "../src/lib/import_rows.ts";
+import { egressOf, parseConfig, serverOf } from "../src/lib/node_config.ts";
+
+test("sentences of an error go to the fields that they name", () => {
+  const error = new Refused(
+    "ip must be an IPv4 address; target_node must be DIRECT; or a node; it is full",
+    400,
+  );
+  assert.deepEqual(error.byField(["ip", "target_node"]), {
+    ip: "ip must be an IPv4 address",
+    target_node: "target_node must be DIRECT; or a node; it is full",
+  });
+  assert.deepEqual(new Refused("there is no rule with the id 7", 200).byField(["ip"]), {
+    "": "there is no rule with the id 7",
+  });
+});
+
+test("rows are counted as the device counts them", () => {
+  const text = "\ufeffa,b\r\n\n# note\n  c  \n";
+  assert.deepEqual(numberedRows(text), [
+    { line: 1, text: "a,b" },
+    { line: 4, text: "c" },
+  ]);
+  assert.deepEqual(
+    [...problemsByLine(["line 4: port must be a number: 1 to 2", "something else"])],
+    [[4, "port must be a number: 1 to 2"]],
+  );
+});
+
+test("an exported row can be imported again", () => {
+  assert.equal(csvRow(["10.0.0.1", "hk", "camera, door"]), '10.0.0.1,hk,"camera, door"');
+  assert.equal(csvRow(["a|b", 'say "x"', " pad", 7]), '"a|b","say ""x"""," pad",7');
+});
+
+test("a node's server and way are read out of its configuration", () => {
+  const node = { id: 1, name: "a", protocol: "ss", group: "", created_at: "" };
+  const of = (config: unknown) => ({ ...node, config_json: JSON.stringify(config) });
+  assert.equal(serverOf(of({ server: "2001:db8::1", port: 443 })), "[2001:db8::1]:443");
+  assert.equal(serverOf(of({ server: "a.test", ports: "443,8000-9000" })), "a.test:443,8000-9000");
+  assert.equal(egressOf(of({ "interface-name": "wan2" })), "Interface:wan2");
+  assert.equal(egressOf(of({ "dialer-proxy": "b" })), "b");
+  assert.equal(parseConfig("[1]"), null);
+  assert.equal(serverOf({ ...node, config_json: "{" }), ":");
+});
