@@ -18,6 +18,7 @@ from egressd.model.errors import EgressdError
 _LAZY = {
     "serve": "egressd.cli.serve:serve",
     "token": "egressd.cli.token:token",
+    "console": "egressd.cli.console:console",
     "backup": "egressd.cli.backup:backup",
     "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",
