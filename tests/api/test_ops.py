@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message, Receive, Scope, Send
 
 from egressd.api.observe import Observe, RequestMetrics
-from egressd.model.messages import Event, LineStatus, Status
+from egressd.model.messages import Event, LineStatus, RuleCount, Status
 
 if TYPE_CHECKING:
     from tests.api.conftest import Device
@@ -72,9 +72,42 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     assert seen["egressd_lines_online"] == 1
 
 
+async def test_counters_of_rules(fresh_device: Device) -> None:
+    device = fresh_device
+    for ip in ("10.0.0.5", "10.0.0.0/24"):
+        await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})
+    first, second = [rule.id for rule in device.bench.rules.list()]
+    device.bench.netd.counted = {
+        first: RuleCount(2**53, 2, 3, 4),
+        second: RuleCount(5, 6, 7, 8),
+        second + 1: RuleCount(1, 1, 1, 1),  # of a rule that was deleted meanwhile
+    }
+    answer = (await device.client.get("http://device/ops/counters")).json()
+    assert answer["data"]["10.0.0.5"] == {
+        "upload_bytes": 2**53,
+        "upload_packets": 2,
+        "download_bytes": 3,
+        "download_packets": 4,
+    }
+    assert sorted(answer["data"]) == ["10.0.0.0/24", "10.0.0.5"]
+    seen = await metrics(device)
+    samples = {name: value for name, value in seen.items() if name.startswith("egressd_rule_")}
+    assert samples == {
+        "egressd_rule_bytes_total{direction=upload}{rule=10.0.0.5}": 2**53,
+        "egressd_rule_bytes_total{direction=download}{rule=10.0.0.5}": 3,
+        "egressd_rule_packets_total{direction=upload}{rule=10.0.0.5}": 2,
+        "egressd_rule_packets_total{direction=download}{rule=10.0.0.5}": 4,
+        "egressd_rule_bytes_total{direction=upload}{rule=10.0.0.0/24}": 5,
+        "egressd_rule_bytes_total{direction=download}{rule=10.0.0.0/24}": 7,
+        "egressd_rule_packets_total{direction=upload}{rule=10.0.0.0/24}": 6,
+        "egressd_rule_packets_total{direction=download}{rule=10.0.0.0/24}": 8,
+    }
+
+
 async def test_metrics_say_when_the_data_plane_is_away(fresh_device: Device) -> None:
     fresh_device.bench.netd.is_away = True
     assert (await metrics(fresh_device))["egressd_up"] == 0
+    assert (await fresh_device.client.get("http://device/ops/counters")).status_code == 500
 
 
 async def test_metrics_of_requests_have_bounded_labels(fresh_device: Device) -> None:

@@ -9,10 +9,11 @@ from typing import TypeVar
 import pytest
 
 from egressd.model.errors import Failed
+from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import ForeignShaping, RuleCount, Shaper
+from egressd.netd.kernel.shaping import ForeignShaping, Shaper
 from egressd.planner.topology import Topology
 from tests.lab.netns import eventually
 from tests.lab.shaped import (

@@ -24,7 +24,7 @@ class Counted:
         self.times = 0
         self.fails = False
 
-    def __call__(self) -> Usage:
+    async def __call__(self) -> Usage:
         self.times += 1
         if self.fails:
             raise OSError("the kernel would not")

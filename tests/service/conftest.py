@@ -17,7 +17,14 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
 from egressd.model.drafts import LineDraft, NodeDraft, ProxyServiceDraft, RuleDraft
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, InterfaceStatus, LineStatus, Probe, Status
+from egressd.model.messages import (
+    Delay,
+    InterfaceStatus,
+    LineStatus,
+    Probe,
+    RuleCount,
+    Status,
+)
 from egressd.model.nouns import Node
 from egressd.model.plan import Change, Plan, difference
 from egressd.netd.client import NetdClient
@@ -66,6 +73,7 @@ class NetdDouble:
         self.engine_refuses: dict[str, str] = {}
         self.delay_of: Callable[[Probe], Delay] = lambda _: Delay(delay=42)
         self.tried: list[str] = []
+        self.counted: dict[int, RuleCount] = {}
 
     async def set_plan(self, plan: Plan) -> None:
         await self._meet(plan)
@@ -95,6 +103,10 @@ class NetdDouble:
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         self._reach()
         return {probe.name: self.delay_of(probe) for probe in probes}
+
+    async def counters(self) -> dict[int, RuleCount]:
+        self._reach()
+        return self.counted
 
     async def locate(self, client: str) -> int:
         self._reach()
@@ -344,6 +356,7 @@ class _Machine:
     def __init__(self, double: NetdDouble) -> None:
         self.set_plan = double.set_plan
         self.apply = double.apply
+        self.counters = double.counters
         self._double = double
         self.pool = double
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Delay, Probe, RuleCount
 from egressd.model.plan import Change, Patch, Plan
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.service.ports import Netd
@@ -82,6 +82,16 @@ async def test_each_configuration_gets_its_verdict(any_netd: Both) -> None:
     double.engine_refuses = {"bad": "unknown cipher"}
     verdicts = await netd.try_configs(['{"a": "good"}', '{"a": "bad"}'])
     assert list(verdicts) == ["", "unknown cipher"]
+
+
+async def test_each_rule_has_its_counters(any_netd: Both) -> None:
+    netd, double = any_netd
+    assert await netd.counters() == {}
+    double.counted = {7: RuleCount(1 << 50, 2, 3, 4), 8: RuleCount(0, 0, 0, 0)}
+    assert await netd.counters() == double.counted
+    double.is_away = True
+    with pytest.raises(Failed, match="talk to netd"):
+        await netd.counters()
 
 
 async def test_each_probe_gets_its_delay(any_netd: Both) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from egressd.api.services import Services
 from egressd.model.errors import EgressdError
+from egressd.model.messages import RuleCount
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 class DeviceMetrics:
-    """Gauges of what is configured and how the device is doing."""
+    """What is configured, how the device is doing, and what each rule's clients exchanged."""
 
     def __init__(self, registry: CollectorRegistry, services: Services) -> None:
         self._registry = registry
@@ -58,4 +60,32 @@ class DeviceMetrics:
             self._memory.set(status.memory)
             self._configured.labels("lines").set(len(lines))
             self._lines_online.set(sum(line_status.is_online for _, line_status in lines))
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + await self._of_rules()
+
+    async def _of_rules(self) -> bytes:
+        """The samples of rules. Without netd there are none, as of a target that is down."""
+        try:
+            counted = await self._services.system.counters()
+        except EgressdError:
+            return b""
+        return "".join(_rule_samples(counted)).encode()
+
+
+def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
+    """Two counters in Prometheus' text form, four samples a rule.
+
+    Written here because 40,000 samples of 10,000 rules take the library 300 ms. Rule addresses
+    hold nothing that needs escaping.
+    """
+    name = "egressd_rule_bytes_total"
+    yield f"# HELP {name} Bytes of IP packets that a rule's clients exchanged\n"
+    yield f"# TYPE {name} counter\n"
+    for ip, count in counted.items():
+        yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_bytes}\n'
+        yield f'{name}{{rule="{ip}",direction="download"}} {count.down_bytes}\n'
+    name = "egressd_rule_packets_total"
+    yield f"# HELP {name} Packets that a rule's clients exchanged\n"
+    yield f"# TYPE {name} counter\n"
+    for ip, count in counted.items():
+        yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_packets}\n'
+        yield f'{name}{{rule="{ip}",direction="download"}} {count.down_packets}\n'

@@ -69,6 +69,10 @@ class Locate(msgspec.Struct, frozen=True, tag="locate"):
     client: str
 
 
+class GetCounters(msgspec.Struct, frozen=True, tag="get_counters"):
+    """Ask for `Counters`."""
+
+
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """Ask for `Event` frames on this connection."""
 
@@ -77,7 +81,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from the api."""
 
     number: int
-    body: SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | Watch
+    body: (
+        SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
+    )
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -121,6 +127,28 @@ class Located(msgspec.Struct, frozen=True, tag="located"):
     """The mark that the kernel's tables give a client of a rule; 0 for one without."""
 
     mark: int
+
+
+class RuleCount(msgspec.Struct, frozen=True, array_like=True):
+    """The traffic of a rule's clients, in bytes of IP packets and in packets.
+
+    Of limited rules what got through is counted; of others, packets that the network card
+    or the kernel had joined to one (GRO) count as one.
+    """
+
+    up_bytes: int
+    up_packets: int
+    down_bytes: int
+    down_packets: int
+
+
+class Counters(msgspec.Struct, frozen=True, tag="counters"):
+    """The traffic of each enabled rule by its id, at most a second ago.
+
+    Counted from when the rule was enabled, or the kernel last began anew.
+    """
+
+    rules: dict[int, RuleCount]
 
 
 class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +203,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """The answer to the request of that number."""
 
     number: int
-    body: Done | Refused | Trial | Delays | Located | Status
+    body: Done | Refused | Trial | Delays | Located | Counters | Status
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):

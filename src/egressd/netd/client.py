@@ -14,10 +14,12 @@ import msgspec
 from egressd.model.errors import Failed
 from egressd.model.messages import (
     ApplyChange,
+    Counters,
     Delay,
     Delays,
     Done,
     Event,
+    GetCounters,
     GetStatus,
     Halt,
     Locate,
@@ -27,6 +29,7 @@ from egressd.model.messages import (
     Refused,
     Reply,
     Request,
+    RuleCount,
     SetPlan,
     Status,
     Trial,
@@ -42,7 +45,7 @@ _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
 _RECONNECT_S = 0.1
 
-Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | Watch
+Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
 
 
 class NetdClient:
@@ -107,6 +110,10 @@ class NetdClient:
     async def locate(self, client: str) -> int:
         """The mark that the kernel gives `client`; 0 for one without a rule. Raises Failed."""
         return (await self._ask(Locate(client), Located)).mark
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each enabled rule, by its id. Raises Failed."""
+        return (await self._ask(GetCounters(), Counters)).rules
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.msgpack.Decoder(Reply | Event)

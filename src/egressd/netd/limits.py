@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from egressd.model.errors import Failed
+from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.shaping import Shaper
 from egressd.planner.shaping import is_limited
@@ -87,6 +88,11 @@ class Limits:
                 if must_hold:
                     raise
                 await self._attempt(lambda: self._shaper.sync(limits, topology))
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each rule, by its number, since it is in force. Raises Failed."""
+        async with self._turn:
+            return await asyncio.to_thread(self._shaper.counters)
 
     def close(self) -> None:
         """Let go of the kernel. All limits stay in force."""

@@ -29,7 +29,7 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Event, Status
+from egressd.model.messages import Event, RuleCount, Status
 from egressd.model.plan import Change, Instance, Limit, Patch, Plan, difference
 from egressd.netd import status, validation
 from egressd.netd.engine.pool import Pool
@@ -80,7 +80,8 @@ class Reconciler:
         self._lock = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
         self._newly_lost = asyncio.Event()
-        self._meter = Meter(self._measure)
+        self._meter = Meter(lambda: asyncio.to_thread(self._measure))
+        self._counts = Meter(limits.counters)
         self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
 
     # --- Start and end. -----------------------------------------------------------------
@@ -179,6 +180,10 @@ class Reconciler:
             memory=usage.memory,
             problems=(*self.pool.problems(), *self.machine.problems, *self._limits.problems),
         )
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
+        return await self._counts.read()
 
     def _measure(self) -> Usage:
         networks = [network for _, network in self.machine.topology.lan_networks]

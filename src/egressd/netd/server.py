@@ -15,9 +15,11 @@ import structlog
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import (
     ApplyChange,
+    Counters,
     Delays,
     Done,
     Event,
+    GetCounters,
     GetStatus,
     Halt,
     Locate,
@@ -34,7 +36,7 @@ from egressd.model.messages import (
 from egressd.netd import framing
 from egressd.netd.reconciler import Conflict, Reconciler
 
-Answer = Done | Refused | Trial | Delays | Located | Status
+Answer = Done | Refused | Trial | Delays | Located | Counters | Status
 
 log = structlog.get_logger()
 
@@ -137,6 +139,8 @@ class Server:
                 return Delays(await reconciler.pool.delays(probes, url, timeout_ms))
             case Locate(client=client):
                 return Located(await reconciler.machine.locate(client))
+            case GetCounters():
+                return Counters(await reconciler.counters())
             case _:
                 self._watchers.add(writer)
                 return Done()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.messages import Delay, Probe, Status
+from egressd.model.messages import Delay, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 
 
@@ -72,6 +72,10 @@ class Netd(Protocol):
 
     async def locate(self, client: str) -> int:
         """The mark that the kernel's tables give a client's address; 0 without a rule."""
+        ...
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each enabled rule, by its id, at most a second ago."""
         ...
 
 

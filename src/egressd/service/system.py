@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from egressd.model.errors import Failed
+from egressd.model.messages import RuleCount
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 
@@ -65,6 +66,12 @@ class System:
             connections=connections,
             memory=memory,
         )
+
+    async def counters(self) -> dict[str, RuleCount]:
+        """The traffic of each enabled rule, by its address. Raises Failed without netd."""
+        counted = await self._netd.counters()
+        rules = self._ledger.state.rules
+        return {rules[key].host: count for key, count in counted.items() if key in rules}
 
     async def interfaces(self) -> list[str]:
         """The system's interfaces, then the enabled lines that are not among them.

@@ -17,7 +17,7 @@ from egressd.api.metrics import CONTENT_TYPE, DeviceMetrics
 from egressd.api.services import Services
 from egressd.api.wire.answers import reply
 from egressd.api.wire.operations import EventsQuery
-from egressd.api.wire.system import Health
+from egressd.api.wire.system import Health, RuleCounters, RuleTraffic
 from egressd.model.errors import EgressdError
 
 _HEALTHY: Final = ("running", "stopped")
@@ -64,6 +64,28 @@ def add(
         except EgressdError:
             status = "failed"
         return reply(Health(status=status), 200 if status in _HEALTHY else 503)
+
+    @endpoints.add(
+        "GET",
+        "/counters",
+        "What each rule's clients exchanged",
+        answer=RuleCounters,
+        example={
+            "data": {
+                "192.168.8.21": {
+                    "upload_bytes": 81203,
+                    "upload_packets": 412,
+                    "download_bytes": 9120311,
+                    "download_packets": 6630,
+                }
+            }
+        },
+    )
+    async def counters() -> Response:
+        """Of enabled rules, since each was enabled. Counts begin at zero again when the device is
+        started anew."""
+        counted = await services.system.counters()
+        return reply(RuleCounters(data={ip: RuleTraffic.of(n) for ip, n in counted.items()}))
 
     @endpoints.add_text("/metrics", "Metrics for Prometheus", "text/plain")
     async def prometheus() -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from egressd.api.wire.answers import Answer
+from egressd.model.messages import RuleCount
 
 Memory = Annotated[int, Meta(description="Resident bytes of egressd's processes.")]
 Connections = Annotated[int, Meta(description="Tracked flows of LAN clients.")]
@@ -52,6 +53,31 @@ class InterfacesWithIp(Answer, frozen=True, kw_only=True):
     """Interfaces and their addresses."""
 
     interfaces: list[InterfaceRow]
+
+
+class RuleTraffic(Answer, frozen=True, kw_only=True):
+    """What a rule's clients exchanged, counted by the kernel: bytes of IP packets, and packets."""
+
+    upload_bytes: int
+    upload_packets: int
+    download_bytes: int
+    download_packets: int
+
+    @classmethod
+    def of(cls, count: RuleCount) -> RuleTraffic:
+        """As counted."""
+        return cls(
+            upload_bytes=count.up_bytes,
+            upload_packets=count.up_packets,
+            download_bytes=count.down_bytes,
+            download_packets=count.down_packets,
+        )
+
+
+class RuleCounters(Answer, frozen=True, kw_only=True):
+    """What was counted of each enabled rule, at most a second ago."""
+
+    data: Annotated[dict[str, RuleTraffic], Meta(description="By the rule's address.")]
 
 
 class Health(Answer, frozen=True, kw_only=True):

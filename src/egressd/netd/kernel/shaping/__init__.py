@@ -6,8 +6,7 @@ is to be in the kernel is said by ``planner/shaping.py``, which also explains th
 Imports `model`, `planner` and the other kernel adapters; nothing else of netd.
 """
 
-from egressd.netd.kernel.shaping.counts import RuleCount
 from egressd.netd.kernel.shaping.events import ForeignShaping
 from egressd.netd.kernel.shaping.shaper import Shaper
 
-__all__ = ["ForeignShaping", "RuleCount", "Shaper"]
+__all__ = ["ForeignShaping", "Shaper"]

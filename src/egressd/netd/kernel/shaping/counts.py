@@ -7,8 +7,9 @@ When a rule goes from one to the other, the first one's count is kept here and a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from egressd.model.messages import RuleCount
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.shaping import elements
 from egressd.netd.kernel.shaping.forest import Forest
@@ -17,19 +18,6 @@ from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, LINK_HEADER_BYTES, UPL
 
 _PLACES: Final = {UPLOAD: 0, DOWNLOAD: 2}
 """Where a direction's bytes stand in a `RuleCount`, its packets behind them."""
-
-
-class RuleCount(NamedTuple):
-    """The traffic of a rule's clients, in bytes of IP packets and in packets.
-
-    Of limited rules what got through is counted; of others, packets that the network card
-    or the kernel had joined to one (GRO) count as one.
-    """
-
-    up_bytes: int
-    up_packets: int
-    down_bytes: int
-    down_packets: int
 
 
 class Ledger:

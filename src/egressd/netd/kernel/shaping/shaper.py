@@ -15,11 +15,12 @@ from typing import Final, NamedTuple
 import structlog
 
 from egressd.model.errors import Failed
+from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.netlink import NETFILTER, ROUTE, NetlinkSocket
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
-from egressd.netd.kernel.shaping.counts import Ledger, RuleCount
+from egressd.netd.kernel.shaping.counts import Ledger
 from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.numbers import ClassNumbers
 from egressd.planner import shaping as script
