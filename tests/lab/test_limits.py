@@ -116,6 +116,11 @@ class Site:
         )
         return sorted(shown.splitlines())
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """What the API tells of each rule, by its address."""
+        found: dict[str, dict[str, int]] = self.lab.api.ask("GET", "/ops/counters").body["data"]
+        return found
+
     def counted(self) -> dict[str, int]:
         """Class -> packets that it has let pass."""
         found = {}
@@ -300,3 +305,22 @@ def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Si
     for number in TARGETS:
         site.limit(number)
     assert share(site.udp_up(3), UP) in LIMITED
+
+
+def test_every_rule_is_counted_both_ways(site: Site) -> None:
+    addresses = {number: site.lab.client(number).address for number in (*TARGETS, BYSTANDER)}
+    time.sleep(1.1)  # what was asked for is told again for a second
+    before = site.counters()
+    sent = {n: site.udp_up(n, 200, 1) for n in addresses}
+    site.tcp(BYSTANDER, upload=False)
+    time.sleep(1.1)
+    after = site.counters()
+    for number, address in addresses.items():
+        grown = {key: after[address][key] - value for key, value in before[address].items()}
+        assert grown["upload_bytes"] >= sum(sent[number].buckets) > 0
+        assert grown["upload_packets"] > 0
+    assert after[addresses[BYSTANDER]]["download_bytes"] > 10 * 1000 * FAST
+    answer = site.lab.api.ask("GET", "/ops/metrics")
+    shown = f'egressd_rule_bytes_total{{rule="{addresses[3]}",direction="upload"}} '
+    (line,) = (line for line in answer.body.splitlines() if line.startswith(shown))
+    assert int(line.removeprefix(shown)) >= after[addresses[3]]["upload_bytes"]
