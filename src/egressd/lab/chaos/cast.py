@@ -57,10 +57,13 @@ class Sender:
         if self._era is not None:
             self._era.begin_change(exits, time.time_ns())
 
+    def answered(self) -> None:
+        """The change has been answered; what is sent on with the old token must obey it."""
+        if self._era is not None and self.is_changing:
+            self._era.end_change(time.time_ns())
+
     def stop(self) -> None:
         """End the flood."""
-        if self._era is not None:
-            self._era.end(time.time_ns())
         for flood in self._floods:
             self.sent += flood.stop().sent
         self._floods = []

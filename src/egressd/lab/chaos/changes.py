@@ -17,7 +17,7 @@ TARGETS: Final = (
     "DIRECT", "REJECT", "Interface:wan1", "Interface:wan2", "Interface:wan9",
     "alpha", "beta", "roam", "Group_pair",
 )  # fmt: skip
-"""Some lead nowhere: there is no `wan9`, and the node `roam` comes and goes."""
+"""Some lead nowhere: there is no `wan9`, and the nodes of `roam` and `pair` come and go."""
 _LISTS: Final = ("", "203.0.113.12", "203.0.113.11, 203.0.113.12", "192.0.2.128/25")
 _PORTS: Final = (18_001, 18_002, 18_003)
 _REST: Final = {
@@ -79,8 +79,10 @@ class Changes:
             row = self._id("/rules", "ip", address)
             after = now.without_rule(address)
             return _delete(f"{address} loses its rule", f"/rules/{row}", after)
-        known = [target for target in TARGETS if target != "roam" or target in now.nodes]
-        others = [target for target in known if target != now.rules.get(address)]
+        missing = {"roam"} - now.nodes.keys()
+        if not any(group == "pair" for _, group in now.nodes.values()):
+            missing.add("Group_pair")
+        others = [t for t in TARGETS if t not in missing and t != now.rules.get(address)]
         return self.rule(now, address, self._rng.choice(others))
 
     def _node(self, now: Desired) -> Change:

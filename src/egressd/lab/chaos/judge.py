@@ -38,8 +38,8 @@ class Era(msgspec.Struct, kw_only=True):
         self.next_exits = exits
         self.changing_ns = now_ns
 
-    def end(self, now_ns: int) -> None:
-        """Nothing is sent with this token any more."""
+    def end_change(self, now_ns: int) -> None:
+        """The change has been answered: where it leads away from, nothing may leave any more."""
         self.changed_ns = now_ns
 
     def fault(self, exit_: str, first_ns: int, last_ns: int) -> str:

@@ -239,20 +239,26 @@ class Chaos:
         try:
             answer = change.ask(self._lab.api, _ASK_S)
         except Failed as error:
-            self._settle(change)
+            self._settle(change, self._desired, change.after)
             return f"no answer: {error.cause}"
+        if answer.status >= 500:
+            # If netd went away in the middle, it may have the change until the api is back.
+            self._settle(change, self._desired)
+            return f"{answer.status}: {answer.body}"
         is_done = answer.status == 200 and not answer.body.get("error")
         if is_done:
             self._desired = change.after
+            for sender in self._subjects:
+                sender.answered()
         self._rotate()
         return str(answer.status) if is_done else f"{answer.status}: {answer.body}"
 
-    def _settle(self, change: Change) -> None:
-        """Without an answer a change is there as a whole or not at all."""
+    def _settle(self, change: Change, *allowed: Desired) -> None:
+        """Find out what became of a change that was not said to be in force."""
         self._wait_for_api()
         found = read(self._lab.api)
-        if found not in (self._desired, change.after):
-            self._breach("P4", f"half of a change is stored: {change.text}: {found}")
+        if found not in allowed:
+            self._breach("P4", f"{change.text}: it has become {found}")
         self._desired = found
         self._rotate()
 

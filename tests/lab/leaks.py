@@ -1,0 +1,121 @@
+"""The leak rig: clients that flood while something happens, and a judge over every upstream.
+
+One capture sees all interfaces of the internet's side: every WAN's far end and every node's
+link. Each client's packets carry a token that stands for it and for the ways out that it has at the
+time; `egressd.lab.chaos.judge` holds each captured token against them. Nothing is proved
+before the capture has shown that it sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from egressd.lab.capture import Capture
+from egressd.lab.chaos.cast import Sender
+from egressd.lab.chaos.judge import Era, Judge
+from egressd.lab.lab import Lab
+from egressd.lab.observed import ProbeResult
+from egressd.lab.packets import new_token
+from tests.lab.device_state import eventually, send
+
+RATES: Final[Mapping[str, float]] = {"udp": 300, "icmp": 100, "tcp": 100}
+BACK_WITHIN_S: Final = 5.0
+
+
+def exits_of(lab: Lab, target: str) -> frozenset[str]:
+    """The addresses that a client with this target may be seen with outside."""
+    if target in lab.nodes:
+        return frozenset({lab.nodes[target].address})
+    wans = {f"Interface:{wan.interface}": wan.address for wan in lab.wans}
+    wans["DIRECT"] = lab.wan(1).address
+    return frozenset({wans[target]} if target in wans else ())
+
+
+class Watch:
+    """Clients that flood, by number, and what the captures may show of each."""
+
+    def __init__(self, lab: Lab, capture: Capture) -> None:
+        self._lab = lab
+        self._capture = capture
+        self.judge = Judge(
+            {wan.far: wan.address for wan in lab.wans},
+            {node.link: node.address for node in lab.nodes.values()},
+        )
+        self.senders: dict[int, Sender] = {}
+
+    def begin(self, client: int, target: str) -> None:
+        """Let a client flood whose rule has that target already."""
+        sender = Sender(self._lab.client(client), self.judge, RATES)
+        self.senders[client] = sender
+        sender.begin(exits_of(self._lab, target))
+
+    def move(self, client: int, target: str) -> None:
+        """Give a flooding client another target by the API."""
+        self.expect(client, target)
+        send(self._lab, client, target)
+        self.settle(client)
+
+    def expect(self, client: int, target: str) -> None:
+        """From now on a client may leave by that target too."""
+        self.senders[client].expect_change(exits_of(self._lab, target))
+        self._next = exits_of(self._lab, target)
+
+    def settle(self, client: int) -> None:
+        """What was expected has been answered. The old flood must obey it, then a new one does."""
+        self.senders[client].answered()
+        self.senders[client].begin(self._next)
+
+    def every_way(self, client: int) -> dict[str, ProbeResult]:
+        """Let a client try every known way out at once, under the same judge."""
+        token = new_token()
+        self.judge.eras[token] = Era(
+            client=f"client{client}",
+            address=self._lab.client(client).address,
+            token=token,
+            exits=self.senders[client].exits,
+        )
+        for protocol in (47, 50, 132):  # GRE, ESP, SCTP
+            self._lab.client(client).raw(
+                self._lab.client(client).address, "203.0.113.10", protocol=protocol, text=token
+            )
+        return self._lab.client(client).every_way(token)
+
+    def recovers(self, *clients: int) -> None:
+        """All of them reach the world by their targets, or are blocked, within 5 s."""
+        for client in clients:
+            sender = self.senders[client]
+            eventually(partial(_is_as_it_should_be, sender), BACK_WITHIN_S)
+
+    def leaks(self) -> list[str]:
+        """What left where it should not have."""
+        return [breach.what for breach in self.judge.judge(self._capture.read().flows)]
+
+
+def _is_as_it_should_be(sender: Sender) -> bool:
+    return not sender.reaches()
+
+
+@contextmanager
+def watched(lab: Lab, targets: Mapping[int, str]) -> Iterator[Watch]:
+    """Run the block while clients flood, then judge. `targets`: client -> its rule's target.
+
+    The rules are made first; an empty target is a client without one.
+    """
+    for client, target in targets.items():
+        if target:
+            send(lab, client, target)
+    with lab.internet.capture() as capture:
+        capture.prove()
+        watch = Watch(lab, capture)
+        for client, target in targets.items():
+            watch.begin(client, target)
+        try:
+            yield watch
+        finally:
+            for sender in watch.senders.values():
+                sender.stop()
+        assert sum(sender.sent for sender in watch.senders.values()) > 10, "nothing was sent"
+        assert watch.leaks() == []

@@ -1,0 +1,39 @@
+"""A short run of what ``script/chaos`` does at length: P1 to P4 of the promises at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from egressd.lab.chaos.story import Chaos, Trace
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def disk(namespaces: None, tmp_path: Path) -> Iterator[Path]:
+    """A small disk, reachable by the api's user."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32m,mode=0755", "chaos", folder], check=True
+    )
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_half_a_minute_of_chaos_breaks_no_promise(disk: Path) -> None:
+    trace: list[Trace] = []
+    report = Chaos(minutes=0.5, seed=20, rate=2000, disk=disk, say=trace.append).run()
+    told = "\n".join(msgspec.json.encode(event).decode() for event in trace)
+    assert report.breaches == [], f"seed 20\n{told}"
+    assert report.sent > 1000
+    assert report.wrong == 0
+    assert sum(report.happened.values()) >= 3
+    assert report.exchanges > 50

@@ -1,0 +1,66 @@
+"""The judge of the leak rig and of chaos: it would see each kind of leak."""
+
+from __future__ import annotations
+
+import pytest
+
+from egressd.lab.chaos.judge import LATE_NS, Era, Judge
+from egressd.lab.observed import Flow
+
+WANS = {"isp1": "198.51.100.2", "isp2": "198.51.100.6"}
+NODES = {"to-a": "192.0.2.10", "to-b": "192.0.2.11"}
+SERVER = "203.0.113.10"
+TOKEN = "egt-000000000001"
+
+
+def flow(interface: str, source: str, destination: str = SERVER, *, at: int = 0) -> Flow:
+    return Flow(
+        interface=interface, outgoing=False, protocol="udp", source=source,
+        destination=destination, port=9, token=TOKEN, packets=3, octets=300, first_ns=at, last_ns=at,
+    )  # fmt: skip
+
+
+def judged(era: Era, seen: Flow) -> list[str]:
+    judge = Judge(WANS, NODES)
+    judge.eras[TOKEN] = era
+    return [breach.what for breach in judge.judge([seen])]
+
+
+def era(*exits: str) -> Era:
+    return Era(client="client1", address="10.77.0.11", token=TOKEN, exits=frozenset(exits))
+
+
+def test_packets_on_their_way_are_fine() -> None:
+    assert judged(era("198.51.100.2"), flow("isp1", "198.51.100.2")) == []
+    assert judged(era("192.0.2.10"), flow("to-a", "192.0.2.10")) == []
+    assert judged(era("192.0.2.10"), flow("isp1", "198.51.100.2", "192.0.2.10")) == []
+
+
+@pytest.mark.parametrize(
+    ("exits", "seen"),
+    [
+        ([], flow("isp1", "198.51.100.2")),
+        (["198.51.100.2"], flow("isp2", "198.51.100.6")),
+        (["198.51.100.2"], flow("isp1", "10.77.0.11")),  # without translation
+        (["192.0.2.10"], flow("isp1", "198.51.100.2")),  # past the node
+        (["192.0.2.10"], flow("to-b", "192.0.2.11")),  # by another node
+        (["192.0.2.10"], flow("isp2", "198.51.100.6", "192.0.2.10")),  # by another WAN
+        (["198.51.100.2"], flow("lo", "198.51.100.2")),
+    ],
+)
+def test_p1_packets_elsewhere_are_a_breach(exits: list[str], seen: Flow) -> None:
+    assert len(judged(era(*exits), seen)) == 1
+
+
+def test_p1_a_change_allows_the_new_way_from_the_request_and_the_old_until_the_answer() -> None:
+    moving = era("198.51.100.2")
+    moving.begin_change(frozenset({"198.51.100.6"}), 1_000)
+    assert judged(moving, flow("isp2", "198.51.100.6", at=999))
+    assert not judged(moving, flow("isp2", "198.51.100.6", at=1_000))
+    moving.end_change(2_000)
+    assert not judged(moving, flow("isp1", "198.51.100.2", at=2_000 + LATE_NS))
+    assert judged(moving, flow("isp1", "198.51.100.2", at=2_001 + LATE_NS))
+
+
+def test_tokens_of_others_are_passed_over() -> None:
+    assert Judge(WANS, NODES).judge([flow("isp1", "198.51.100.2")]) == []
