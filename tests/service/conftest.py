@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import (
     Delay,
     InterfaceStatus,
+    LineNews,
     LineStatus,
     Probe,
     RuleCount,
@@ -91,6 +92,9 @@ class NetdDouble:
             connections=self.shown.connections,
             memory=self.shown.memory,
         )
+
+    def lines(self) -> Mapping[str, LineStatus]:
+        return {} if self.is_away else self.shown.lines
 
     async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
         self._reach()
@@ -222,7 +226,8 @@ class Bench:
         ledger, clock = self.ledger, self.clock
         self.rules = Rules(ledger, clock)
         self.nodes = Nodes(ledger, netd, clock, node_document=node_document)
-        self.lines = Lines(ledger, netd, clock)
+        self.has_line_dns = True
+        self.lines = Lines(ledger, netd, has_line_dns=lambda: self.has_line_dns, clock=clock)
         self.foreign_ports: set[int] = set()
         self.services = ProxyServices(
             ledger,
@@ -359,6 +364,10 @@ class _Machine:
         self.counters = double.counters
         self._double = double
         self.pool = double
+
+    @property
+    def line_news(self) -> LineNews:
+        return LineNews(self._double.shown.lines)
 
     async def status(self, *_: object) -> Status:
         return await self._double.status()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from egressd.model.errors import Invalid, Missing
-from egressd.model.messages import Status
+from egressd.model.messages import LineStatus, Status
 from egressd.model.nouns import Line, Settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def listed(bench: Bench) -> list[Line]:
-    return [line for line, _ in await bench.lines.list()]
+    return [line for line, _ in bench.lines.list()]
 
 
 async def test_a_line_gets_the_defaults_of_its_type(bench: Bench, make: Make) -> None:
@@ -158,10 +158,10 @@ async def test_a_list_says_which_lines_are_online(
     for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
         await bench.lines.create(make.line(name))
     bench.netd.shown = interfaces({}, {"l2tp_1": "192.0.2.9", "l2tp_2": ""})
-    online = [(line.name, status.is_online) for line, status in await bench.lines.list()]
+    online = [(line.name, status.is_online) for line, status in bench.lines.list()]
     assert online == [("l2tp_1", True), ("l2tp_2", False), ("l2tp_3", False)]
     bench.netd.is_away = True
-    assert [status.is_online for _, status in await bench.lines.list()] == [False] * 3
+    assert [status.is_online for _, status in bench.lines.list()] == [False] * 3
 
 
 ROWS = """
@@ -197,3 +197,27 @@ async def test_an_import_can_number_its_lines(bench: Bench, make: Make) -> None:
 async def test_an_import_must_say_its_type(bench: Bench) -> None:
     with pytest.raises(Invalid, match="type must be one of l2tp, pptp"):
         await bench.lines.import_rows("ss", ROWS, auto_name=False, start_index=1)
+
+
+async def test_a_line_says_that_it_is_disabled(bench: Bench, make: Make) -> None:
+    await bench.lines.create(make.line("l2tp_1"))
+    assert bench.lines.list()[0][1].state == "unknown"
+    await bench.lines.set_enabled_many([("l2tp", "l2tp_1")], False)
+    bench.netd.shown = Status(
+        state="running", revision=0, lines={"l2tp_1": LineStatus(is_online=True, ip="10.9.0.2")}
+    )
+    status = bench.lines.list()[0][1]
+    assert (status.is_online, status.state) == (False, "disabled")
+
+
+async def test_a_dns_profile_that_the_license_does_not_have_is_kept_and_said(
+    bench: Bench, make: Make
+) -> None:
+    bench.has_line_dns = False
+    plain = await bench.lines.create(make.line("l2tp_1"))
+    assert plain.notes == ()
+    outcome = await bench.lines.create(make.line("l2tp_2", dns_profile="domestic"))
+    assert outcome.notes == (
+        "its dns_profile has no effect, as the license does not have line_dns",
+    )
+    assert outcome.value.dns_profile == "domestic"

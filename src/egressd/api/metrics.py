@@ -51,7 +51,7 @@ class DeviceMetrics:
             self._configured.labels(kind).set(number)
         try:
             status = await services.system.status()
-            lines = await services.lines.list()
+            lines = services.lines.list()
         except EgressdError:
             self._up.set(0)
         else:

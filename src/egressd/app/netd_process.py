@@ -18,7 +18,7 @@ import structlog
 from egressd.app import accounts, config, logs
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
-from egressd.model.messages import Event
+from egressd.model.messages import Event, LineNews
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel.facts import Watcher
@@ -26,6 +26,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
 from egressd.netd.kernel.shaping import ForeignShaping, Shaper
 from egressd.netd.limits import Limits
+from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
@@ -61,9 +62,10 @@ async def _serve(settings: config.Config) -> None:
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     lock = await _be_the_only_one(settings.run.dir / "netd.lock")
 
-    def publish(event: Event) -> None:
-        log.info(event.text, topic=event.topic, subject=event.subject)
-        server.publish(event)
+    def publish(news: Event | LineNews) -> None:
+        if isinstance(news, Event):
+            log.info(news.text, topic=news.topic, subject=news.subject)
+        server.publish(news)
 
     def on_lost(lost: Sequence[Running]) -> None:
         reconciler.lost(lost)
@@ -81,6 +83,7 @@ async def _serve(settings: config.Config) -> None:
         machine=Machine(nft, settings.ports, engine.pw_uid),
         limits=Limits(shaper),
         pool=pool,
+        lines=Lines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         publish=publish,
     )

@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from egressd.api.services import Services
 from egressd.license.licensing import Licensing
@@ -53,12 +54,18 @@ class UseCases:
         def document(state: DesiredState, node: Node) -> str | None:
             return node_document(state, node, resolvers)
 
+        def has_line_dns() -> bool:
+            return licensing.grants().line_dns
+
+        def allowed() -> Resolvers:
+            return msgspec.structs.replace(resolvers, has_line_dns=has_line_dns())
+
         started = time.monotonic()
         self.ledger = ledger = Ledger(
             store,
             netd,
-            compile_plan=partial(compile_plan, resolvers=resolvers),
-            plan_change=partial(plan_change, resolvers=resolvers),
+            compile_plan=lambda state: compile_plan(state, allowed()),
+            plan_change=lambda before, after, edits: plan_change(before, after, edits, allowed()),
         )
         system = System(
             ledger,
@@ -71,7 +78,7 @@ class UseCases:
             ledger=ledger,
             rules=Rules(ledger, clock),
             nodes=Nodes(ledger, netd, clock, node_document=document),
-            lines=Lines(ledger, netd, clock),
+            lines=Lines(ledger, netd, has_line_dns=has_line_dns, clock=clock),
             proxy_services=ProxyServices(
                 ledger,
                 clock,

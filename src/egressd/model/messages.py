@@ -74,7 +74,7 @@ class GetCounters(msgspec.Struct, frozen=True, tag="get_counters"):
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Ask for `Event` frames on this connection."""
+    """Ask for `Event` and `LineNews` frames on this connection."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +197,12 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """Resident bytes of netd, the engine workers and the daemons it runs."""
     problems: tuple[str, ...] = ()
     """What netd could not put in force at the moment, in plain words."""
+
+
+class LineNews(msgspec.Struct, frozen=True, tag="line_news"):
+    """How each line of the plan is doing, by name: sent after `Watch`, and whenever it changes."""
+
+    lines: dict[str, LineStatus]
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,8 @@ from egressd.model.messages import (
     GetCounters,
     GetStatus,
     Halt,
+    LineNews,
+    LineStatus,
     Locate,
     Located,
     MeasureDelay,
@@ -66,6 +68,7 @@ class NetdClient:
         self._on_connect = on_connect
         self._on_event = on_event
         self._numbers = count(1)
+        self._lines: dict[str, LineStatus] = {}
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._writer: asyncio.StreamWriter | None = None
 
@@ -115,8 +118,12 @@ class NetdClient:
         """The traffic of each enabled rule, by its id. Raises Failed."""
         return (await self._ask(GetCounters(), Counters)).rules
 
+    def lines(self) -> Mapping[str, LineStatus]:
+        """How each line is doing, as netd told last; empty without netd."""
+        return self._lines
+
     async def _converse(self, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(Reply | Event)
+        decoder = msgspec.msgpack.Decoder(Reply | Event | LineNews)
         listening = asyncio.create_task(self._listen(reader, decoder))
         try:
             await self._ask(Watch(), Done)
@@ -130,13 +137,17 @@ class NetdClient:
                 await listening
 
     async def _listen(
-        self, reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[Reply | Event]
+        self,
+        reader: asyncio.StreamReader,
+        decoder: msgspec.msgpack.Decoder[Reply | Event | LineNews],
     ) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 message = await framing.read(reader, decoder)
                 if isinstance(message, Event):
                     self._on_event(message)
+                elif isinstance(message, LineNews):
+                    self._lines = message.lines
                 elif (waiting := self._waiting.pop(message.number, None)) and not waiting.done():
                     waiting.set_result(message)
         self._hang_up()
@@ -145,6 +156,7 @@ class NetdClient:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+            self._lines = {}
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():

@@ -11,6 +11,7 @@ import structlog
 from egressd.model.device import Ports
 from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
+from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import routes, sysctl
@@ -34,6 +35,8 @@ class Machine:
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
         """What the kernel would not take, in plain words."""
+        self.handed_out: Mapping[str, str] = {}
+        """VPN line -> the resolver that its peer hands out."""
         self._nft = nft
         self._ports = ports
         self._engine_uid = engine_uid
@@ -46,7 +49,7 @@ class Machine:
         self.facts = kernel_facts.read()
         self.topology = discover(self.facts, self._ports)
 
-    def route(self, egresses: Mapping[str, Egress]) -> None:
+    def route(self, egresses: Mapping[str, Egress], lines: Iterable[Line]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
         desired = routing.desired(
             egresses,
@@ -54,6 +57,7 @@ class Machine:
             topology=self.topology,
             ports=self._ports,
             engine_uid=self._engine_uid,
+            lines=lines,
         )
         settled = sysctl.write(routing.sysctls(self.topology))
         synced = routes.sync(desired.routes, desired.rules)
@@ -69,7 +73,7 @@ class Machine:
 
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
-        wanted = script.elements(plan, self.topology, ports)
+        wanted = script.elements(plan, self.topology, ports, handed_out=self.handed_out)
         await self._transact(script.load(wanted))
         del wanted["hosts"]
         self._elements = wanted
@@ -80,7 +84,9 @@ class Machine:
 
         Raises Failed, and then nothing changed.
         """
-        wanted = script.elements(plan, self.topology, ports, hosts=False)
+        wanted = script.elements(
+            plan, self.topology, ports, hosts=False, handed_out=self.handed_out
+        )
         if script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
         elif text := script.update(self._elements, wanted) + hosts:

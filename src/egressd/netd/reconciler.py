@@ -29,13 +29,16 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Event, RuleCount, Status
-from egressd.model.plan import Change, Instance, Limit, Patch, Plan, difference
+from egressd.model.messages import Event, LineNews, RuleCount, Status
+from egressd.model.plan import Change, Egress, Instance, Limit, Patch, Plan, difference
 from egressd.netd import status, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel import conntrack, memory, sockets
+from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
+from egressd.netd.lines import news
+from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
@@ -66,8 +69,9 @@ class Reconciler:
         machine: Machine,
         limits: Limits,
         pool: Pool,
+        lines: Lines,
         plan_file: PlanFile,
-        publish: Callable[[Event], None],
+        publish: Callable[[Event | LineNews], None],
     ) -> None:
         self.pool = pool
         self.plan = Plan()
@@ -75,6 +79,9 @@ class Reconciler:
         self._limits = limits
         self._is_restored = False
         self._serving = Serving(pool)
+        self._lines = lines
+        self._line_follower: Follower | None = None
+        self._line_news = LineNews({})
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
@@ -94,7 +101,7 @@ class Reconciler:
         async with self._lock:
             self.plan = self._plan_file.load() or Plan()
             self.machine.look()
-            self.machine.route(self.plan.egresses)
+            self._route()
             if not self.machine.has_table():
                 await self.machine.load(self.plan, {})
             self.machine.forward()
@@ -109,26 +116,32 @@ class Reconciler:
         if missing := self._serving.missing(self.plan):
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
+        self._line_follower = Follower(self._follow_lines)
+        await self._lines.open()
+        await self._lines.apply(self.plan.lines)
         self._is_restored = self.plan.revision > 0
 
     async def stop(self) -> None:
-        """Block every client, and end the engine. The guard stays."""
+        """Block every client, and end the engine and the lines. The guard stays."""
         async with self._lock:
             await self._quiesce()
             with suppress(Failed):
                 blocked = Plan(egresses=self.plan.egresses, instances=self.plan.instances)
                 await self.machine.load(blocked, {})
-        await self.pool.close()
+        await asyncio.gather(self.pool.close(), self._lines.close())
 
     async def release(self) -> None:
-        """Make room for another netd: nothing of the kernel or the engine is touched."""
+        """Make room for another netd: kernel, engine and lines stay as they are."""
         async with self._lock:
             await self._quiesce()
+        await self._lines.release()
         self.pool.release()
 
     async def _quiesce(self) -> None:
         if self._reviving is not None:
             self._reviving.cancel()
+        if self._line_follower is not None:
+            await self._line_follower.close()
         await self._tidier.close()
         self._limits.close()
         self._plan_file.close()
@@ -175,6 +188,7 @@ class Reconciler:
             state=self._state(),
             revision=self.plan.revision,
             interfaces=status.interfaces(self.machine.facts, self.machine.topology),
+            lines=self._lines.status(),
             instances=status.instances(self.plan, self._serving),
             connections=usage.connections,
             memory=usage.memory,
@@ -189,7 +203,7 @@ class Reconciler:
         networks = [network for _, network in self.machine.topology.lan_networks]
         return Usage(
             connections=conntrack.count(networks),
-            memory=memory.resident({os.getpid(), *self.pool.pids()}),
+            memory=memory.resident({os.getpid(), *self.pool.pids(), *self._lines.pids()}),
         )
 
     def _state(self) -> str:
@@ -207,8 +221,8 @@ class Reconciler:
         served = _engine_served(clients, self.plan)
         self.plan.apply(change)
         try:
-            if change.egresses or change.floor is not None:
-                self.machine.route({**undo.egresses.put, **self.plan.egresses})
+            if change.egresses or change.lines or change.floor is not None:
+                self._route(undo.egresses.put)
             await self._limit(change.limits, strict=strict)
             with self._plan_file.writing(change):
                 await self._flip(change, ports, hosts)
@@ -218,7 +232,9 @@ class Reconciler:
         stale = self._serving.replace(started, change.instances.drop)
         await self._serving.end(stale)
         if change.egresses.drop:
-            self.machine.route(self.plan.egresses)
+            self._route()
+        if change.lines:
+            self._lines.want(self.plan.lines)
         if change.whitelist is not None:
             self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
         if len(served) > _MANY_CLIENTS:
@@ -261,7 +277,7 @@ class Reconciler:
         """The nftables transaction of a change; the plan is already the new one."""
         if change.floor is not None:
             await self.machine.load(self.plan, ports)
-        elif change.nets or change.instances or change.egresses or change.whitelist is not None:
+        elif _is_more_than_hosts(change):
             await self.machine.update(self.plan, ports, hosts)
         else:
             await self.machine.move(self.plan, ports, hosts)
@@ -274,8 +290,8 @@ class Reconciler:
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, whichever step it had reached."""
         self.plan.apply(undo)
-        if undo.egresses:
-            self.machine.route(self.plan.egresses)
+        if undo.egresses or undo.lines:
+            self._route()
         await self._limit(undo.limits, strict=False)
         with suppress(Failed):
             await self._load()
@@ -295,13 +311,41 @@ class Reconciler:
         except OSError as error:
             log.warning("could not end sockets of moved clients", error=str(error))
 
+    def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
+        """Converge routing to the plan, and to egresses that are about to leave it."""
+        egresses = {**(leaving or {}), **self.plan.egresses}
+        self.machine.route(egresses, self.plan.lines.values())
+
+    # --- Lines. -------------------------------------------------------------------------
+
+    def line_changed(self) -> None:
+        """A line came up or went down, or its peer hands out another resolver."""
+        if self._line_follower is not None:
+            self._line_follower.tell()
+
+    @property
+    def line_news(self) -> LineNews:
+        """How each line was doing when its routes were looked after last."""
+        return self._line_news
+
+    async def _follow_lines(self) -> None:
+        """Let clients through by lines that are up, and tell everyone."""
+        async with self._lock:
+            self.machine.handed_out = self._lines.resolvers()
+        await self.refresh()
+        before, self._line_news = self._line_news, LineNews(self._lines.status())
+        if self._line_news != before:
+            self._publish(self._line_news)
+        for event in news.events(before.lines, self._line_news.lines):
+            self._publish(event)
+
     # --- Healing. -----------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Look at the machine again and adapt: interfaces, addresses, gateways, routes."""
         async with self._lock:
             self.machine.look()
-            self.machine.route(self.plan.egresses)
+            self._route()
             await self.machine.update(self.plan, self._serving.ports())
             await self._limits.look(self.plan.limits, self.machine.topology)
 
@@ -376,6 +420,12 @@ class Reconciler:
 
     async def _load(self) -> None:
         await self.machine.load(self.plan, self._serving.ports())
+
+
+def _is_more_than_hosts(change: Change) -> bool:
+    """Whether the change touches more of the nftables table than single clients."""
+    tables = change.nets or change.instances or change.egresses or change.lines
+    return bool(tables) or change.whitelist is not None
 
 
 def _check(change: Change) -> None:

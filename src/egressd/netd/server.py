@@ -22,6 +22,7 @@ from egressd.model.messages import (
     GetCounters,
     GetStatus,
     Halt,
+    LineNews,
     Locate,
     Located,
     MeasureDelay,
@@ -76,9 +77,9 @@ class Server:
             writer.close()
         self._path.unlink(missing_ok=True)
 
-    def publish(self, event: Event) -> None:
-        """Send `event` to every connection that watches."""
-        frame = framing.pack(event)
+    def publish(self, news: Event | LineNews) -> None:
+        """Send `news` to every connection that watches."""
+        frame = framing.pack(news)
         for writer in self._watchers:
             writer.write(frame)
 
@@ -143,6 +144,7 @@ class Server:
                 return Counters(await reconciler.counters())
             case _:
                 self._watchers.add(writer)
+                writer.write(framing.pack(reconciler.line_news))
                 return Done()
 
 

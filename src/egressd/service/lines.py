@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import BadRow
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
-from egressd.model.errors import Failed, Missing
+from egressd.model.errors import Missing
 from egressd.model.messages import LineStatus
 from egressd.model.names import (
     DNS_PROFILES,
@@ -33,25 +33,31 @@ from egressd.service.relays import carrier_problems
 
 DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": 1723}
 
-_OFFLINE: Final = LineStatus(is_online=False)
+_DISABLED: Final = LineStatus(is_online=False, state="disabled", reason="the line is disabled")
+_UNKNOWN: Final = LineStatus(
+    is_online=False, state="unknown", reason="the data plane has not told of it yet"
+)
 
 
 class Lines:
-    """The VPN lines."""
+    """The VPN lines. `has_line_dns` says whether their DNS profiles count: the license decides."""
 
-    def __init__(self, ledger: Ledger, netd: Netd, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, netd: Netd, *, has_line_dns: Callable[[], bool], clock: Clock
+    ) -> None:
         self._ledger = ledger
         self._netd = netd
+        self._has_line_dns = has_line_dns
         self._clock = clock
 
-    async def list(self) -> list[tuple[Line, LineStatus]]:
+    def list(self) -> list[tuple[Line, LineStatus]]:
         """All lines, the oldest first, and how each is doing; offline where netd cannot say."""
-        try:
-            statuses = (await self._netd.status()).lines
-        except Failed:
-            statuses = {}
+        statuses = self._netd.lines()
         lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
-        return [(line, statuses.get(line.name, _OFFLINE)) for line in lines]
+        return [
+            (line, statuses.get(line.name, _UNKNOWN) if line.is_enabled else _DISABLED)
+            for line in lines
+        ]
 
     async def create(self, draft: LineDraft) -> Outcome[Line]:
         """Add a line, enabled. Raises Invalid."""
@@ -61,7 +67,7 @@ class Lines:
             line = _line(draft, state.next_id("lines"))
             return Proposal([Edit("lines", line.id, line)], line)
 
-        return await self._ledger.change(build)
+        return self._with_notes(await self._ledger.change(build))
 
     async def replace(self, kind: str, name: str, draft: LineDraft) -> Outcome[Line]:
         """Give a line new fields; a new name moves the references to it.
@@ -78,7 +84,13 @@ class Lines:
                 edits += rename_interface(state, before.name, line.name, self._clock())
             return Proposal(edits, line)
 
-        return await self._ledger.change(build)
+        return self._with_notes(await self._ledger.change(build))
+
+    def _with_notes(self, outcome: Outcome[Line]) -> Outcome[Line]:
+        if outcome.value.dns_profile == AUTO or self._has_line_dns():
+            return outcome
+        note = "its dns_profile has no effect, as the license does not have line_dns"
+        return msgspec.structs.replace(outcome, notes=(*outcome.notes, note))
 
     async def set_enabled_many(
         self, items: Sequence[tuple[str, str]], is_enabled: bool

@@ -6,12 +6,12 @@ this room hand in doubles that pass the same contract tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.messages import Delay, Probe, RuleCount, Status
+from egressd.model.messages import Delay, LineStatus, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 
 
@@ -60,6 +60,10 @@ class Netd(Protocol):
 
     async def status(self) -> Status:
         """How the device is doing."""
+        ...
+
+    def lines(self) -> Mapping[str, LineStatus]:
+        """How each line is doing, without asking: as it was told last. Empty when it is away."""
         ...
 
     async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:

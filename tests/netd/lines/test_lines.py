@@ -31,7 +31,7 @@ def test_a_line_comes_online(run_dir: Path, inside: Inside) -> None:
             await site.apply(line())
             status = await site.online()
             assert (status.ip, status.state, status.reason) == ("10.9.0.2", "online", "")
-            await eventually(lambda: site.lines.resolver("l2tp_1") == "9.9.9.9")
+            await eventually(lambda: site.lines.resolvers() == {"l2tp_1": "9.9.9.9"})
             assert set(site.told) == {"l2tp_1"}
             assert site.lines.pids() == {site.pid()}
 
@@ -53,7 +53,7 @@ def test_it_is_gone_when_it_is_not_wanted(run_dir: Path, inside: Inside) -> None
             assert "l2tp_1" not in sh("ip -o link")
             assert set(site.lines.status()) == {"l2tp_2"}
             assert site.lines.status()["l2tp_2"].is_online
-            assert site.lines.resolver("l2tp_1") == ""
+            assert "l2tp_1" not in site.lines.resolvers()
 
     inside(body)
 
@@ -144,7 +144,7 @@ def test_a_killed_line_comes_back(run_dir: Path, inside: Inside) -> None:
             status = await site.state("lost")
             assert status.reason == "its daemon ended (it was ended by SIGKILL)"
             assert not status.is_online
-            assert site.lines.resolver("l2tp_1") == ""
+            assert site.lines.resolvers() == {}
             sh("ip link delete l2tp_1")
             await site.online()
             assert site.pid() != pid
@@ -332,7 +332,7 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             assert not site.folder("l2tp_3").exists()
             await site.online("l2tp_1", 1)
             assert site.pid("l2tp_1") == before["l2tp_1"]
-            assert site.lines.resolver("l2tp_1") == "9.9.9.9"
+            assert site.lines.resolvers()["l2tp_1"] == "9.9.9.9"
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]

@@ -62,9 +62,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add("GET", "/vpn-lines", "List lines", answer=LineRows, example={"data": [_ROW]})
     async def list_lines(request: Request) -> Response:
         # Not kept by revision: whether a line is online changes by itself.
-        return send(
-            request, listing_of(line_row(line, status) for line, status in await lines.list())
-        )
+        return send(request, listing_of(line_row(line, status) for line, status in lines.list()))
 
     @endpoints.add(
         "POST",

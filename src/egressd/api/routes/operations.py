@@ -12,7 +12,7 @@ from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
 from egressd.api.services import Services
 from egressd.api.wire.answers import Said, reply, said
 from egressd.api.wire.bodies import TextImport
-from egressd.api.wire.lines import LineImport
+from egressd.api.wire.lines import LineImport, LineStates, line_state
 from egressd.api.wire.nodes import NodeImport
 from egressd.api.wire.operations import (
     Changes,
@@ -117,6 +117,32 @@ def _add_looks(endpoints: Endpoints, services: Services) -> None:
         then those with the most clients.
         """
         return reply(await services.overviews.now())
+
+    @endpoints.add(
+        "GET",
+        "/lines",
+        "How each VPN line is doing",
+        answer=LineStates,
+        example={
+            "data": [
+                {
+                    "name": "l2tp_tokyo",
+                    "type": "l2tp",
+                    "is_enabled": True,
+                    "is_online": False,
+                    "ip": "",
+                    "state": "wrong_password",
+                    "reason": "the server refused the user name or password",
+                    "next_attempt": "2026-11-20T22:59:10Z",
+                }
+            ]
+        },
+    )
+    async def show_lines() -> Response:
+        """Why a line is not online, and when it is dialled again. Known without asking the data
+        plane, which tells of every change.
+        """
+        return reply(LineStates(data=[line_state(*known) for known in services.lines.list()]))
 
     @endpoints.add(
         "GET",

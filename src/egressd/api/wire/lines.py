@@ -177,3 +177,36 @@ def line_row(line: Line, status: LineStatus) -> LineRow:
         is_enabled=line.is_enabled,
         is_online=status.is_online,
     )
+
+
+class LineState(Answer, frozen=True, kw_only=True):
+    """How a line is doing."""
+
+    name: str
+    type: str
+    is_enabled: bool
+    is_online: bool
+    ip: Annotated[str, Meta(description="The address it was given; empty when it is not online.")]
+    state: Annotated[str, Meta(description="One word for programs: online, dialing, lost, …")]
+    reason: Annotated[str, Meta(description="Why it is not online, in plain words.")]
+    next_attempt: Annotated[str, Meta(description="When it is dialled next, in UTC; or empty.")]
+
+
+class LineStates(Answer, frozen=True, kw_only=True):
+    """Every line, the oldest first."""
+
+    data: list[LineState]
+
+
+def line_state(line: Line, status: LineStatus) -> LineState:
+    """A line as operators follow it."""
+    return LineState(
+        name=line.name,
+        type=line.type,
+        is_enabled=line.is_enabled,
+        is_online=status.is_online,
+        ip=status.ip,
+        state=status.state,
+        reason=status.reason,
+        next_attempt=status.next_attempt,
+    )

@@ -14,6 +14,7 @@ import structlog
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import unit
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
@@ -42,6 +43,7 @@ class Lines:
         self._surroundings = Surroundings(self._tell_all)
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
+        self._wanted: dict[str, Line] = {}
         self._turn = asyncio.Lock()
         self._is_open = False
         """Whether what an earlier netd left has been seen to."""
@@ -50,7 +52,9 @@ class Lines:
 
     async def open(self) -> None:
         """Find the lines that an earlier netd left up. To be followed by `apply`."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self._folder.parent, self._folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._follower = Follower(lambda: self.apply(self._wanted))
         await self._surroundings.open()
         await self._charon.open()
         for folder in self._folder.iterdir():
@@ -63,13 +67,17 @@ class Lines:
 
     async def close(self) -> None:
         """Take every line down, and end their daemons."""
+        self._wanted = {}
         async with self._turn:
+            await self._end_found({})
             await self._drop(list(self._keepers))
             await self._charon.close()
+        await self._follower.close()
         await self._surroundings.close()
 
     async def release(self) -> None:
         """Leave every line up, for a later netd."""
+        await self._follower.close()
         async with self._turn:
             for keeper in self._keepers.values():
                 await keeper.release()
@@ -80,6 +88,11 @@ class Lines:
 
     # --- What is wanted, and what is. -------------------------------------------------------
 
+    def want(self, wanted: Mapping[str, Line]) -> None:
+        """`apply` soon, and meanwhile go on."""
+        self._wanted = dict(wanted)
+        self._follower.tell()
+
     async def apply(self, wanted: Mapping[str, Line]) -> None:
         """Keep the lines of `wanted` up, by interface name, and no others.
 
@@ -87,6 +100,7 @@ class Lines:
         (pppd knows its interface by name, and would take down another that came to bear it).
         Returns when the lines that are not wanted are gone, but without waiting for dials.
         """
+        self._wanted = dict(wanted)
         async with self._turn:
             if not self._is_open:
                 await self._end_found(wanted)
@@ -106,10 +120,9 @@ class Lines:
         """How each wanted line is doing, by interface name."""
         return {name: keeper.status for name, keeper in self._keepers.items()}
 
-    def resolver(self, name: str) -> str:
-        """The DNS server that a line's peer hands out; empty when it is down or has none."""
-        keeper = self._keepers.get(name)
-        return "" if keeper is None else keeper.resolver
+    def resolvers(self) -> dict[str, str]:
+        """The DNS server that each line's peer hands out, where it is up and has one."""
+        return {name: k.resolver for name, k in self._keepers.items() if k.resolver}
 
     def pids(self) -> set[int]:
         """Processes that work for lines."""

@@ -1,0 +1,76 @@
+"""How the api learns of lines: at once when it connects, and then as they change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import cast
+
+from egressd.model.messages import Event, LineNews, LineStatus
+from egressd.netd.client import NetdClient
+from egressd.netd.lines import news
+from egressd.netd.reconciler import Reconciler
+from egressd.netd.server import Server
+from tests.lab.netns import eventually
+
+ONLINE = LineStatus(is_online=True, ip="10.9.0.2", state="online")
+DIALING = LineStatus(is_online=False, state="dialing", reason="s is being dialled")
+REFUSED = LineStatus(is_online=False, state="wrong_password", reason="the password is wrong")
+
+
+def told(before: LineStatus | None, now: LineStatus) -> list[str]:
+    known = {} if before is None else {"l2tp_1": before}
+    return [event.text for event in news.events(known, {"l2tp_1": now})]
+
+
+def test_a_line_that_comes_up_is_news_once() -> None:
+    assert told(DIALING, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
+    assert told(None, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
+    assert told(ONLINE, ONLINE) == []
+
+
+def test_a_line_that_is_down_is_news_once_for_each_reason() -> None:
+    assert told(ONLINE, REFUSED) == ["l2tp_1 is down: the password is wrong"]
+    later = LineStatus(
+        is_online=False, state="wrong_password", reason=REFUSED.reason, next_attempt="later"
+    )
+    assert told(REFUSED, later) == []
+
+
+def test_an_attempt_is_no_news() -> None:
+    assert told(REFUSED, DIALING) == []
+    assert told(None, LineStatus(is_online=False, state="waiting")) == []
+
+
+class _Machine:
+    """As much of netd as the socket asks for news."""
+
+    line_news = LineNews({"l2tp_1": DIALING})
+
+
+def test_the_api_knows_without_asking(tmp_path: Path) -> None:
+    async def body() -> None:
+        path = tmp_path / "netd.sock"
+        server = Server(path, os.getuid(), cast(Reconciler, _Machine()))
+        await server.open()
+        connected = asyncio.Event()
+        events: list[Event] = []
+
+        async def on_connect() -> None:
+            connected.set()
+
+        client = NetdClient(path, on_connect=on_connect, on_event=events.append)
+        assert client.lines() == {}
+        running = asyncio.create_task(client.run())
+        await asyncio.wait_for(connected.wait(), 10)
+        assert client.lines() == {"l2tp_1": DIALING}
+        server.publish(LineNews({"l2tp_1": ONLINE}))
+        await eventually(lambda: client.lines() == {"l2tp_1": ONLINE})
+        await server.close()
+        await eventually(lambda: client.lines() == {})
+        running.cancel()
+        await asyncio.wait({running})
+        assert events == []
+
+    asyncio.run(body())
