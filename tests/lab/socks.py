@@ -1,0 +1,77 @@
+"""A SOCKS5 client (RFC 1928, RFC 1929), UDP ASSOCIATE included.
+
+As a program it runs in a namespace: ``HOST PORT USER PASSWORD ADDRESS PORT`` exchanges one datagram
+with the lab's echo server through the proxy, and prints the address that was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+
+CONNECT, ASSOCIATE = 1, 3
+_TIMEOUT = 3.0
+
+
+class Refused(Exception):
+    """The proxy said no; the text says at what."""
+
+
+def negotiate(sock: socket.socket, user: str, password: str) -> None:
+    """Agree on a method, and sign in. Raises Refused."""
+    sock.sendall(b"\x05\x01\x02" if user else b"\x05\x01\x00")
+    if _take(sock, 2)[1] == 0xFF:
+        raise Refused("method")
+    if user:
+        name, word = user.encode(), password.encode()
+        sock.sendall(bytes([1, len(name)]) + name + bytes([len(word)]) + word)
+        if _take(sock, 2)[1] != 0:
+            raise Refused("password")
+
+
+def request(sock: socket.socket, command: int, address: str, port: int) -> tuple[str, int]:
+    """Ask for a connection or an association; the bound address. Raises Refused."""
+    sock.sendall(struct.pack(">BBBB4sH", 5, command, 0, 1, socket.inet_aton(address), port))
+    _, reply, _, kind = _take(sock, 4)
+    if reply:
+        raise Refused(f"request {reply}")
+    assert kind == 1
+    bound, bound_port = struct.unpack(">4sH", _take(sock, 6))
+    return socket.inet_ntoa(bound), bound_port
+
+
+def datagram(proxy: tuple[str, int], user: str, password: str, address: str, port: int) -> str:
+    """Exchange a datagram with an echo server through `proxy`; the address that it saw."""
+    with (
+        socket.create_connection(proxy, _TIMEOUT) as control,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay,
+    ):
+        negotiate(control, user, password)
+        bound, bound_port = request(control, ASSOCIATE, "0.0.0.0", 0)
+        relay.settimeout(_TIMEOUT)
+        relay.connect((proxy[0] if bound == "0.0.0.0" else bound, bound_port))
+        head = struct.pack(">HBB4sH", 0, 0, 1, socket.inet_aton(address), port)
+        relay.send(head + b"hello")
+        greeting, _, text = relay.recv(2048)[10:].partition(b"\n")
+        assert text == b"hello"
+        return str(json.loads(greeting)["ip"])
+
+
+def _take(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = sock.recv(size - len(data))
+        if not part:
+            raise Refused("closed")
+        data += part
+    return data
+
+
+if __name__ == "__main__":
+    host, proxy_port, name, word, server, server_port = sys.argv[1:]
+    try:
+        print(datagram((host, int(proxy_port)), name, word, server, int(server_port)))
+    except (OSError, Refused) as error:
+        print(f"{type(error).__name__}: {error}")
