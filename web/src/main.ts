@@ -1,12 +1,12 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
 import "./app.css";
-import { currentLanguage, useLanguage } from "./lib/language.svelte.ts";
-import { currentTheme, useTheme } from "./lib/theme.svelte.ts";
+import { showLanguage } from "./lib/language.svelte.ts";
+import { showTheme } from "./lib/theme.svelte.ts";
 
 // Before the first paint.
-useTheme(currentTheme());
-useLanguage(currentLanguage());
+showTheme();
+showLanguage();
 
 const target = document.getElementById("page");
 if (target) mount(App, { target });

@@ -106,8 +106,9 @@ async def _relay(
     is_live: Callable[[], bool],
     pulse: Pulse | None,
 ) -> None:
+    # Listen first: what happens while the first document is made must not be missed.
+    upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(events))
     await send(_chunk(b": listening\n\n"))
-    upcoming: asyncio.Future[Event] | None = None
     clock = asyncio.get_running_loop().time
     next_beat = clock()
     try:

@@ -23,9 +23,14 @@ export function currentLanguage(): Language {
 
 /** Switch the page over, and remember it in this browser. */
 export function useLanguage(wanted: Language): void {
-  language = wanted;
   localStorage.setItem(STORED, wanted);
-  document.documentElement.lang = wanted;
+  language = wanted;
+  showLanguage();
+}
+
+/** Tell the document which language it is in. */
+export function showLanguage(): void {
+  document.documentElement.lang = language;
 }
 
 /** A message, with `{name}` replaced. `{n}` also picks a form: `one | other`. */

@@ -5,6 +5,9 @@ import { live } from "./live.svelte.ts";
 import { V1 } from "./paths.ts";
 import type { Line, Node, ProxyService, Rule } from "./types.ts";
 
+/** Where others change something many times a second, a list is loaded once in so long. */
+const RELOAD_MS = 1000;
+
 export class Resource<T> {
   readonly path: string;
   rows = $state.raw<T[]>([]);
@@ -16,6 +19,8 @@ export class Resource<T> {
   #watchers = 0;
   #isStale = true;
   #loading: Promise<void> | null = null;
+  #loadedAt = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(name: string) {
     this.path = `${V1}/${name}`;
@@ -23,7 +28,7 @@ export class Resource<T> {
     live.on("change", (news) => {
       if (news.subject !== this.#subject && news.subject !== "everything") return;
       this.#isStale = true;
-      if (this.#watchers > 0) void this.load();
+      this.#loadSoon();
     });
   }
 
@@ -49,9 +54,18 @@ export class Resource<T> {
     this.#isStale = true;
   }
 
+  #loadSoon(): void {
+    clearTimeout(this.#timer);
+    const wait = Math.max(0, this.#loadedAt + RELOAD_MS - Date.now());
+    this.#timer = setTimeout(() => {
+      if (this.#isStale && this.#watchers > 0) void this.load();
+    }, wait);
+  }
+
   async #loadWhileStale(): Promise<void> {
     while (this.#isStale) {
       this.#isStale = false;
+      this.#loadedAt = Date.now();
       try {
         const answer = await request("GET", this.path, this.#etag ? { etag: this.#etag } : {});
         if (answer.status !== 304) {

@@ -25,7 +25,12 @@ export function isDark(): boolean {
 
 /** Switch the page over, and remember it in this browser. */
 export function useTheme(wanted: Theme): void {
-  theme = wanted;
   localStorage.setItem(STORED, wanted);
-  document.documentElement.dataset["theme"] = wanted;
+  theme = wanted;
+  showTheme();
+}
+
+/** Tell the style sheet which theme it is. */
+export function showTheme(): void {
+  document.documentElement.dataset["theme"] = theme;
 }

@@ -1,0 +1,78 @@
+"""Debian's Chromium inside of a lab's namespace, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from egressd.lab import netns
+
+CHROMIUM: Final = "/usr/bin/chromium"
+SCREENSHOTS: Final = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+"""Kept after the tests, for people to look at. Git passes ``build`` over."""
+
+_ARGUMENTS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def chromium(namespace: str) -> Iterator[Browser]:
+    """A headless Chromium whose network is the namespace's, with a profile of its own."""
+    with tempfile.TemporaryDirectory(prefix="chromium-") as folder:
+        # Playwright starts one program and talks to it over inherited pipes.
+        start = Path(folder) / "chromium"
+        command = shlex.join(netns.exec_argv(namespace, [CHROMIUM]))
+        start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        start.chmod(0o755)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=start, args=list(_ARGUMENTS), env={**os.environ, "HOME": folder}
+            )
+            try:
+                yield browser
+            finally:
+                browser.close()
+
+
+def context(
+    browser: Browser,
+    *,
+    width: int = 1280,
+    theme: str = "light",
+    language: str = "en",
+    state: Any = None,
+) -> BrowserContext:
+    """A visitor of their own, with window and tastes; `state` holds cookies to begin with.
+
+    The device's certificate is of its own making, so nobody can vouch for it.
+    """
+    made = browser.new_context(
+        viewport={"width": width, "height": 844 if width < 500 else 800},
+        locale=language,
+        color_scheme="dark" if theme == "dark" else "light",
+        has_touch=width < 500,
+        ignore_https_errors=True,
+        storage_state=state,
+    )
+    made.set_default_timeout(10_000)
+    return made
+
+
+def screenshot(page: Page, name: str) -> None:
+    """Keep what the page looks like."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")

@@ -1,0 +1,244 @@
+"""The main path of every page but the rules', against a real device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from egressd.lab.spec import WEB_SERVERS
+from tests.web.chromium import screenshot
+from tests.web.conftest import Site
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+
+SEEN_AT = f"http://{WEB_SERVERS[0]}/"
+DELAY_URL = f"http://{WEB_SERVERS[2]}/generate_204"
+
+
+@pytest.fixture(scope="module")
+def served(site: Site) -> Site:
+    """With nodes, and a client that goes through one of them."""
+    lab = site.lab
+    with site.visit("#/settings") as page:
+        # The lab has no such host as the device's default.
+        page.get_by_label("Address for delay tests").fill(DELAY_URL)
+        page.get_by_role("region", name="Routing").get_by_role("button", name="Save").click()
+        expect(page.get_by_role("status").filter(has_text="settings")).to_be_visible()
+    for kind in ("socks5", "ss"):
+        lab.api.post("/nodes", lab.nodes[kind].draft("pool"))
+    lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "ss"})
+    lab.api.post("/rules", {"ip": lab.client(2).address, "target_node": "Interface:wan9"})
+    return site
+
+
+def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) -> None:
+    with served.visit("#/overview") as page:
+        blocked = page.get_by_role("region", name="What is blocked, and why")
+        expect(blocked).to_contain_text("wan9")
+        page.get_by_role("link", name="ss: 1 client").click()
+        expect(page.get_by_role("heading", name="Rules")).to_be_visible()
+        expect(page.get_by_label("Filter")).to_have_value("ss")
+        page.go_back()
+        served.lab.api.patch(
+            "/rules/batch/status", {"ips": [served.lab.client(2).address], "is_enabled": False}
+        )
+        expect(blocked).to_contain_text("Nothing is blocked that should not be.")
+        expect(page.get_by_role("region", name="Recent changes")).to_contain_text("disabled")
+
+
+def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
+    node = served.lab.nodes["http"]
+    with served.visit("#/nodes") as page:
+        page.get_by_role("button", name="Add a node").click()
+        form = page.get_by_role("form", name="Add a node")
+        form.get_by_label("Name", exact=True).fill("fresh")
+        form.get_by_label("Protocol").select_option("http")
+        form.get_by_label("server").fill(str(node.clash["server"]))
+        form.get_by_label("port").fill("70000")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_label("port")).to_have_accessible_description(
+            "config_json.port must be a whole number from 1 to 65535"
+        )
+        form.get_by_label("port").fill(str(node.clash["port"]))
+        form.get_by_label("username").fill(str(node.clash["username"]))
+        form.get_by_label("password").fill(str(node.clash["password"]))
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        (made,) = [n for n in served.lab.api.get("/nodes")["data"] if n["name"] == "fresh"]
+        assert json.loads(made["config_json"]) == node.clash
+
+        page.get_by_role("button", name="Test delays").click()
+        for name in ("fresh", "socks5", "ss"):
+            expect(page.get_by_label(f"Measure the delay of {name}")).to_contain_text(
+                "ms", timeout=15_000
+            )
+        screenshot(page, "nodes-measured")
+
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("button", name="Change…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Set the group").check()
+        dialog.get_by_label("Group", exact=True).fill("moved")
+        dialog.get_by_label("Reached by").select_option("An interface")
+        dialog.get_by_label("Interface", exact=True).fill("wan2")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+        assert {n["group"] for n in served.lab.api.get("/nodes")["data"]} == {"moved"}
+        expect(page.get_by_role("row").filter(has_text="fresh")).to_contain_text("wan2")
+
+
+def test_a_delay_test_is_cancelled(served: Site) -> None:
+    # Documentation addresses (RFC 5737) that nobody in the lab has: each takes its 5 s.
+    rows = "\n".join(f"203.0.113.{n},1080,,,dead-{n}" for n in range(100, 130))
+    served.lab.api.post("/nodes/import", {"type": "socks5", "text": rows})
+    with served.visit("#/nodes?q=dead") as page:
+        page.get_by_role("button", name="Test delays").click()
+        progress = page.get_by_role("progressbar", name="Test delays")
+        expect(progress).to_have_attribute("max", "30")
+        page.get_by_role("button", name="Cancel").click()
+        expect(progress).to_have_count(0)
+        expect(page.get_by_role("button", name="Test delays")).to_be_enabled()
+
+
+def test_a_line_says_why_it_is_offline(served: Site) -> None:
+    with served.visit("#/lines") as page:
+        page.get_by_role("button", name="Add a line").click()
+        form = page.get_by_role("form", name="Add a line")
+        form.get_by_label("Name").fill("l2tp_a")
+        form.get_by_label("Server").fill("192.0.2.99")
+        form.get_by_label("User name").fill("office")
+        form.get_by_label("Password").fill("correct horse")
+        form.get_by_label("DNS", exact=True).select_option("Own servers")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_label("DNS servers")).to_have_accessible_description(
+            "dns_servers must hold a DNS server when dns_profile is custom"
+        )
+        form.get_by_label("DNS servers").fill("1.1.1.1, 8.8.8.8")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        expect(page.get_by_role("row").filter(has_text="l2tp_a")).to_contain_text("Offline")
+        (line,) = served.lab.api.get("/vpn-lines")["data"]
+        assert line["dns_servers"] == ["1.1.1.1", "8.8.8.8"]
+        page.get_by_role("switch", name="Line l2tp_a").click()
+        expect(page.get_by_role("row").filter(has_text="l2tp_a")).to_contain_text("Off")
+        page.get_by_role("button", name="Delete l2tp_a").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("There is no VPN line yet.")).to_be_visible()
+
+
+def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
+    with served.visit("#/whitelist") as page:
+        page.get_by_label("Domains").fill("example.com\nnot a domain")
+        page.get_by_label("Addresses").fill("198.51.100.300")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("'not a domain'")).to_be_visible()
+        expect(page.get_by_text("'198.51.100.300'")).to_be_visible()
+        page.get_by_label("Domains").fill("example.com")
+        page.get_by_label("Addresses").fill("198.51.100.0/24")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("button", name="Save")).to_be_disabled()
+        assert served.lab.api.get("/whitelist")["domains"] == "example.com"
+
+
+def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
+    with served.visit("#/proxies") as page:
+        page.get_by_role("button", name="Add a service").click()
+        form = page.get_by_role("form", name="Add a service")
+        form.get_by_label("Name", exact=True).fill("scraper")
+        form.get_by_label("Leaves by").fill("wan2")
+        form.get_by_label("Port").fill("8787")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_contain_text("port")
+        form.get_by_label("Port").fill("18080")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        expect(page.get_by_text("1 of 1,000")).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="scraper")).to_contain_text(
+            "10.77.0.1:18080"
+        )
+        page.get_by_role("switch", name="Proxy service scraper").click()
+        expect(page.get_by_role("switch", name="Proxy service scraper")).not_to_be_checked()
+        (service,) = served.lab.api.get("/proxy-services")["data"]
+        assert service["is_enabled"] is False
+
+
+def test_why_explains_and_proves(served: Site) -> None:
+    client, node = served.lab.client(1), served.lab.nodes["ss"]
+    with served.visit(f"#/why?client={client.address}") as page:
+        page.get_by_label("Destination").fill("www.example.com")
+        page.get_by_label("Port").fill("80")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.get_by_role("heading", name=f"{client.address} leaves by")).to_be_visible()
+        expect(page.get_by_role("list", name="The way")).to_contain_text("ss")
+        page.get_by_role("button", name="Prove it").click()
+        expect(page.get_by_text(f"Seen as {node.address}")).to_be_visible(timeout=15_000)
+        screenshot(page, "why")
+
+        page.get_by_label("Client").fill("10.77.0.200")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.get_by_role("heading", name="10.77.0.200 is blocked")).to_be_visible()
+        expect(page.get_by_role("button", name="Prove it")).to_be_disabled()
+
+
+def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served: Site) -> None:
+    lab = served.lab
+    with served.visit("#/api") as page:
+        token = page.get_by_role("region", name="API token")
+        expect(token.get_by_text(lab.api.token[:4])).to_be_visible()
+        assert lab.api.token not in page.content()
+        token.get_by_role("button", name="Reveal").click()
+        expect(token.get_by_text(lab.api.token)).to_be_visible()
+        expect(page.get_by_text("API open")).to_be_visible()
+        expect(page.get_by_text(f"{lab.device.url}/svc/api/v1/system/status")).to_be_visible()
+
+        page.locator("input[type=file]").set_input_files(
+            {"name": "license", "mimeType": "text/plain", "buffer": b"no license at all"}
+        )
+        expect(page.get_by_role("status").filter(has_text="license")).to_be_visible()
+
+        token.get_by_role("button", name="Reset the token").click()
+        page.get_by_role("dialog").get_by_role("button", name="Reset the token").click()
+        expect(token.get_by_text(lab.api.token)).to_have_count(0)
+        assert lab.api.ask("GET", "/svc/api/v1/rules").status == 401
+        lab.api.token = token.locator("code").inner_text()
+        assert lab.api.ask("GET", "/svc/api/v1/rules").status == 200
+
+
+def test_the_service_is_stopped_opened_and_started_by_name(served: Site) -> None:
+    client = served.lab.client(1)
+    assert client.http(SEEN_AT).ok
+    with served.visit("#/settings") as page:
+        service = page.get_by_role("region", name="Service")
+        service.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("Stopped: every client is blocked.")).to_be_visible()
+        assert not client.http(SEEN_AT, timeout=2).ok
+
+        service.get_by_role("button", name="Open…").click()
+        dialog = page.get_by_role("dialog")
+        act = dialog.get_by_role("button", name="Open…")
+        expect(act).to_be_disabled()
+        dialog.get_by_role("textbox").fill("open")
+        act.click()
+        expect(page.get_by_text("Open: the rules are off")).to_be_visible()
+        assert client.http(SEEN_AT).seen == served.lab.wan(1).address
+
+        service.get_by_role("button", name="Start").click()
+        expect(page.get_by_text("Open: the rules are off")).to_have_count(0)
+        assert client.http(SEEN_AT).seen == served.lab.nodes["ss"].address
+
+
+def test_a_backup_is_taken_and_put_back(served: Site, tmp_path: Path) -> None:
+    with served.visit("#/settings") as page:
+        with page.expect_download() as downloading:
+            page.get_by_role("link", name="Download a backup").click()
+        file = tmp_path / "device.backup"
+        downloading.value.save_as(file)
+        served.lab.api.post("/rules", {"ip": "10.77.8.8", "target_node": "DIRECT"})
+        page.get_by_role("region", name="Backup").locator("input").set_input_files(file)
+        page.get_by_role("dialog").get_by_role("button", name="Restore…").click()
+        expect(page.get_by_role("status").filter(has_text="backup")).to_be_visible(timeout=20_000)
+        assert not [r for r in served.lab.api.get("/rules")["data"] if r["ip"] == "10.77.8.8"]

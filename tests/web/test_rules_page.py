@@ -1,0 +1,164 @@
+"""The rules page, with a real client behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from egressd.lab.spec import WEB_SERVERS
+from tests.web.chromium import screenshot
+from tests.web.conftest import Site
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+
+SEEN_AT = f"http://{WEB_SERVERS[0]}/"
+
+
+def test_a_rule_that_is_edited_moves_its_client(site: Site) -> None:
+    lab = site.lab
+    for kind in ("socks5", "http"):
+        lab.api.post("/nodes", lab.nodes[kind].draft("pool"))
+    client = lab.client(1)
+    with site.visit("#/rules") as page:
+        page.get_by_role("button", name="Add a rule").click()
+        form = page.get_by_role("form", name="Add a rule")
+        form.get_by_label("Client").fill(f"{client.address}/33")
+        form.get_by_label("Leaves by").fill("nowhere")
+        form.get_by_role("button", name="Save").click()
+        # The device's own texts, each at its field.
+        expect(form.get_by_label("Client")).to_have_accessible_description(
+            "ip must be an IPv4 address or a CIDR without host bits"
+        )
+        assert form.get_by_label("Client").get_attribute("aria-invalid") == "true"
+        screenshot(page, "rule-refused")
+
+        form.get_by_label("Client").fill(client.address)
+        form.get_by_label("Leaves by").click()
+        page.get_by_role("option", name="socks5").click()
+        form.get_by_label("Comment").fill("living room")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        expect(page.get_by_role("row").filter(has_text=client.address)).to_contain_text("socks5")
+        assert client.http(SEEN_AT).seen == lab.nodes["socks5"].address
+
+        page.get_by_role("row").filter(has_text=client.address).dblclick()
+        form = page.get_by_role("form", name=f"Edit the rule of {client.address}")
+        form.get_by_label("Leaves by").fill("http")
+        page.get_by_role("option", name="http", exact=False).first.click()
+        form.get_by_label("Download").fill("50000")
+        form.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("row").filter(has_text=client.address)).to_contain_text("50 Mbit/s")
+        assert client.http(SEEN_AT).seen == lab.nodes["http"].address
+
+        page.get_by_role("switch", name=f"Rule of {client.address}").click()
+        expect(page.get_by_role("switch", name=f"Rule of {client.address}")).not_to_be_checked()
+        assert not client.http(SEEN_AT, timeout=2).ok
+
+
+def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "rules.tsv"
+    file.write_text(
+        "".join(f"10.77.1.{n}\tDIRECT\tseat-{n}\n" for n in range(1, 41)) + "10.77.2.9\tnobody\t\n"
+    )
+    with site.visit("#/rules") as page:
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog = page.get_by_role("dialog")
+        dialog.locator("input[type=file]").set_input_files(file)
+        expect(dialog.get_by_text("40 to import")).to_be_visible()
+        expect(dialog.get_by_text("1 bad", exact=True)).to_be_visible()
+        dialog.get_by_label("Bad rows only").check()
+        expect(dialog.get_by_role("listitem")).to_have_count(1)
+        expect(dialog.get_by_role("listitem")).to_contain_text("target_node")
+        screenshot(page, "rules-import")
+        assert not [r for r in site.lab.api.get("/rules")["data"] if r["ip"] == "10.77.1.1"]
+        dialog.get_by_role("button", name="Import 40 rows").click()
+        expect(dialog).to_have_count(0)
+
+        page.get_by_label("Filter").fill("seat-1")
+        grid = page.get_by_role("grid", name="Rules")
+        expect(grid).to_have_attribute("aria-rowcount", "12")
+        page.get_by_role("button", name="Comment").click()
+        page.get_by_role("button", name="Comment").click()
+        expect(page.get_by_role("columnheader", name="Comment")).to_have_attribute(
+            "aria-sort", "descending"
+        )
+        expect(page.get_by_role("row").nth(1)).to_contain_text("seat-19")
+
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("button", name="Change…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Set where they leave by").check()
+        dialog.get_by_label("Leaves by", exact=True).fill("REJECT")
+        page.keyboard.press("Tab")
+        dialog.get_by_label("Set the upload limit").check()
+        dialog.get_by_label("Upload", exact=True).fill("2000")
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("row").filter(has_text="seat-19")).to_contain_text("2 Mbit/s")
+        changed = [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]
+        assert len(changed) == 11
+
+        with page.expect_download() as downloading:
+            page.get_by_role("toolbar").get_by_role("button", name="Export").click()
+        exported = Path(downloading.value.path()).read_text().splitlines()
+        assert len(exported) == 11
+        assert "10.77.1.19,REJECT,seat-19" in exported
+
+        page.get_by_role("toolbar").get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(grid).to_have_attribute("aria-rowcount", "1")
+        assert not [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]
+
+
+def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
+    site.lab.api.post("/rules", {"ip": "10.77.3.1", "target_node": "DIRECT", "comment": "keys"})
+    site.lab.api.post("/rules", {"ip": "10.77.3.2", "target_node": "DIRECT", "comment": "keys"})
+    with site.visit("#/rules?q=keys") as page:
+        grid = page.get_by_role("grid", name="Rules")
+        expect(grid).to_have_attribute("aria-rowcount", "3")
+        page.keyboard.press("/")
+        expect(page.get_by_label("Filter")).to_be_focused()
+        grid.focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Space")
+        expect(page.get_by_text("1 selected").first).to_be_visible()
+        page.keyboard.press("Shift+ArrowDown")
+        expect(page.get_by_text("2 selected").first).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("form", name="Edit the rule of 10.77.3.2")).to_be_visible()
+        expect(page.get_by_label("Client")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("form")).to_have_count(0)
+        grid.focus()
+        page.keyboard.press("Delete")
+        expect(page.get_by_role("dialog", name="Delete 2 rules?")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_what_others_change_appears_by_itself(
+    site: Site, eventually: Callable[[Page, Callable[[], bool]], None]
+) -> None:
+    with site.visit("#/rules?q=10.77.9.9") as page:
+        grid = page.get_by_role("grid", name="Rules")
+        expect(grid).to_have_attribute("aria-rowcount", "1")
+        site.lab.api.post("/rules", {"ip": "10.77.9.9", "target_node": "DIRECT"})
+        expect(grid).to_have_attribute("aria-rowcount", "2")
+
+        # A hidden page listens to nothing, and catches up when it is seen again.
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', {get: () => globalThis.isHidden}),"
+            "globalThis.isHidden = true, document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        expect(page.get_by_text("No connection").first).to_be_visible()
+        site.lab.api.post("/rules", {"ip": "10.77.9.99", "target_node": "DIRECT"})
+        page.wait_for_timeout(1500)
+        expect(grid).to_have_attribute("aria-rowcount", "2")
+        page.evaluate(
+            "globalThis.isHidden = false, document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        expect(page.get_by_text("Running").first).to_be_visible()
+        expect(grid).to_have_attribute("aria-rowcount", "3")
