@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import structlog
 
-from egressd.app import accounts, config, logs
+from egressd.app import accounts, config, logs, readiness
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
@@ -89,6 +89,7 @@ async def _serve(settings: config.Config) -> None:
     )
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
+    readiness.announce()
     await pool.open()
     await reconciler.start()
     await server.open()
@@ -98,6 +99,7 @@ async def _serve(settings: config.Config) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.close)
         await stack.enter_async_context(Watcher(reconciler.refresh))
+        await reconciler.refresh()  # what changed since guard looked, which nobody watched
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))

@@ -64,8 +64,13 @@ class Machine:
         self.problems = (*settled.problems, *synced.problems)
 
     def forward(self) -> None:
-        """Let the machine forward packets: the last step of putting up the guard."""
-        sysctl.write(routing.forwarding())
+        """Let the machine forward packets: the last step of putting up the guard.
+
+        Not before there is a LAN to guard: one that is still to be found, since the configuration
+        names none, would be forwarded unruled from its coming up until it is seen.
+        """
+        if self.topology.lans:
+            sysctl.write(routing.forwarding())
 
     def has_table(self) -> bool:
         """Whether our table is there, whatever is in it."""

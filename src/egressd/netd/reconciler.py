@@ -347,6 +347,7 @@ class Reconciler:
             self.machine.look()
             self._route()
             await self.machine.update(self.plan, self._serving.ports())
+            self.machine.forward()
             await self._limits.look(self.plan.limits, self.machine.topology)
 
     async def verify(self) -> None:

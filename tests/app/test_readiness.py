@@ -1,0 +1,28 @@
+"""systemd's readiness protocol."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from egressd.app import readiness
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_p1_who_waits_for_the_guard_is_told(
+    is_abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("\0" + path if is_abstract else path)
+        listener.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", ("@" if is_abstract else "") + path)
+        readiness.announce()
+        assert listener.recv(100) == b"READY=1"
+
+
+def test_nobody_need_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    readiness.announce()
