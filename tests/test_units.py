@@ -1,0 +1,75 @@
+"""The systemd units: systemd reads them as they are meant, and they are confined."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze"
+)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units as script/install writes them."""
+    for unit in UNITS:
+        (tmp_path / unit.name).write_text(unit.read_text().replace("@ROOT@", str(ROOT)))
+    return tmp_path
+
+
+def settings(name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "packaging" / "systemd" / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).extend(value.split())
+    return found
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong(installed: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--recursive-errors=no", *installed.glob("*.service")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    ours = [line for line in done.stderr.splitlines() if "egressd" in line]
+    assert not [line for line in ours if "is not executable" not in line]
+
+
+@needs_systemd
+@pytest.mark.parametrize(("name", "limit"), [("egressd-api", 2.0), ("egressd-netd", 4.5)])
+def test_the_exposure_that_systemd_sees_is_small(installed: Path, name: str, limit: float) -> None:
+    unit = installed / f"{name}.service"
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    level = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
+    assert level is not None, done.stderr
+    assert float(level[1]) <= limit
+
+
+def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
+    netd = settings("egressd-netd.service")
+    assert "network-pre.target" in netd["Before"]
+    assert "network-pre.target" in netd["Wants"]
+    assert netd["DefaultDependencies"] == ["no"]  # or it would be ordered after sysinit.target
+    assert netd["Type"] == ["notify"]  # not started before the guard is in force
+    assert netd["KillMode"] == ["process"]
+    assert netd["Restart"] == ["always"]
+    assert netd["StartLimitIntervalSec"] == ["0"]
+    assert "ExecStopPost" not in netd
+
+
+def test_the_api_has_no_capability_and_another_user() -> None:
+    api = settings("egressd-api.service")
+    assert api["CapabilityBoundingSet"] == api["AmbientCapabilities"] == []
+    assert api["User"] == ["egressd"]
