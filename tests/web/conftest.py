@@ -2,88 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
 
 from egressd.lab import netns
-from egressd.lab.device import TLS_PORT
 from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS
 from tests.lab.conftest import namespaces  # noqa: F401 - a fixture
-from tests.web.chromium import chromium, context
-
-PASSWORD: Final = "correct horse battery"
-URL: Final = f"https://{LAN_ADDRESS}:{TLS_PORT}/"
-_CODE: Final = re.compile(r'"setup_code": "([0-9A-Z-]{14})"')
-
-
-@dataclass
-class Site:
-    """The device, and the browser that looks at it."""
-
-    lab: Lab
-    browser: Browser
-    state: Any = field(default=None)
-    """The cookies of who is logged in."""
-
-    def setup_code(self) -> str:
-        """The code that the service showed when it started."""
-        found = _CODE.findall(self.lab.device.program.log.read_text())
-        assert found
-        return str(found[-1])
-
-    @contextmanager
-    def visit(self, path: str = "#/overview", **tastes: Any) -> Iterator[Page]:
-        """A page of the console. Whatever the browser complains of fails the test."""
-        made = context(self.browser, **tastes, state=self.state)
-        page = made.new_page()
-        complaints = watched(page)
-        page.goto(URL + path)
-        try:
-            yield page
-        finally:
-            made.close()
-        assert complaints == []
-
-    def log_in(self) -> None:
-        """Choose the password, and stay logged in."""
-        made = context(self.browser)
-        page = made.new_page()
-        page.goto(URL)
-        page.get_by_label("Setup code").fill(self.setup_code())
-        page.get_by_label("Password", exact=True).fill(PASSWORD)
-        page.get_by_label("Password again").fill(PASSWORD)
-        page.get_by_role("button", name="Begin").click()
-        page.get_by_role("heading", name="Overview").wait_for()
-        self.keep(made)
-        made.close()
-
-    def keep(self, made: BrowserContext) -> None:
-        """Use this visitor's session from now on."""
-        self.state = made.storage_state()
-
-
-def watched(page: Page) -> list[str]:
-    """What the browser complains of: script errors, policy violations, dialogs."""
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-    # A refused request is told too: those are what tests provoke.
-    page.on(
-        "console",
-        lambda message: (
-            complaints.append(message.text)
-            if message.type in ("error", "warning") and "Failed to load" not in message.text
-            else None
-        ),
-    )
-    return complaints
+from tests.web.chromium import chromium
+from tests.web.site import Site
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +27,3 @@ def site(fresh_site: Site) -> Site:
     """A device with an administrator, who is logged in."""
     fresh_site.log_in()
     return fresh_site
-
-
-@pytest.fixture
-def eventually() -> Callable[[Page, Callable[[], bool]], None]:
-    """Waits until something holds, and lets the page live meanwhile."""
-
-    def wait(page: Page, holds: Callable[[], bool]) -> None:
-        for _ in range(100):
-            if holds():
-                return
-            page.wait_for_timeout(100)
-        pytest.fail("it did not come to hold within 10 s")
-
-    return wait

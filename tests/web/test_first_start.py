@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.web.chromium import context, screenshot
-from tests.web.conftest import PASSWORD, URL, Site, watched
+from tests.web.site import PASSWORD, URL, Site, watched
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from egressd.lab.spec import WEB_SERVERS
 from tests.web.chromium import screenshot
-from tests.web.conftest import Site
+from tests.web.site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 

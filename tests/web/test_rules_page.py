@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from egressd.lab.spec import WEB_SERVERS
 from tests.web.chromium import screenshot
-from tests.web.conftest import Site
+from tests.web.site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 
@@ -139,9 +138,7 @@ def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_what_others_change_appears_by_itself(
-    site: Site, eventually: Callable[[Page, Callable[[], bool]], None]
-) -> None:
+def test_what_others_change_appears_by_itself(site: Site) -> None:
     with site.visit("#/rules?q=10.77.9.9") as page:
         grid = page.get_by_role("grid", name="Rules")
         expect(grid).to_have_attribute("aria-rowcount", "1")

