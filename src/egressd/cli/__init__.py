@@ -19,6 +19,7 @@ _LAZY = {
     "serve": "egressd.cli.serve:serve",
     "token": "egressd.cli.token:token",
     "console": "egressd.cli.console:console",
+    "lines": "egressd.cli.lines:lines",
     "backup": "egressd.cli.backup:backup",
     "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",

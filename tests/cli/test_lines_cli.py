@@ -1,0 +1,74 @@
+"""``egressd lines``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from click.testing import CliRunner
+
+from egressd.cli import cli
+from egressd.model.errors import Failed
+from egressd.model.messages import LineNews, LineStatus
+from egressd.netd.reconciler import Reconciler
+from egressd.netd.server import Server
+
+LINES = {
+    "pptp_b": LineStatus(
+        is_online=False,
+        state="wrong_password",
+        reason="the server refused the user name or password",
+        next_attempt="2026-11-20T22:59:10Z",
+    ),
+    "l2tp_a": LineStatus(is_online=True, ip="10.9.0.2", state="online"),
+}
+
+
+class _Machine:
+    line_news = LineNews(LINES)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "egressd.toml"
+    path.write_text(f'[run]\ndir = "{tmp_path / "run"}"\n')
+    (tmp_path / "run").mkdir()
+    return path
+
+
+@pytest.fixture
+def netd(config: Path) -> Iterator[None]:
+    """netd's socket, served by a thread."""
+    server = Server(config.parent / "run" / "netd.sock", os.getuid(), cast(Reconciler, _Machine()))
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(server.open())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield
+    asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def test_lines_are_shown_with_why_they_are_down(config: Path, netd: None) -> None:
+    result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    assert result.output == (
+        "LINE    STATE           ADDRESS   NEXT ATTEMPT          REASON\n"
+        "l2tp_a  online          10.9.0.2  -                     -\n"
+        "pptp_b  wrong_password  -         2026-11-20T22:59:10Z  "
+        "the server refused the user name or password\n"
+    )
+
+
+def test_it_says_when_nobody_answers(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.cli.lines._CONNECT_S", 0.2)
+    result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
+    assert isinstance(result.exception, Failed)
+    assert "nobody answers" in str(result.exception)
