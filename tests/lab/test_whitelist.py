@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
-from tests.lab.device_state import add_nodes, clear, send
-from tests.lab.hellos import Visit
-from tests.lab.whitelisted import save, served, visit
+from egressd.lab.packets import new_token
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
+from tests.lab.device_state import SERVER, add_nodes, clear, send
+from tests.lab.hellos import ADDRESS, Visit
+from tests.lab.whitelisted import save, served, set_device, visit
 
 pytestmark = pytest.mark.lab
 
@@ -111,3 +117,231 @@ def test_every_form_of_entry(lab: Lab, target: str, node: str) -> None:
     else:
         assert before == [own[target]]
         assert dict.fromkeys(seen) == {own[target]: None}
+
+
+@pytest.mark.parametrize("node", ["DIRECT", "ss"])
+@pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
+def test_addresses_go_their_own_way_whatever_the_protocol(lab: Lab, target: str, node: str) -> None:
+    send(lab, 1, target)
+    save(lab, ips=f"203.0.113.8/30, {ADDRESS}", node=node)
+    there = lab.wan(1).address if node == "DIRECT" else lab.nodes["ss"].address
+    client = lab.client(1)
+    for address in (SERVER, "203.0.113.11", ADDRESS):
+        assert client.http(f"http://{address}:8000/").seen == there
+        assert client.http(f"https://{address}/").seen == there
+    assert client.udp_echo("hello", SERVER).seen == there
+    assert client.tcp_echo("hello", SERVER, 22).seen == there
+    elsewhere = client.http("http://203.0.113.12/")
+    own = {"Interface:wan2": lab.wan(2).address, "socks5-udp": lab.nodes["socks5-udp"].address}
+    assert elsewhere.seen == own.get(target, "")
+
+
+def test_who_is_refused_otherwise_learns_the_addresses_of_listed_domains(lab: Lab) -> None:
+    send(lab, 1, "REJECT")
+    client = lab.client(1)
+    assert not client.dns("plain.test", RESOLVERS["google"]).ok
+    save(lab, "plain.test\nhttps://tls.test:9443")
+    mark = lab.internet.mark()
+    for server in (RESOLVERS["google"], str(LAN_ADDRESS)):
+        for tcp in (False, True):
+            assert client.dns("www.plain.test", server, tcp=tcp).addresses == (SERVER,)
+            assert client.dns("tls.test", server, tcp=tcp).ok
+            refused = client.dns("other.test", server, tcp=tcp)
+            assert (refused.rcode, refused.addresses) == ("REFUSED", ())
+            assert refused.seconds < 1
+    assert client.http("https://plain.test/", resolver=RESOLVERS["google"]).ok
+    assert lab.internet.seen(since=mark, text="other.test") == []
+    save(lab, ips=SERVER)
+    assert not client.dns("plain.test", RESOLVERS["google"]).ok
+
+
+def test_clients_without_a_rule_have_no_whitelist(lab: Lab) -> None:
+    try:
+        for target in ("Interface:wan2", "socks5-udp", "DIRECT"):
+            own = {"Interface:wan2": lab.wan(2).address, "DIRECT": lab.wan(1).address}.get(
+                target, lab.nodes["socks5-udp"].address
+            )
+            send(lab, 1, "Interface:wan3")
+            send(lab, 3, target)
+            set_device(lab, unmanaged=target)
+            node = "ss"
+            with lab.client(2).host.socket(SERVER, 7) as held:
+                held.settimeout(5)
+                held.recv(100)
+                save(lab, DOMAINS, SERVER, node)
+                there = lab.nodes[node].address
+                assert set(visit(lab, 2, LISTED)) == {own}
+                assert lab.client(2).http(f"http://{SERVER}/").seen == own
+                assert set(visit(lab, 1, LISTED)) == {there}
+                assert lab.client(1).http(f"http://{SERVER}/").seen == there
+                save(lab, "another.test", node=node)
+                save(lab)
+                held.sendall(b"still here\n")
+                assert held.recv(100) == b"still here\n"
+    finally:
+        set_device(lab, unmanaged="REJECT")
+
+
+def test_recognition_switched_off(lab: Lab) -> None:
+    try:
+        set_device(lab, sniff_domains=False)
+        send(lab, 1, "Interface:wan2")
+        send(lab, 2, "socks5-udp")
+        told = save(lab, DOMAINS, SERVER)
+        assert "7 domain entries are inactive" in told
+        assert lab.api.get("/whitelist")["domains"] == DOMAINS
+        assert set(visit(lab, 1, LISTED)) == {lab.wan(2).address}
+        assert set(visit(lab, 2, LISTED)) == {lab.nodes["socks5-udp"].address}
+        for client in (1, 2):
+            assert lab.client(client).http(f"http://{SERVER}/").seen == lab.wan(1).address
+        assert elements(lab, "set", "wlports") == elements(lab, "map", "sniff") == ""
+    finally:
+        set_device(lab, sniff_domains=True)
+    assert set(visit(lab, 1, LISTED)) == {lab.wan(1).address}
+
+
+@contextmanager
+def suspended(lab: Lab) -> Iterator[None]:
+    """The engine's workers do nothing meanwhile."""
+    pids = lab.device.pids("egressd.netd.engine.worker")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def elements(lab: Lab, kind: str, name: str) -> str:
+    """What a set of egressd's has in it, as nft prints it."""
+    listed = lab.router.run("nft", "list", kind, "inet", "egressd", name).stdout
+    return listed.partition("elements = {")[2].partition("}")[0].strip()
+
+
+def test_only_ports_of_entries_enter_userspace_and_only_while_there_are_some(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan2")
+    assert elements(lab, "map", "sniff") == ""
+    save(lab, "https://tls.test:9443", node="ss")
+    assert elements(lab, "set", "wlports") == "tcp . 9443"
+    assert elements(lab, "map", "sniff").count(":") == 1
+    # The engine is stopped dead: what does not need it goes on.
+    with suspended(lab):
+        assert not lab.client(1).http(f"https://{ADDRESS}:9443/", timeout=0.5).ok
+        client = lab.client(1)
+        assert client.http(f"https://{SERVER}/").seen == lab.wan(2).address
+        assert client.tcp_echo("hello", SERVER, 22).seen == lab.wan(2).address
+        assert client.udp_echo("hello", SERVER, 443).seen == lab.wan(2).address
+    save(lab, ips=SERVER, node="ss")
+    assert elements(lab, "set", "wlports") == elements(lab, "map", "sniff") == ""
+
+
+def test_saving_clears_the_connections_of_ruled_clients_and_no_others(lab: Lab) -> None:
+    try:
+        set_device(lab, unmanaged="Interface:wan3")
+        save(lab, ips="192.0.2.200")
+        send(lab, 1, "Interface:wan2")
+        send(lab, 2, "socks5-udp")
+        send(lab, 3, "DIRECT")
+        ruled = [lab.client(number).connect() for number in (1, 2, 3)]
+        unruled = lab.client(4).connect()
+        with lab.client(1).host.socket(str(LAN_ADDRESS), 8787) as to_router:
+            to_router.settimeout(5)
+            lab.api.get("/whitelist")
+            save(lab, ips="192.0.2.200")  # the same again
+            for connection in (*ruled, unruled):
+                assert connection.exchange("nothing changed").ok
+            save(lab, ips="192.0.2.201")
+            for connection in ruled:
+                assert not connection.exchange("cut", timeout=1).ok
+                connection.close()
+            assert unruled.exchange("not concerned").ok
+            unruled.close()
+            to_router.sendall(b"GET /ops/health HTTP/1.1\r\nHost: 10.77.0.1\r\n\r\n")
+            assert b" 200 " in to_router.recv(100)
+        for number, seen in ((1, lab.wan(2)), (2, lab.nodes["socks5-udp"]), (3, lab.wan(1))):
+            assert lab.client(number).udp_echo("anew", SERVER).seen == seen.address
+            assert lab.client(number).http(f"http://{SERVER}/").seen == seen.address
+    finally:
+        set_device(lab, unmanaged="REJECT")
+
+
+def test_another_destination_cuts_nobody_on_another_target(lab: Lab) -> None:
+    """P3: a change of the node that the whitelist sends to is no change of anybody's target."""
+    save(lab, DOMAINS, node="ss")
+    send(lab, 1, "socks5-udp")
+    send(lab, 2, "Interface:wan2")
+    nodes = {node["name"]: node for node in lab.api.get("/nodes")["data"]}
+    connections = [lab.client(number).connect() for number in (1, 2)]
+    ss = {key: nodes["ss"][key] for key in ("name", "protocol", "config_json", "group")}
+    elsewhere = ss["config_json"].replace("8388", "8389")
+    lab.api.put(f"/nodes/{nodes['ss']['id']}", ss | {"config_json": elsewhere})
+    assert not set(visit(lab, 1, LISTED[:1])) & {lab.nodes["ss"].address}
+    lab.api.put(f"/nodes/{nodes['ss']['id']}", ss)
+    assert visit(lab, 1, LISTED[:1]) == [lab.nodes["ss"].address]
+    for connection in connections:
+        assert connection.exchange("undisturbed").ok
+        connection.close()
+
+
+def test_a_destination_that_is_gone_blocks_what_is_listed(lab: Lab) -> None:
+    save(lab, DOMAINS, ips=SERVER, node="ss")
+    send(lab, 1, "socks5-udp")
+    send(lab, 2, "Interface:wan2")
+    node = next(n for n in lab.api.get("/nodes")["data"] if n["name"] == "ss")
+    assert "whitelist" in lab.api.delete(f"/nodes/{node['id']}")["msg"]
+    exits = [lab.nodes["socks5-udp"].address, lab.wan(2).address]
+    for number, own in zip((1, 2), exits, strict=True):
+        assert not set(visit(lab, number, LISTED[:2])) & {own, lab.wan(1).address}
+        assert not lab.client(number).http(f"http://{SERVER}/").ok
+        assert visit(lab, number, UNLISTED[:1]) == [own]
+    lab.api.post("/nodes", lab.nodes["ss"].draft())
+    for number in (1, 2):
+        assert visit(lab, number, LISTED[:1]) == [lab.nodes["ss"].address]
+
+
+def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None:
+    """P1, for the whitelist: after each answer the old way out is not taken any more."""
+    choice = random.Random(5)
+    send(lab, 1, "Interface:wan2")
+    send(lab, 2, "REJECT")
+    tokens = {1: new_token(), 2: new_token()}
+    own = {1: {lab.wan(2).far}, 2: set[str]()}
+    with ExitStack() as stack:
+        captures = {
+            wan.far: stack.enter_context(lab.internet.capture(wan.far, keep=True))
+            for wan in lab.wans
+        }
+        for capture in captures.values():
+            capture.prove()
+        floods = [
+            lab.client(number).flood(token, kind=kind, rate=300)
+            for number, token in tokens.items()
+            for kind in ("udp", "tcp", "icmp")
+        ]
+        listed = False
+        allowed: list[tuple[int, set[bool]]] = [(0, {listed})]
+        """From which time on: whether the flood's destination may be listed."""
+        for _ in range(30):
+            time.sleep(choice.uniform(0.02, 0.2))
+            wanted = choice.random() < 0.7 and not listed
+            ips = f"{SERVER}\n192.0.2.1" if wanted else f"192.0.2.{choice.randrange(2, 250)}"
+            allowed.append((time.time_ns(), {listed, wanted}))
+            save(lab, choice.choice(["", DOMAINS]), ips)
+            allowed.append((time.time_ns(), {wanted}))
+            listed = wanted
+        time.sleep(0.1)
+        assert sum(flood.stop().sent for flood in floods) > 1000
+        wrong, total, on_listed = [], 0, 0
+        for far, capture in captures.items():
+            for number, token in tokens.items():
+                for packet in capture.packets(token):
+                    at = max(i for i, (since, _) in enumerate(allowed) if since <= packet.time_ns)
+                    ways = {True: {lab.wan(1).far}, False: own[number]}
+                    total += 1
+                    on_listed += far == lab.wan(1).far
+                    if far not in set().union(*(ways[state] for state in allowed[at][1])):
+                        wrong.append((number, far, packet))
+        assert wrong == []
+        assert total > 500
+        assert on_listed > 50
