@@ -138,7 +138,7 @@ def test_keys_do_not_run_together(a: str, b: str, c: str, d: str) -> None:
 
 def test_an_association_covers_one_port_towards_one_server() -> None:
     dial = _dial(changed(L2TP, secret="s", port=1702), LINE_PORTS[7])
-    connection = lines_ipsec.connection(dial)
+    connection = lines_ipsec.connection(dial, 0)
     assert list(connection) == [f"line-{LINE_PORTS[7]}"]
     body = connection[f"line-{LINE_PORTS[7]}"]
     child = body["children"][f"line-{LINE_PORTS[7]}"]
@@ -150,13 +150,17 @@ def test_an_association_covers_one_port_towards_one_server() -> None:
     assert body["remote_addrs"] == ["203.0.113.9"]
 
 
-def test_no_two_lines_share_an_ike_association() -> None:
-    """charon shares one among IKEv1 connections that are equal, and ends both with one."""
+def test_only_lines_of_one_group_share_an_ike_association() -> None:
+    """charon shares one among IKEv1 connections that are equal but for their children."""
     line = changed(L2TP, secret="s")
-    bodies = [
-        *(lines_ipsec.connection(_dial(line, port)).popitem()[1] for port in LINE_PORTS),
-    ]
-    assert len({body["rekey_time"] for body in bodies}) == len(LINE_PORTS)
+
+    def body(port: int, group: int) -> dict[str, Any]:
+        _, made = lines_ipsec.connection(_dial(line, port), group).popitem()
+        return {key: value for key, value in made.items() if key != "children"}
+
+    assert body(LINE_PORTS[0], 5) == body(LINE_PORTS[9], 5)
+    groups = range(len(LINE_PORTS))
+    assert len({body(LINE_PORTS[0], group)["rekey_time"] for group in groups}) == len(groups)
 
 
 @given(st.text())
@@ -167,8 +171,8 @@ def test_a_secret_goes_as_bytes(secret: str) -> None:
 
 
 def test_a_port_outside_the_guarded_range_has_no_association() -> None:
-    with pytest.raises(ValueError, match="not in range"):
-        lines_ipsec.connection(_dial(changed(L2TP, secret="s"), 1701))
+    with pytest.raises(ValueError, match="1701 is not guarded"):
+        lines_ipsec.connection(_dial(changed(L2TP, secret="s"), 1701), 0)
 
 
 def test_charon_runs_nothing_and_routes_nothing() -> None:

@@ -62,15 +62,21 @@ def connection_name(local_port: int) -> str:
     return f"line-{local_port}"
 
 
-def connection(dial: Dial) -> dict[str, Any]:
+def connection(dial: Dial, group: int) -> dict[str, Any]:
     """``load-conn``: transport mode for one UDP port towards one server (RFC 3193).
+
+    Lines of one `group` (0 to 255) share an IKE_SA. They must: a strongSwan server takes a second
+    one from the same address for the first one's successor, and ends the first ten seconds
+    later (``adopt_children_job.c``). Only lines that agree in address, server and secret may.
 
     The server may name itself as it likes (behind NAT it gives a private address); that it
     knows the secret is what proves it.
     """
+    if dial.local_port not in LINE_PORTS:
+        raise ValueError(f"port {dial.local_port} is not guarded")
     name = connection_name(dial.local_port)
-    # IKEv1 connections that are equal share an IKE_SA, and end together: lifetimes differ.
-    lifetime = _IKE_LIFETIME_S + LINE_PORTS.index(dial.local_port)
+    # charon has connections share an IKE_SA when they are equal, the names of their children aside.
+    lifetime = _IKE_LIFETIME_S + group
     child = {
         "mode": "transport",
         "local_ts": [f"dynamic[udp/{dial.local_port}]"],

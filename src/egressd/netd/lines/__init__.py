@@ -3,8 +3,9 @@
 - `lines`: the one door for the reconciler: what is wanted, how each line is doing.
 - `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long.
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
-- `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol.
-- `diagnosis`: what the daemons' logs say, in plain words.
+- `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
+  `shared_secrets` hands it one secret a server.
+- `diagnosis`: what the daemons' logs say, in plain words. `news`: what is told of it.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
 
 What daemons read is rendered by `planner.lines_daemon` and its neighbours. Units outlive netd: a

@@ -1,9 +1,11 @@
 """charon, strongSwan's IKE daemon: one for all lines that have a secret.
 
-A line's association covers one UDP port of ours towards its server, and is known by that port
-(`lines_ipsec.connection_name`). charon is started with the first such line and outlives netd. When
-it dies, its associations would last until they expire, with nobody to renew them: the lines
-are told that they are lost.
+A line's association (a CHILD_SA) covers one UDP port of ours towards its server, and is known by
+that port (`lines_ipsec.connection_name`). Lines from one address to one server with one secret
+are a group: their associations hang on one IKE_SA, which bears the name of any of them.
+
+charon is started with the first such line and outlives netd. When it dies, its associations would
+last until they expire, with nobody to renew them: the lines are told that they are lost.
 """
 
 from __future__ import annotations
@@ -11,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container
-from contextlib import asynccontextmanager, suppress
-from ipaddress import IPv4Address
+from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ import structlog
 
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.unit import LOG, Unit, prepare
 from egressd.netd.lines.vici import Connection, Refused, Values
 from egressd.planner import lines_ipsec
@@ -43,8 +44,9 @@ _EVENTS: Final = ("log", "child-updown")
 class _Association:
     """What is heard of one association."""
 
-    def __init__(self, dial: Dial, on_loss: Callable[[], None]) -> None:
+    def __init__(self, dial: Dial, group: int, on_loss: Callable[[], None]) -> None:
         self.dial = dial
+        self.group = group
         self.on_loss = on_loss
         self.said: list[str] = []
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
@@ -68,9 +70,11 @@ class Charon:
         self._unit: Unit | None = None
         self._connection: Connection | None = None
         self._associations: dict[str, _Association] = {}
+        self._groups: dict[str, int] = {}
+        """Name of a connection, and so perhaps of an IKE_SA -> its group."""
         self._ports: set[int] = set()
         self._starting = asyncio.Lock()
-        self._secrets = _Secrets()
+        self._secrets = SharedSecrets()
 
     async def open(self) -> None:
         """Find the daemon that an earlier netd started, if it lives and answers."""
@@ -116,33 +120,44 @@ class Charon:
 
     # --- Associations. ----------------------------------------------------------------------
 
-    async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> None:
-        """Have what `dial` sends carried by IPsec. Raises Failure.
+    async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> int:
+        """Have what `dial` sends carried by IPsec; the line's group. Raises Failure.
 
         `on_loss` is called when the association ends later without `end` being called.
         """
         name = lines_ipsec.connection_name(dial.local_port)
         try:
             connection = await self._running()
+            group = self._group_of(dial)
+            association = self._associations[name] = _Association(dial, group, on_loss)
+            self._groups[name] = group
             await self._forget(connection, name)
             async with self._secrets.lent(dial.server, dial.line.secret):
-                failure = await self._negotiate(connection, name, dial, on_loss)
+                failure = await self._negotiate(connection, name, association)
         except (OSError, Refused) as error:
             self._associations.pop(name, None)
             raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
         if failure is not None:
             await self.end(dial.local_port)
             raise failure
+        return group
+
+    def _group_of(self, dial: Dial) -> int:
+        """The group of lines that `dial` shares an IKE_SA with; one of its own if there is none."""
+        for association in self._associations.values():
+            if _is_alike(association.dial, dial):
+                return association.group
+        taken = {association.group for association in self._associations.values()}
+        return next(group for group in range(len(LINE_PORTS)) if group not in taken)
 
     async def _negotiate(
-        self, connection: Connection, name: str, dial: Dial, on_loss: Callable[[], None]
+        self, connection: Connection, name: str, association: _Association
     ) -> Failure | None:
-        association = _Association(dial, on_loss)
-        self._associations[name] = association
+        dial = association.dial
         await connection.ask(
             "load-shared", lines_ipsec.shared_secret(dial.server, dial.line.secret)
         )
-        await connection.ask("load-conn", lines_ipsec.connection(dial))
+        await connection.ask("load-conn", lines_ipsec.connection(dial, association.group))
         # With a timeout of -1 charon answers at once; what comes of it is told by events.
         await connection.ask("initiate", {"child": name, "ike": name, "timeout": "-1"})
         try:
@@ -151,8 +166,11 @@ class Charon:
         except TimeoutError:
             return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
 
-    async def resume(self, dial: Dial, on_loss: Callable[[], None]) -> bool:
-        """Whether the association that an earlier netd made still stands; it is watched then."""
+    async def resume(self, dial: Dial, group: int, on_loss: Callable[[], None]) -> bool:
+        """Whether the association that an earlier netd made still stands; it is watched then.
+
+        `group` is what `establish` gave.
+        """
         name = lines_ipsec.connection_name(dial.local_port)
         self._ports.add(dial.local_port)
         if self._connection is None:
@@ -162,7 +180,8 @@ class Charon:
         except (OSError, Refused):
             return False
         if is_up:
-            association = self._associations[name] = _Association(dial, on_loss)
+            association = self._associations[name] = _Association(dial, group, on_loss)
+            self._groups[name] = group
             association.settle(None)
         return is_up
 
@@ -175,6 +194,7 @@ class Charon:
             known = await self._connection.ask("get-conns")
             for name in {conn.decode() for conn in known.get("conns", [])} - kept:
                 await self._forget(self._connection, name)
+            await self._sweep(self._connection)
 
     async def end(self, local_port: int) -> None:
         """End the association of that port, if there is one."""
@@ -183,33 +203,48 @@ class Charon:
         if self._connection is not None:
             with suppress(OSError, Refused):
                 await self._forget(self._connection, name)
+                await self._sweep(self._connection)
 
     async def _forget(self, connection: Connection, name: str) -> None:
+        """End the association and forget the connection; others of the group go on."""
         for command, values in (
-            ("terminate", {"ike": name, "force": "yes", "timeout": str(_END_MS)}),
+            ("terminate", {"child": name, "force": "yes", "timeout": str(_END_MS)}),
             ("unload-conn", {"name": name}),
         ):
             with suppress(Refused):  # there is none
                 await connection.ask(command, values)
 
+    async def _sweep(self, connection: Connection) -> None:
+        """End each IKE_SA that none of our lines uses, nor tries to."""
+        used = {(str(a.dial.local), str(a.dial.server)) for a in self._associations.values()}
+        for found in await connection.collect("list-sas", "list-sa", {}):
+            for sa in found.values():
+                pair = sa.get("local-host", b"").decode(), sa.get("remote-host", b"").decode()
+                if pair not in used and not sa.get("child-sas"):
+                    ended = {"ike-id": sa["uniqueid"], "force": "yes", "timeout": str(_END_MS)}
+                    with suppress(Refused):  # it ended by itself
+                        await connection.ask("terminate", ended)
+
     async def _is_up(self, connection: Connection, name: str) -> bool:
-        for found in await connection.collect("list-sas", "list-sa", {"ike": name}):
-            children = found.get(name, {}).get("child-sas", {})
-            if any(child.get("state") == b"INSTALLED" for child in children.values()):
-                return True
+        for found in await connection.collect("list-sas", "list-sa", {}):
+            for child in _children(found):
+                if (child.get("name"), child.get("state")) == (name.encode(), b"INSTALLED"):
+                    return True
         return False
 
     # --- Events. ----------------------------------------------------------------------------
 
     def _hear(self, event: str, values: Values) -> None:
         if event == "log":
-            association = self._associations.get(values["ikesa-name"].decode())
-            if association is not None and not association.settled.done():
-                association.said.append(values["msg"].decode(errors="replace"))
-                if failure := diagnosis.ike_verdict(association.dial, association.said):
-                    association.settle(failure)
+            group = self._groups.get(values["ikesa-name"].decode())
+            for association in self._associations.values():
+                if association.group == group and not association.settled.done():
+                    association.said.append(values["msg"].decode(errors="replace"))
+                    if failure := diagnosis.ike_verdict(association.dial, association.said):
+                        association.settle(failure)
             return
-        for name in values.keys() & self._associations.keys():
+        names = {child["name"].decode() for child in _children(values)}
+        for name in names & self._associations.keys():
             if "up" in values:
                 self._associations[name].settle(None)
             else:
@@ -223,8 +258,10 @@ class Charon:
             with suppress(OSError, Refused):
                 assert self._connection is not None
                 is_up = await self._is_up(self._connection, name)
-            if not is_up and (association := self._associations.get(name)):
-                association.lose("the server ended the IPsec association")
+            association = self._associations.get(name)
+            # While an attempt goes on, what ends is what an earlier one left.
+            if association is not None and association.settled.done() and not is_up:
+                association.on_loss()
 
         self._checking = asyncio.ensure_future(check())
 
@@ -284,6 +321,22 @@ class Charon:
             self._unit = None
 
 
+def _is_alike(one: Dial, other: Dial) -> bool:
+    """Whether charon may take the two for users of one IKE_SA."""
+    return (one.local, one.server, one.line.secret) == (
+        other.local,
+        other.server,
+        other.line.secret,
+    )
+
+
+def _children(values: Values) -> Iterator[Values]:
+    """The CHILD_SAs of the IKE_SAs that a message of charon lists."""
+    for sa in values.values():
+        if isinstance(sa, dict):
+            yield from sa.get("child-sas", {}).values()
+
+
 def _look_at_port() -> None:
     """Raise Failure when another program holds the port that IKE needs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -297,28 +350,3 @@ def _look_at_port() -> None:
                 f"another program has UDP port {_IKE_PORT}, which IPsec needs; Debian's own "
                 "strongSwan is stopped by: systemctl disable --now strongswan strongswan-starter",
             ) from None
-
-
-class _Secrets:
-    """charon knows one secret a server: lines with another wait for their turn to use it."""
-
-    def __init__(self) -> None:
-        self._used: dict[IPv4Address, str] = {}
-        self._users: Counter[IPv4Address] = Counter()
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def lent(self, server: IPv4Address, secret: str) -> AsyncIterator[None]:
-        """While the block lasts, nobody puts another secret in the place of this one."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._used.get(server, secret) == secret)
-            self._used[server] = secret
-            self._users[server] += 1
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._users[server] -= 1
-                if not self._users[server]:
-                    del self._users[server], self._used[server]
-                self._changed.notify_all()

@@ -64,6 +64,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     local: str
     carrier: str
     local_port: int
+    ike_group: int = 0
+    """What `Charon.establish` gave; of no meaning without a secret."""
     begun: float
     """Seconds of CLOCK_BOOTTIME, which goes on across restarts of netd."""
 
@@ -237,14 +239,14 @@ class LineKeeper:
             self._local_port = self._charon.take_port()
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
         what = daemon(dial)
-        if line.secret:
-            await self._charon.establish(dial, self._lost_security)
+        group = await self._charon.establish(dial, self._lost_security) if line.secret else 0
         note = Note(
             key=dial_key(line),
             server=str(server),
             local=str(way.address),
             carrier=way.interface,
             local_port=self._local_port,
+            ike_group=group,
             begun=time.clock_gettime(time.CLOCK_BOOTTIME),
         )
         unit.prepare(self._folder, what.files)
@@ -263,8 +265,10 @@ class LineKeeper:
             local=IPv4Address(note.local),
             local_port=note.local_port,
         )
-        if self.line.secret and not await self._charon.resume(dial, self._lost_security):
-            raise Failure(Cause.LOST, "the IPsec association ended")
+        if self.line.secret:
+            is_up = await self._charon.resume(dial, note.ike_group, self._lost_security)
+            if not is_up:
+                raise Failure(Cause.LOST, "the IPsec association ended")
         return dial
 
     def _lost_security(self) -> None:
