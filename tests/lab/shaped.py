@@ -37,6 +37,7 @@ PAYLOAD = 1400
 
 _IP_TRANSPARENT = 19
 _UDP_SEGMENT = 103
+_RECEIVE_BUFFER_FORCE = 33
 _DATAGRAM_MAX = 60_000
 _TAG = struct.Struct("=I")
 
@@ -85,8 +86,6 @@ class Site:
                 stack.enter_context(Namespace()) for _ in range(4)
             )
             self._build()
-            for host in (self.client, self.server):
-                host.shell("sysctl -qw net.core.rmem_max=33554432")
             self._stack = stack.pop_all()
         return self
 
@@ -336,7 +335,7 @@ def udp_receive(seconds: float) -> dict[int, Arrivals]:
     """Receive for `seconds` from the first packet on; what came, by the number of the pair."""
     tally = _Tally()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+        opened.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER_FORCE, 1 << 24)
         opened.bind(("", PORT))
         opened.settimeout(5)
         deadline = time.monotonic() + seconds + 5

@@ -1,6 +1,7 @@
 """Speed limits on the kernel, under traffic. ``bench/shaping.py`` measures more, for longer."""
 
 import asyncio
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -143,6 +144,27 @@ def test_limits_hold_in_one_arm_use() -> None:
         assert share(upload(site)) in FULL
         assert share(download(site), 3 * KBPS) in FULL
         assert share(download(site, "10.77.128.1"), 3 * KBPS) > 10_000
+
+
+def test_a_limit_has_a_fair_queue_where_the_kernel_has_one(site: Site) -> None:
+    tried = "tc qdisc add dev lo root fq_codel 2>/dev/null && tc qdisc del dev lo root && echo ok"
+    has_fair_queue = "ok" in site.router.shell(f"{tried} || true")
+    site.limit({CLIENT: limit(1, KBPS, KBPS)})
+    for device in ("egressd-up0", "egressd-down0"):
+        shown = site.router.shell(f"tc qdisc show dev {device}")
+        (leaf,) = re.findall(r"qdisc (\w+) 1: parent 6500:1 limit 66p", shown)
+        assert leaf == ("fq_codel" if has_fair_queue else "pfifo")
+
+
+def test_two_devices_on_one_machine_know_nothing_of_each_other(site: Site) -> None:
+    with Site() as second:
+        site.limit({CLIENT: limit(1, KBPS)})
+        second.limit({CLIENT: limit(1, 2 * KBPS), OTHER: limit(2, KBPS)})
+        before = site.router.run(state)
+        second.limit({})
+        assert site.router.run(state) == before
+        assert share(upload(second)) > 10_000
+        assert share(upload(site)) in FULL
 
 
 # --- Whose limit it is. --------------------------------------------------------------------
@@ -395,6 +417,7 @@ def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -
     limits = {CLIENT: limit(1, KBPS)}
 
     def look(shaper: Shaper) -> list[int]:
+        shell("nft add table inet other; nft delete table inet other")
         looks = [shaper.look(TOPOLOGY)]
         for damage in ("tc qdisc del dev egressd-up0 root", "nft flush ruleset"):
             shell(damage)

@@ -93,7 +93,8 @@ def rules() -> list[bytes]:
     """The table's rules as the kernel writes them: equal answers mean equal rules."""
     with NetlinkSocket(NETFILTER) as kernel:
         try:
-            return kernel.dump(_GET_RULE, _HEADER + _TABLE)
+            # Before the attributes stands the number of the last transaction, whoever's it was.
+            return [body[len(_HEADER) :] for body in kernel.dump(_GET_RULE, _HEADER + _TABLE)]
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise

@@ -1,0 +1,134 @@
+"""What netd makes of a kernel that will not limit: changes that need no limit go on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import IPv4Network
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Limit, Patch
+from egressd.netd import limits as module
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.shaping import Shaper
+from egressd.netd.limits import Limits
+from egressd.planner.topology import Topology
+from tests.lab.netns import Namespace
+
+pytestmark = pytest.mark.lab
+
+TOPOLOGY = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.0.0.0/24")),))
+LIMITED = {"10.0.0.5": Limit(number=1, upload_kbps=500, download_kbps=0)}
+FREE = {"10.0.0.6": Limit(number=2, upload_kbps=0, download_kbps=0)}
+
+
+@pytest.fixture
+def router() -> Iterator[Namespace]:
+    with Namespace() as made:
+        made.shell("ip link add lan0 type bridge; ip link set lan0 up")
+        yield made
+
+
+def in_router(router: Namespace, work: Callable[[Limits], Awaitable[None]]) -> None:
+    async def run() -> None:
+        limits = Limits(Shaper(Nft()))
+        try:
+            await work(limits)
+        finally:
+            limits.close()
+
+    router.run(lambda: asyncio.run(run()))
+
+
+def shell(script: str) -> str:
+    return subprocess.run(["sh", "-ec", script], check=True, capture_output=True, text=True).stdout
+
+
+def block() -> None:
+    """Somebody else's device stands where the first tree would."""
+    shell("ip link add egressd-up0 type bridge")
+
+
+def unblock() -> None:
+    shell("ip link del egressd-up0")
+
+
+def listed(name: str) -> bool:
+    return "10.0.0" in shell(
+        f"nft list set netdev egressd {name} || nft list map netdev egressd {name}"
+    )
+
+
+def test_what_needs_no_limit_goes_on(router: Namespace) -> None:
+    async def work(limits: Limits) -> None:
+        assert await limits.sync({}, TOPOLOGY)
+        block()
+        with pytest.raises(Failed, match="not ifb"):
+            await limits.change(Patch(put=LIMITED), LIMITED, TOPOLOGY, strict=True)
+        assert not limits.problems
+        await limits.change(Patch(put=FREE), FREE, TOPOLOGY, strict=True)
+        assert listed("up_free_hosts")
+
+    in_router(router, work)
+
+
+def test_a_whole_plan_is_put_in_force_as_far_as_it_can_be(
+    router: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0.0)
+    both = {**LIMITED, **FREE}
+
+    async def work(limits: Limits) -> None:
+        block()
+        assert not await limits.sync(LIMITED, TOPOLOGY)
+        assert "not ifb" in limits.problems[0]
+        await limits.change(Patch(put=FREE), both, TOPOLOGY, strict=True)
+        with pytest.raises(Failed, match="not ifb"):
+            await limits.change(Patch(put=LIMITED), both, TOPOLOGY, strict=True)
+        assert not await limits.look(both, TOPOLOGY)
+        unblock()
+        assert await limits.look(both, TOPOLOGY)
+        assert not limits.problems
+        assert listed("up_hosts")
+        assert listed("up_free_hosts")
+        assert not await limits.look(both, TOPOLOGY)
+
+    in_router(router, work)
+
+
+def test_attempts_at_what_failed_are_not_made_all_the_time(router: Namespace) -> None:
+    async def work(limits: Limits) -> None:
+        block()
+        await limits.sync(LIMITED, TOPOLOGY)
+        unblock()
+        assert not await limits.look(LIMITED, TOPOLOGY), "it is not time yet"
+        assert limits.problems
+        assert await limits.sync(LIMITED, TOPOLOGY)
+        assert not limits.problems
+
+    in_router(router, work)
+
+
+def test_many_changes_and_questions_at_once_take_turns(router: Namespace) -> None:
+    async def work(limits: Limits) -> None:
+        await limits.sync({}, TOPOLOGY)
+        wanted: dict[str, Limit] = {}
+        asked: list[Awaitable[object]] = []
+        for number in range(1, 40):
+            put = {f"10.0.0.{number}": Limit(number=number, upload_kbps=9, download_kbps=9)}
+            wanted |= put
+            asked.append(limits.change(Patch(put=put), wanted, TOPOLOGY, strict=True))
+            asked.append(limits.counters())
+        many = {
+            f"10.0.1.{n}": Limit(number=99 + n, upload_kbps=9, download_kbps=0) for n in range(50)
+        }
+        wanted |= many
+        asked.append(limits.change(Patch(put=many), wanted, TOPOLOGY, strict=True))
+        await asyncio.gather(*asked)
+        assert not await limits.sync(wanted, TOPOLOGY), "all is as it should be"
+        assert len(await limits.counters()) == len(wanted)
+
+    in_router(router, work)
