@@ -33,7 +33,7 @@ async def seeded(device: Device) -> DesiredState:
         kind = name.partition("_")[0]
         for path, body in (
             ("/nodes", node | {"group": "hk"}),
-            ("/proxy-services", service | {"port": 17000 + number}),
+            ("/proxy-services", service | {"port": 18100 + number}),
             ("/vpn-lines", line | {"type": kind, "name": name}),
             ("/rules", {"ip": f"10.0.0.{number}", "target_node": "Group_hk"}),
         ):

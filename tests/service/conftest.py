@@ -91,6 +91,8 @@ class NetdDouble:
             lines=self.shown.lines,
             connections=self.shown.connections,
             memory=self.shown.memory,
+            instances=self.shown.instances,
+            problems=self.shown.problems,
         )
 
     def lines(self) -> Mapping[str, LineStatus]:

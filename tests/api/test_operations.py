@@ -1,0 +1,421 @@
+"""Overview, changes, settings, stop and start, why, previews and links."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from egressd.model.messages import Delay, InterfaceStatus, LineStatus, Probe, Status
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.api.conftest import Device
+
+pytestmark = pytest.mark.anyio
+
+OPS = "http://device/ops"
+SOCKS = {"server": "203.0.113.7", "port": 1080}
+
+
+async def node(device: Device, name: str, group: str = "", **config: Any) -> int:
+    body = {
+        "name": name,
+        "protocol": "socks5",
+        "config_json": json.dumps(SOCKS | config),
+        "group": group,
+    }
+    node_id: int = (await device.answer("POST", "/nodes", body))["id"]
+    return node_id
+
+
+async def rule(device: Device, ip: str, target: str, **more: Any) -> None:
+    await device.answer("POST", "/rules", {"ip": ip, "target_node": target, **more})
+
+
+async def get(device: Device, path: str) -> Any:
+    response = await device.client.get(OPS + path)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def post(device: Device, path: str, body: Any) -> httpx.Response:
+    return await device.client.post(OPS + path, json=body)
+
+
+async def explained(device: Device, client: str, destination: str, **more: str) -> Any:
+    query = "&".join(f"{k}={v}" for k, v in more.items())
+    return await get(device, f"/explain?client={client}&destination={destination}&{query}")
+
+
+async def test_the_overview_adds_up(device: Device) -> None:
+    device.bench.netd.shown = Status(
+        state="running",
+        revision=1,
+        interfaces=(
+            InterfaceStatus(
+                name="wan1", ip="203.0.113.20", is_up=True, role="wan", received=7, sent=5
+            ),
+            InterfaceStatus(name="wan2", ip="", is_up=False, role="wan"),
+        ),
+        lines={"l2tp_1": LineStatus(is_online=False, state="waiting", reason="no answer")},
+        connections=3,
+        problems=("something",),
+    )
+    await node(device, "tokyo")
+    line = {
+        "type": "l2tp",
+        "name": "l2tp_1",
+        "server": "192.0.2.1",
+        "username": "u",
+        "password": "p",
+        "secret": "",
+    }
+    await device.answer("POST", "/vpn-lines", line)
+    gone = await node(device, "gone")
+    for ip, target in (
+        ("10.0.0.1", "tokyo"),
+        ("10.0.0.2", "tokyo"),
+        ("10.0.0.3", "Interface:wan1"),
+        ("10.0.0.4", "Interface:wan2"),
+        ("10.0.0.5", "Interface:l2tp_1"),
+        ("10.0.0.6", "gone"),
+    ):
+        await rule(device, ip, target)
+    await rule(device, "10.0.0.7", "tokyo", is_enabled=False)
+    await device.answer("DELETE", f"/nodes/{gone}")
+    seen = await get(device, "/overview")
+    assert (seen["status"], seen["is_open"], seen["connections"]) == ("running", False, 3)
+    assert seen["at"] == "2026-11-20T22:58:40.125Z"
+    assert seen["counts"] == {
+        "rules": 7,
+        "enabled_rules": 6,
+        "nodes": 1,
+        "lines": 1,
+        "online_lines": 0,
+        "proxy_services": 0,
+        "targets": 6,
+    }
+    assert (seen["interfaces"][0]["received"], seen["interfaces"][0]["sent"]) == (7, 5)
+    assert seen["problems"] == ["something"]
+    flows = {flow["target"]: flow for flow in seen["flows"]}
+    assert (flows["tokyo"]["clients"], flows["tokyo"]["egresses"]) == (2, ["DIRECT"])
+    assert [flows[t]["problem"] for t in ("tokyo", "Interface:wan1", "REJECT")] == ["", "", ""]
+    assert flows["gone"]["problem"] == "there is no node gone"
+    assert flows["Interface:wan2"]["problem"] == "the interface wan2 is down"
+    assert flows["Interface:l2tp_1"]["problem"] == "the line l2tp_1 is offline: no answer"
+    assert {flow["target"] for flow in seen["flows"][:3]} == {
+        "gone",
+        "Interface:wan2",
+        "Interface:l2tp_1",
+    }
+
+
+async def test_the_overview_is_there_without_netd(device: Device) -> None:
+    device.bench.netd.is_away = True
+    seen = await get(device, "/overview")
+    assert seen["status"] == "restoring"
+    assert seen["problems"]
+
+
+async def test_changes_are_recorded_with_who_made_them(device: Device) -> None:
+    await rule(device, "10.0.0.1", "DIRECT")
+    session = device.client_at("192.168.8.5", token=None)
+    cookie = {"cookie": "session=1"}
+    await session.put(
+        "http://device/svc/api/v1/whitelist",
+        json={"domains": "a.test", "ips": "", "node": "DIRECT"},
+        headers=cookie,
+    )
+    await device.call("POST", "/rules", {"ip": "bad", "target_node": "DIRECT"})
+    await device.call("DELETE", "/rules/99")
+    await get(device, "/overview")
+    recorded = (await get(device, "/changes?limit=10"))["data"]
+    assert [(r["who"], r["source"], r["what"], r["text"]) for r in recorded] == [
+        ("session=1", "192.168.8.5", "PUT /svc/api/v1/whitelist", "whitelist saved"),
+        ("token", "192.0.2.10", "POST /svc/api/v1/rules", "rule for 10.0.0.1 created"),
+    ]
+    told = [device.events.get_nowait() for _ in range(device.events.qsize())]
+    assert [(e.topic, e.subject) for e in told if e] == [
+        ("change", "rules"),
+        ("change", "whitelist"),
+    ]
+    assert len((await get(device, "/changes?limit=1"))["data"]) == 1
+    for limit in ("0", "1001", "x", "-1", "1.0"):
+        response = await device.client.get(f"{OPS}/changes?limit={limit}")
+        assert response.json()["error"].startswith("limit must be a whole number from 1 to 1000")
+
+
+async def test_what_only_looks_is_not_recorded(device: Device) -> None:
+    await post(device, "/preview/rules", {"text": "10.0.0.1,DIRECT"})
+    await device.client.get(f"{OPS}/settings")
+    assert (await get(device, "/changes"))["data"] == []
+
+
+async def test_settings_are_shown_and_replaced(device: Device) -> None:
+    before = await get(device, "/settings")
+    wanted = {**before, "unmanaged": "DIRECT", "check_interval_s": 60, "group_strategy": "sticky"}
+    response = await device.client.put(f"{OPS}/settings", json=wanted)
+    assert response.json() == {"msg": "settings saved"}
+    assert await get(device, "/settings") == wanted
+    bad = {**wanted, "unmanaged": "nobody", "check_interval_s": 4, "stopped": True}
+    response = await device.client.put(f"{OPS}/settings", json=bad)
+    assert response.status_code == 400
+    for field in ("check_interval_s must be", "stopped is not a field"):
+        assert field in response.json()["error"]
+    del bad["stopped"]
+    response = await device.client.put(f"{OPS}/settings", json=bad | {"check_interval_s": 5})
+    assert response.json()["error"].startswith("unmanaged must be")
+
+
+async def test_stop_start_and_open_are_said_by_name(device: Device) -> None:
+    await rule(device, "10.0.0.1", "DIRECT")
+    assert (await post(device, "/stop", {})).json()["msg"].startswith("stopped")
+    assert device.bench.netd.plan.floor.stopped
+    assert (await get(device, "/overview"))["status"] == "stopped"
+    for body in ({}, {"confirm": "yes"}, {"confirm": True}):
+        response = await post(device, "/open", body)
+        assert response.status_code == 400
+        assert "confirm" in response.json()["error"]
+    assert device.bench.netd.plan.floor.stopped
+    assert (await post(device, "/open", {"confirm": "open"})).json()["msg"].startswith("opened")
+    seen = await get(device, "/overview")
+    assert (seen["status"], seen["is_open"]) == ("stopped", True)
+    assert (await post(device, "/start", {})).json()["msg"].startswith("started")
+    seen = await get(device, "/overview")
+    assert (seen["status"], seen["is_open"]) == ("running", False)
+    assert not device.bench.netd.plan.floor.stopped
+
+
+async def test_the_narrowest_enabled_rule_is_the_one(device: Device) -> None:
+    await node(device, "tokyo")
+    await rule(device, "10.0.0.0/8", "DIRECT", comment="all", download_limit_kbps=9)
+    await rule(device, "10.0.0.0/24", "tokyo", download_limit_kbps=5)
+    await rule(device, "10.0.0.7", "REJECT", is_enabled=False)
+    told = await explained(device, "10.0.0.7", "example.com")
+    assert told["rule"]["ip"] == "10.0.0.0/24"
+    assert [other["ip"] for other in told["other_rules"]] == ["10.0.0.0/8"]
+    assert (told["target"], told["nodes"], told["egresses"]) == ("tokyo", ["tokyo"], ["DIRECT"])
+    assert told["limits"] == {"rule": "10.0.0.0/24", "upload_kbps": 0, "download_kbps": 5}
+    assert told["dns"] == {"server": "192.0.2.55", "way": "through the node"}
+    assert not told["is_blocked"]
+    assert any("rule 3 (10.0.0.7) is disabled" in step for step in told["steps"])
+    told = await explained(device, "10.9.0.7", "example.com")
+    assert (told["rule"]["comment"], told["dns"]["way"]) == ("all", "directly")
+    told = await explained(device, "192.0.2.7", "example.com")
+    assert (told["rule"], told["target"]) == (None, "REJECT")
+    assert (told["is_blocked"], told["reason"]) == (True, "its target is REJECT")
+
+
+@pytest.mark.parametrize(
+    ("destination", "more", "entry"),
+    [
+        ("www.listed.test", {}, "listed.test"),
+        ("listed.test", {"port": "8080"}, "listed.test"),
+        ("listed.test", {"protocol": "udp"}, "listed.test"),
+        ("unlisted.test", {}, ""),
+        ("listed.test", {"port": "22"}, ""),
+        ("listed.test", {"port": "80", "protocol": "udp"}, ""),
+        ("bound.test", {"port": "9443"}, "https://bound.test:9443"),
+        ("bound.test", {}, ""),
+        ("198.51.100.77", {"port": "22"}, "198.51.100.0/24"),
+        ("198.51.100.77", {"port": "53", "protocol": "udp"}, "198.51.100.0/24"),
+        ("203.0.113.1", {}, ""),
+    ],
+)
+async def test_the_whitelist_is_told_as_it_works(
+    device: Device, destination: str, more: dict[str, str], entry: str
+) -> None:
+    await node(device, "tokyo")
+    listed = {
+        "domains": "listed.test\nhttps://bound.test:9443",
+        "ips": "198.51.100.0/24",
+        "node": "tokyo",
+    }
+    await device.answer("PUT", "/whitelist", listed)
+    await rule(device, "10.0.0.1", "Interface:wan1")
+    told = await explained(device, "10.0.0.1", destination, **more)
+    assert told["whitelist"]["entry"] == entry
+    # Questions for names go the client's own way, whoever is asked.
+    is_redirected = bool(entry) and more.get("port") != "53"
+    assert told["target"] == ("tokyo" if is_redirected else "Interface:wan1")
+    stranger = await explained(device, "10.0.0.2", destination, **more)
+    assert stranger["target"] == "REJECT"
+
+
+async def test_why_a_client_is_blocked_is_told(device: Device) -> None:
+    device.bench.netd.shown = Status(
+        state="running",
+        revision=1,
+        interfaces=(InterfaceStatus(name="wan1", ip="", is_up=True, role="wan"),),
+    )
+    await node(device, "no-udp")
+    gone = await node(device, "gone", "gone")
+    reasons = {
+        "gone": "there is no node gone",
+        "Group_gone": "there is no group gone",
+        "Interface:wan1": "the interface wan1 has no address",
+        "Interface:wan9": "there is no interface wan9",
+        "Interface:l2tp_9": "there is no line l2tp_9",
+    }
+    for number, target in enumerate(reasons, 1):
+        await rule(device, f"10.0.0.{number}", target)
+    await device.answer("DELETE", f"/nodes/{gone}")
+    for number, reason in enumerate(reasons.values(), 1):
+        told = await explained(device, f"10.0.0.{number}", "example.com")
+        assert (told["is_blocked"], told["reason"]) == (True, reason)
+    await rule(device, "10.0.0.50", "no-udp")
+    told = await explained(device, "10.0.0.50", "example.com", protocol="udp")
+    assert told["reason"].startswith("its node does not carry UDP")
+    assert not (await explained(device, "10.0.0.50", "example.com"))["is_blocked"]
+    await post(device, "/stop", {})
+    told = await explained(device, "10.0.0.50", "example.com")
+    assert told["reason"] == "an operator has stopped the device"
+    await post(device, "/open", {"confirm": "open"})
+    told = await explained(device, "10.0.0.1", "example.com")
+    assert (told["target"], told["is_blocked"], told["rule"]) == ("DIRECT", False, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("client=x&destination=example.com", "client must be an IPv4 address"),
+        ("client=::1&destination=example.com", "client must be an IPv4 address"),
+        ("client=10.0.0.1&destination=a b", "destination must be a domain name or an IPv4"),
+        ("client=10.0.0.1&destination=::1", "destination must be a domain name or an IPv4"),
+        ("client=10.0.0.1&destination=a.test&port=0", "port must be a whole number"),
+        ("client=10.0.0.1&destination=a.test&protocol=icmp", "protocol must be one of tcp, udp"),
+        ("client=10.0.0.1", "destination is missing"),
+    ],
+)
+async def test_a_question_that_is_none_is_told(device: Device, query: str, problem: str) -> None:
+    response = await device.client.get(f"{OPS}/explain?{query}")
+    assert response.status_code == 400
+    assert problem in response.json()["error"]
+
+
+async def test_a_probe_goes_the_clients_way(device: Device) -> None:
+    await node(device, "slow", "hk")
+    await node(device, "fast", "hk", server="203.0.113.8")
+    await node(device, "dead", "hk", server="203.0.113.9")
+    await rule(device, "10.0.0.1", "Group_hk")
+    probes: list[Probe] = []
+
+    def delay_of(probe: Probe) -> Delay:
+        probes.append(probe)
+        return {
+            "slow": Delay(delay=90, page=b"fl=1\nip=203.0.113.7\nts=1.2.3"),
+            "fast": Delay(delay=10, page=b'{"ip": "203.0.113.8"}'),
+            "dead": Delay(delay=-1, error="timed out"),
+        }[probe.name]
+
+    device.bench.netd.delay_of = delay_of
+    body = {"client": "10.0.0.1", "destination": "example.com", "url": "http://who.test/"}
+    told = (await post(device, "/probe", body)).json()
+    assert (told["target"], told["exit_ip"], told["delay"]) == ("Group_hk", "203.0.113.8", 10)
+    assert (told["url"], told["in_force"]) == ("http://who.test/", True)
+    assert [(way["name"], way["delay"]) for way in told["ways"]] == [
+        ("fast", 10),
+        ("slow", 90),
+        ("dead", -1),
+    ]
+    assert told["ways"][1]["exit_ip"] == "203.0.113.7"
+    for probe in probes:
+        document = json.loads(probe.config)
+        assert document["outbounds"][0]["routing_mark"] == 0x3000_0000
+    device.bench.netd.plan.hosts["10.0.0.1"] = 1
+    assert not (await post(device, "/probe", body)).json()["in_force"]
+
+
+async def test_a_probe_of_the_kernels_way_bears_its_mark(device: Device) -> None:
+    device.bench.netd.shown = Status(
+        state="running",
+        revision=1,
+        interfaces=(InterfaceStatus(name="wan1", ip="203.0.113.20", is_up=True, role="wan"),),
+    )
+    await rule(device, "10.0.0.1", "Interface:wan1")
+    probes: list[Probe] = []
+
+    def delay_of(probe: Probe) -> Delay:
+        probes.append(probe)
+        return Delay(delay=3, page=b"999.1.1.1 or 203.0.113.20")
+
+    device.bench.netd.delay_of = delay_of
+    told = (await post(device, "/probe", {"client": "10.0.0.1", "destination": "a.test"})).json()
+    assert (told["exit_ip"], told["in_force"]) == ("203.0.113.20", True)
+    (outbound,) = json.loads(probes[0].config)["outbounds"]
+    assert outbound["routing_mark"] == device.bench.netd.plan.hosts["10.0.0.1"]
+
+
+async def test_a_blocked_client_has_no_way_to_be_tried(device: Device) -> None:
+    response = await post(device, "/probe", {"client": "10.0.0.1", "destination": "a.test"})
+    assert response.status_code == 400
+    assert "there is no way to try: its target is REJECT" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("rules", {"text": "10.0.0.1,DIRECT\nbad,DIRECT\n10.0.0.2,REJECT", "replace": True}),
+        ("nodes", {"type": "socks5", "text": "203.0.113.7,1080\nbad\n203.0.113.8,1080"}),
+        ("vpn-lines", {"type": "pptp", "text": "a.test,u,p,pptp_1,\nbad\nb.test,u,p,pptp_2,"}),
+        ("proxy-services", {"text": "a,wan1,18080,u,p\nbad\nb,wan1,18081,u,p", "replace": False}),
+    ],
+)
+async def test_a_preview_tells_and_changes_nothing(
+    device: Device, what: str, body: dict[str, Any]
+) -> None:
+    await rule(device, "10.9.9.9", "DIRECT")
+    before = device.bench.ledger.state
+    told = (await post(device, f"/preview/{what}", body)).json()
+    assert (told["imported"], told["skipped"]) == (2, 1)
+    assert len(told["errors"]) == 1
+    assert told["errors"][0].startswith("line 2: ")
+    assert device.bench.ledger.state is before
+    # The import itself comes to the same.
+    done = await device.answer("POST", f"/{what}/import", body)
+    assert (done["imported"], done["skipped"]) == (2, 1)
+
+
+async def test_a_preview_tells_every_bad_row(device: Device) -> None:
+    text = "\n".join(["bad"] * 1500)
+    told = (await post(device, "/preview/rules", {"text": text})).json()
+    assert (told["skipped"], len(told["errors"])) == (1500, 1000)
+
+
+async def test_nodes_are_exported_as_links(device: Device) -> None:
+    await node(device, "tokyo", username="u", password="p", **{"interface-name": "wan1"})
+    (told,) = (await get(device, "/nodes/links"))["data"]
+    assert told["name"] == "tokyo"
+    assert told["link"].startswith("socks5://u:p@203.0.113.7:1080")
+    assert told["lost"] == ["interface-name"]
+
+
+async def test_a_stream_brings_overviews_and_ends_with_its_session(fresh_device: Device) -> None:
+    device = fresh_device
+    sent: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/ops/events",
+        "raw_path": b"/ops/events",
+        "query_string": b"overview=1",
+        "headers": [(b"cookie", b"session=1")],
+        "client": ("192.168.8.5", 40000),
+    }
+    streaming = asyncio.ensure_future(device.app(scope, receive, sent.put))
+    assert (await asyncio.wait_for(sent.get(), 5))["status"] == 200
+    await asyncio.wait_for(sent.get(), 5)
+    for _ in range(2):
+        chunk = (await asyncio.wait_for(sent.get(), 5))["body"]
+        assert chunk.startswith(b"event: overview\ndata: ")
+        assert json.loads(chunk.removeprefix(b"event: overview\ndata: "))["status"] == "running"
+    device.sessions.clear()
+    await asyncio.wait_for(streaming, 5)
