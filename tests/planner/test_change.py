@@ -151,6 +151,7 @@ steps: st.SearchStrategy[Any] = st.one_of(
                     check_interval_s=st.sampled_from((30, 60)),
                     sniff_domains=st.booleans(),
                     stopped=st.booleans(),
+                    opened=st.booleans(),
                 ),
             ),
         ),

@@ -57,6 +57,13 @@ def test_a_stopped_device_has_no_clients() -> None:
     assert elements["hosts"] == elements["nets"] == elements["dflt"] == {}
 
 
+def test_an_opened_device_has_clients_without_a_rule_only() -> None:
+    opened = Plan(floor=Floor(opened=True, unmanaged=0x3000_0000), hosts=PLAN.hosts)
+    elements = nft.elements(opened, ONE_LAN, {})
+    assert elements["hosts"] == elements["nets"] == {}
+    assert set(elements["dflt"].values()) == {"0x30000000"}
+
+
 def test_one_host_is_one_element_out_and_one_in() -> None:
     change = Change(base=0, revision=1, hosts=Patch(put={"10.77.0.11": 0x3000_0000}))
     assert nft.host_update(PLAN.hosts, change) == (

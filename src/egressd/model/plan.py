@@ -101,6 +101,13 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """Resolver of DIRECT's clients; empty blocks their DNS."""
     stopped: bool = False
     """Block every client, whatever the tables say."""
+    opened: bool = False
+    """No client has a rule, whatever the tables say: all are as `unmanaged` is."""
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether the tables of clients hold."""
+        return not (self.stopped or self.opened)
 
 
 class Plan(msgspec.Struct, kw_only=True):

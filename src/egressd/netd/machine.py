@@ -128,7 +128,7 @@ class Machine:
 
     def host_script(self, plan: Plan, change: Change) -> str:
         """What moves the hosts of `change`, which starts from `plan`."""
-        return "" if plan.floor.stopped else script.host_update(plan.hosts, change)
+        return script.host_update(plan.hosts, change) if plan.floor.is_ruled else ""
 
     async def _transact_or_load(self, text: str, plan: Plan, ports: Mapping[str, int]) -> None:
         try:

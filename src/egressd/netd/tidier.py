@@ -51,7 +51,7 @@ def may_have(plan: Plan, client: bytes, mark: int) -> bool:
     """
     address = IPv4Address(client)
     target = plan.hosts.get(str(address)) or _of_range(plan, address)
-    if not target:
+    if not target or plan.floor.opened:
         return mark in (0, plan.floor.unmanaged)
     listed = plan.whitelist
     marks = (target, listed.mark, listed.sniffers.get(target, 0))

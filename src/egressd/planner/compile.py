@@ -107,10 +107,13 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
         unmanaged=_unmanaged_mark(state),
         resolver=resolvers.device[0] if resolvers.device else "",
         stopped=state.settings.stopped,
+        opened=state.settings.opened,
     )
 
 
 def _unmanaged_mark(state: DesiredState) -> int:
+    if state.settings.opened:
+        return MARK_DIRECT
     mark = mark_of(state, state.settings.unmanaged)
     if mark & MARK_KIND_MASK == MARK_ENGINE:
         return MARK_UNMANAGED

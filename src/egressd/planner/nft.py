@@ -308,7 +308,7 @@ def elements(
         "lannet": {str(network): "" for _, network in topology.lan_networks},
         "lansrc": {f"{_quoted(i)} . {n}": "" for i, n in topology.lan_networks},
         "hosts": {},
-        "nets": {} if plan.floor.stopped else {_range(k): _mark(m) for k, m in plan.nets.items()},
+        "nets": {_range(k): _mark(m) for k, m in plan.nets.items()} if plan.floor.is_ruled else {},
         "dflt": {},
         "wl": _listed(plan.whitelist.ranges, plan.whitelist.mark),
         "wlports": {
@@ -322,7 +322,7 @@ def elements(
     }
     if plan.floor.unmanaged and not plan.floor.stopped:
         result["dflt"] = {_quoted(name): _mark(plan.floor.unmanaged) for name in topology.lans}
-    if hosts and not plan.floor.stopped:
+    if hosts and plan.floor.is_ruled:
         result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
     elif not hosts:
         del result["hosts"]
