@@ -492,3 +492,27 @@ def test_a_missing_module_is_named(
     monkeypatch.setattr(surroundings, "_has_module", lambda name: name != missing)
     found = surroundings._missing(line(type=kind, secret=secret))
     assert found == (f"{reason}; Debian's linux-image-amd64 has it" if reason else "")
+
+
+def test_a_module_is_looked_for_where_the_kernel_would_load_it_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(surroundings, "_MODULES", tmp_path)
+    assert not surroundings._has_module("ppp_mppe"), "a kernel without modules"
+    folder = tmp_path / os.uname().release
+    folder.mkdir()
+    (folder / "modules.builtin").write_text("kernel/net/ipv4/esp4.ko\n")
+    (folder / "modules.dep").write_text("kernel/drivers/net/ppp/ppp_mppe.ko: kernel/lib/arc4.ko\n")
+    assert surroundings._has_module("ppp_mppe")
+    assert surroundings._has_module("esp4")
+    assert not surroundings._has_module("ppp")
+
+
+def test_who_may_not_look_for_modules_takes_them_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_self: Path) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert surroundings._has_module("no_such_module")

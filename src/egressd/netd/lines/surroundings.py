@@ -39,6 +39,7 @@ _IPSEC_PROGRAMS: Final = {
 _AF_PPPOX: Final = 24
 _PX_PROTO_OL2TP: Final = 1  # linux/if_pppox.h
 _NETLINK_XFRM: Final = 6
+_MODULES: Final = Path("/lib/modules")
 _TOOL_S: Final = 8.0
 _THREADS: Final = 8
 
@@ -174,10 +175,17 @@ def _has_socket(family: int, kind: int, protocol: int) -> bool:
 
 
 def _has_module(name: str) -> bool:
-    """Whether a module is there, loading it; taken to be where nothing can tell."""
+    """Whether the kernel has a module or can load it, as pppd and charon have it do (kmod(8)).
+
+    Taken to be so where netd may not look, as under ``ProtectKernelModules`` (systemd.exec(5)).
+    """
     if Path("/sys/module", name).exists():
         return True
+    folder = _MODULES / os.uname().release
     try:
-        return _output(["modprobe", "--quiet", name]).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
+        lists = [(folder / file).read_text() for file in ("modules.dep", "modules.builtin")]
+    except PermissionError:
         return True
+    except OSError:
+        return False
+    return any(f"/{name}.ko" in known for known in lists)
