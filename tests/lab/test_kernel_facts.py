@@ -49,6 +49,23 @@ def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ['a"b', "eth*", "a;b", "{x}", "$(x)", "-x", "é"])
+def test_p6_an_interface_with_an_odd_name_is_not_there(namespace: Namespace, name: str) -> None:
+    # Its name would stand in nftables' text when its private address makes it a LAN.
+    def add_odd() -> None:
+        for command in (
+            ["link", "add", "name", name, "type", "bridge"],
+            ["link", "set", "dev", name, "up"],
+            ["address", "add", "192.168.9.1/24", "dev", name],
+        ):
+            subprocess.run(["ip", *command], check=True)
+
+    namespace.run(add_odd)
+    read = namespace.run(facts.read)
+    assert list(read.interfaces) == ["lo"]
+    assert read.routes == ()
+
+
 def test_interfaces(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add br-lan index 20 type bridge

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from egressd.model.facts import Facts, Interface, Route
+from egressd.model.names import is_interface_name
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.netlink import (
     ROUTE,
@@ -51,14 +52,19 @@ _GROUPS: Final = (1, 5, 7, 8, 19)
 
 
 def read() -> Facts:
-    """The present state, in about a millisecond. Raises OSError when the kernel won't tell."""
+    """The present state, in about a millisecond. Raises OSError when the kernel won't tell.
+
+    An interface whose name egressd does not work with (`is_interface_name`: the kernel allows
+    quotes, braces and ``*``) is as if it were not there.
+    """
     with NetlinkSocket(ROUTE) as asked:
         links = asked.dump(
             _GET_LINK,
             _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, u32(_SKIP_STATISTICS)),
         )
         addresses, peers = _addresses(asked)
-        interfaces = [_interface(body, addresses, peers) for body in links]
+        found = (_interface(body, addresses, peers) for body in links)
+        interfaces = [interface for interface in found if is_interface_name(interface.name)]
         names = {interface.index: interface.name for interface in interfaces}
         return Facts(
             interfaces={interface.name: interface for interface in interfaces},
