@@ -120,6 +120,7 @@ class Device:
         vars(self.admission).update(vars(Admission()))
         self.token = TOKEN
         self.sessions = {"session=1"}
+        await self.journal.flush()
         self.changes.records.clear()
         while not self.events.empty():
             self.events.get_nowait()
