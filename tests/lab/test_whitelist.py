@@ -184,7 +184,7 @@ def test_clients_without_a_rule_have_no_whitelist(lab: Lab) -> None:
 
 def test_recognition_switched_off(lab: Lab) -> None:
     try:
-        set_device(lab, sniff_domains=False)
+        assert "inactive" not in set_device(lab, sniff_domains=False)
         send(lab, 1, "Interface:wan2")
         send(lab, 2, "socks5-udp")
         told = save(lab, DOMAINS, SERVER)

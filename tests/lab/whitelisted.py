@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +57,10 @@ def save(lab: Lab, domains: str = "", ips: str = "", node: str = "DIRECT") -> st
     return message
 
 
-def set_device(lab: Lab, **settings: Any) -> None:
-    """Change settings of the device, which version 1 of the API has no call for."""
-    lab.device.stop()
-    (database,) = lab.device.data.rglob("state.db")
-    with closing(sqlite3.connect(database)) as db, db:
-        rows = [(name, json.dumps(value)) for name, value in settings.items()]
-        db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
-    lab.device.start()
+def set_device(lab: Lab, **settings: Any) -> str:
+    """Change settings of the device; the ``msg``."""
+    known = lab.api.ask("GET", "/ops/settings").body
+    answer = lab.api.ask("PUT", "/ops/settings", known | settings)
+    assert answer.status == 200, answer.body
+    message: str = answer.body["msg"]
+    return message
