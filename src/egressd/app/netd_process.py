@@ -90,7 +90,7 @@ async def _serve(settings: config.Config) -> None:
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
-    await pool.open()
+    await asyncio.gather(pool.open(), reconciler.limit())
     await reconciler.start()
     await server.open()
     log.info(

@@ -106,12 +106,16 @@ class Reconciler:
                 await self.machine.load(self.plan, {})
             self.machine.forward()
 
+    async def limit(self) -> None:
+        """Put the stored plan's speed limits in force, before `start` lets anybody through."""
+        async with self._lock:
+            await self._limits.sync(self.plan.limits, self.machine.topology)
+
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
         async with self._lock:
             self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
-            await self._limits.sync(self.plan.limits, self.machine.topology)
             await self._load()
         if missing := self._serving.missing(self.plan):
             await self.revive(missing)
@@ -223,7 +227,7 @@ class Reconciler:
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
-            await self._limit(change.limits, strict=strict)
+            await self._change_limits(change.limits, strict=strict)
             with self._plan_file.writing(change):
                 await self._flip(change, ports, hosts)
         except BaseException:
@@ -282,8 +286,8 @@ class Reconciler:
         else:
             await self.machine.move(self.plan, ports, hosts)
 
-    async def _limit(self, patch: Patch[Limit], *, strict: bool) -> None:
-        """Change the speed limits; the plan is already the new one."""
+    async def _change_limits(self, patch: Patch[Limit], *, strict: bool) -> None:
+        """Change speed limits; the plan is already the new one."""
         topology = self.machine.topology
         await self._limits.change(patch, self.plan.limits, topology, strict=strict)
 
@@ -292,7 +296,7 @@ class Reconciler:
         self.plan.apply(undo)
         if undo.egresses or undo.lines:
             self._route()
-        await self._limit(undo.limits, strict=False)
+        await self._change_limits(undo.limits, strict=False)
         with suppress(Failed):
             await self._load()
         await self._serving.end(started.values())
