@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from tempfile import TemporaryDirectory
 
 from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
@@ -29,6 +32,19 @@ def send(lab: Lab, client: int, target: str) -> None:
             lab.api.put(f"/rules/{known['id']}", {**rule, **_REST})
             return
     lab.api.post("/rules", rule)
+
+
+def configure(lab: Lab, **settings: object) -> None:
+    """Change settings of the device: by a backup of it in which they are what they should be."""
+    with TemporaryDirectory() as folder:
+        file = f"{folder}/device.backup"
+        lab.device.run("backup", file)
+        with closing(sqlite3.connect(file)) as database, database:
+            database.executemany(
+                "INSERT OR REPLACE INTO settings VALUES (?, ?)",
+                [(name, json.dumps(value)) for name, value in settings.items()],
+            )
+        lab.device.run("restore", file)
 
 
 def clear(lab: Lab) -> None:

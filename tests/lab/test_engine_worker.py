@@ -19,7 +19,7 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.wire import Ping, Question
 from egressd.netd.privileges import Capability
 from tests.lab.netns import Namespace
-from tests.netd.engine.rig import GID, UID, end_workers, opened, service, target
+from tests.netd.engine.rig import GID, UID, end_workers, opened, service, target, unheard
 
 pytestmark = pytest.mark.lab
 
@@ -255,7 +255,7 @@ def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
 ) -> None:
     async def body() -> None:
         run_dir = tmp_path / "run"
-        pool = Pool(run_dir, UID, GID, 1, on_lost=lambda lost: None)
+        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
         await pool.open()
         await pool.try_configs(["{}"])
         trial = int((run_dir / "trial.lock").read_text().split()[0])

@@ -346,7 +346,7 @@ async def test_delays_are_measured_through_each_node(bench: Bench) -> None:
     assert await bench.nodes.delay_all(url, 1000) == {"relay": 30, "relayed": 30, "slow": -1}
     await bench.nodes.delete(relay.id)
     assert (await bench.nodes.delay("relayed", None, 1000)).error == (
-        "the node that it dials through is gone"
+        "there is no node relay, which relayed dials through"
     )
     assert await bench.nodes.delay_all(None, 1000) == {"relayed": -1, "slow": -1}
 

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +21,7 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
+from egressd.netd.groups import Groups
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
@@ -70,12 +71,16 @@ async def _serve(settings: config.Config) -> None:
     def on_lost(lost: Sequence[Running]) -> None:
         reconciler.lost(lost)
 
+    def on_trouble(tags: Iterable[str]) -> None:
+        reconciler.troubled(tags)
+
     pool = Pool(
         settings.run.dir / "engine",
         uid=engine.pw_uid,
         gid=engine.pw_gid,
         size=settings.engine.workers,
         on_lost=on_lost,
+        on_trouble=on_trouble,
     )
     nft = Nft()
     shaper = Shaper(nft)
@@ -85,6 +90,7 @@ async def _serve(settings: config.Config) -> None:
         pool=pool,
         lines=Lines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),
         plan_file=PlanFile(settings.netd_data / "plan.db"),
+        groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,
     )
     server = Server(settings.netd_socket, api.pw_uid, reconciler)

@@ -10,7 +10,7 @@ rule is one entry of one table on the way from the planner to the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -33,11 +33,13 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    """``node:7``, ``group:3``, ``sniff:…``, ``default:0``, ``service:4``; never user text."""
+    """``node:7``, ``sniff:…``, ``default:0``, ``service:4``; generated, never user text."""
     config: str = msgspec.field(default="{}")
     mark: int = 0
     udp: bool = True
     """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
+    standby: bool = False
+    """Whether it only serves groups: it is started when one of them needs it."""
     port: int = 0
     """The TCP port of a proxy service's listener; 0 for all others."""
     lan_only: bool = False
@@ -45,6 +47,22 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Instance(key={self.key!r}, mark={self.mark:#x}, udp={self.udp})"
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that share the clients of one target. Which of them serves whom is netd's to decide,
+    by how they are doing (`egressd.planner.groups`).
+    """
+
+    mark: int
+    members: tuple[str, ...]
+    """Keys of the nodes' instances, in the order that ``fallback`` goes by."""
+    strategy: str
+    """``urltest``, ``fallback`` or ``sticky``."""
+    url: str
+    """What is asked for through a node to see how it is doing."""
+    interval_s: int
+    """A node that falls silent is left within so many seconds."""
 
 
 class Egress(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +140,8 @@ class Plan(msgspec.Struct, kw_only=True):
     nets: dict[str, int] = {}
     """Disjoint ``first-last`` IPv4 range -> mark: the CIDR rules, flattened."""
     instances: dict[str, Instance] = {}
+    groups: dict[str, Group] = {}
+    """``group:<number>`` -> group, for those that something uses."""
     egresses: dict[str, Egress] = {}
     """Interface name -> egress."""
     limits: dict[str, Limit] = {}
@@ -149,7 +169,7 @@ class Plan(msgspec.Struct, kw_only=True):
         self.revision = change.revision
 
 
-TABLES = ("hosts", "nets", "instances", "egresses", "limits", "lines")
+TABLES = ("hosts", "nets", "instances", "groups", "egresses", "limits", "lines")
 """The fields of `Plan` that are keyed tables."""
 
 
@@ -161,6 +181,12 @@ class Patch(msgspec.Struct, Generic[V], frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.put or self.drop)
+
+    def applied(self, table: Mapping[str, V]) -> Iterator[tuple[str, V]]:
+        """The entries that `table` has after this patch; `table` stays as it is. O(n)."""
+        gone = {*self.drop, *self.put}
+        yield from ((key, value) for key, value in table.items() if key not in gone)
+        yield from self.put.items()
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +200,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     hosts: Patch[int] = Patch()
     nets: Patch[int] = Patch()
     instances: Patch[Instance] = Patch()
+    groups: Patch[Group] = Patch()
     egresses: Patch[Egress] = Patch()
     limits: Patch[Limit] = Patch()
     lines: Patch[Line] = Patch()

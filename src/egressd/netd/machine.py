@@ -18,6 +18,7 @@ from egressd.netd.kernel import routes, sysctl
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing
+from egressd.planner.groups import Choice
 from egressd.planner.topology import Topology, discover
 
 log = structlog.get_logger()
@@ -37,6 +38,8 @@ class Machine:
         """What the kernel would not take, in plain words."""
         self.handed_out: Mapping[str, str] = {}
         """VPN line -> the resolver that its peer hands out."""
+        self.choices: Mapping[str, Choice] = {}
+        """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
         self._ports = ports
         self._engine_uid = engine_uid
@@ -78,7 +81,9 @@ class Machine:
 
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
-        wanted = script.elements(plan, self.topology, ports, handed_out=self.handed_out)
+        wanted = script.elements(
+            plan, self.topology, ports, choices=self.choices, handed_out=self.handed_out
+        )
         await self._transact(script.load(wanted))
         del wanted["hosts"]
         self._elements = wanted
@@ -90,7 +95,12 @@ class Machine:
         Raises Failed, and then nothing changed.
         """
         wanted = script.elements(
-            plan, self.topology, ports, hosts=False, handed_out=self.handed_out
+            plan,
+            self.topology,
+            ports,
+            hosts=False,
+            choices=self.choices,
+            handed_out=self.handed_out,
         )
         if script.needs_load(self._elements, wanted):
             await self.load(plan, ports)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -34,6 +34,7 @@ from egressd.model.plan import Change, Egress, Instance, Limit, Patch, Plan, dif
 from egressd.netd import status, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
+from egressd.netd.groups import Groups
 from egressd.netd.kernel import conntrack, memory, sockets
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
@@ -42,6 +43,7 @@ from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
+from egressd.netd.steering import Steering
 from egressd.netd.tidier import Tidier, may_have
 from egressd.netd.usage import Meter, Usage
 from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
@@ -71,6 +73,7 @@ class Reconciler:
         pool: Pool,
         lines: Lines,
         plan_file: PlanFile,
+        groups: Groups,
         publish: Callable[[Event | LineNews], None],
     ) -> None:
         self.pool = pool
@@ -89,7 +92,18 @@ class Reconciler:
         self._newly_lost = asyncio.Event()
         self._meter = Meter(lambda: asyncio.to_thread(self._measure))
         self._counts = Meter(limits.counters)
-        self._tidier = Tidier(lambda client, mark: may_have(self.plan, client, mark))
+        self._steering = Steering(
+            groups,
+            machine,
+            self._serving,
+            pool,
+            plan=lambda: self.plan,
+            regroup=self.regroup,
+            publish=publish,
+        )
+        self._tidier = Tidier(
+            lambda client, mark: may_have(self.plan, self.machine.choices, client, mark)
+        )
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -116,6 +130,7 @@ class Reconciler:
         async with self._lock:
             self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
+            self._steering.restore()
             await self._load()
         if missing := self._serving.missing(self.plan):
             await self.revive(missing)
@@ -124,6 +139,7 @@ class Reconciler:
         await self._lines.open()
         await self._lines.apply(self.plan.lines)
         self._is_restored = self.plan.revision > 0
+        self._steering.start()
 
     async def stop(self) -> None:
         """Block every client, and end the engine and the lines. The guard stays."""
@@ -146,6 +162,7 @@ class Reconciler:
             self._reviving.cancel()
         if self._line_follower is not None:
             await self._line_follower.close()
+        await self._steering.close()
         await self._tidier.close()
         self._limits.close()
         self._plan_file.close()
@@ -218,22 +235,26 @@ class Reconciler:
     async def _carry_out(self, change: Change, *, strict: bool) -> None:
         change = _with_epoch(change, self.plan)
         started = await self._start(change, strict=strict)
+        choices = await self._steering.muster(change, started)
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
         clients = _moved(change, self.plan)
         served = _engine_served(clients, self.plan)
+        before = self._steering.settle(choices)
         self.plan.apply(change)
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
             await self._change_limits(change.limits, strict=strict)
             with self._plan_file.writing(change):
-                await self._flip(change, ports, hosts)
+                await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
+            self._steering.settle(before)
             await self._take_back(undo, started)
             raise
-        stale = self._serving.replace(started, change.instances.drop)
+        gone = (*change.instances.drop, *self._steering.spare())
+        stale = self._serving.replace(started, gone)
         await self._serving.end(stale)
         if change.egresses.drop:
             self._route()
@@ -247,6 +268,8 @@ class Reconciler:
             self._cut(served)
         if clients:
             self._tidier.add(clients)
+        if choices != before and self._steering.follow_up(before):
+            self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
         if self._serving.missing(self.plan):
             self._revive_later()
 
@@ -277,11 +300,13 @@ class Reconciler:
         ports = self._serving.ports() | {key: running.port for key, running in started.items()}
         return {key: port for key, port in ports.items() if key not in change.instances.drop}
 
-    async def _flip(self, change: Change, ports: Mapping[str, int], hosts: str) -> None:
+    async def _flip(
+        self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
+    ) -> None:
         """The nftables transaction of a change; the plan is already the new one."""
         if change.floor is not None:
             await self.machine.load(self.plan, ports)
-        elif _is_more_than_hosts(change):
+        elif is_regrouped or _is_more_than_hosts(change):
             await self.machine.update(self.plan, ports, hosts)
         else:
             await self.machine.move(self.plan, ports, hosts)
@@ -393,6 +418,17 @@ class Reconciler:
             self._serving.replace(started, ())
             await self.machine.update(self.plan, self._serving.ports())
 
+    async def regroup(self) -> None:
+        """Send groups' clients where they are served best, by what is known now."""
+        async with self._lock:
+            if not self._steering.is_settled:
+                revision = self.plan.revision
+                await self._carry_out(Change(base=revision, revision=revision), strict=False)
+
+    def troubled(self, tags: Iterable[str]) -> None:
+        """Clients' connections fail through these outbounds."""
+        self._steering.suspect(tags)
+
     def lost(self, instances: Sequence[Running]) -> None:
         """Instances died with their worker: start them again."""
         self._serving.lose(instances)
@@ -429,7 +465,7 @@ class Reconciler:
 
 def _is_more_than_hosts(change: Change) -> bool:
     """Whether the change touches more of the nftables table than single clients."""
-    tables = change.nets or change.instances or change.egresses or change.lines
+    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
     return bool(tables) or change.whitelist is not None
 
 

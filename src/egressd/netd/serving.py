@@ -20,6 +20,8 @@ class Serving:
         self._running: dict[str, Running] = {}
         self.problems: dict[str, str] = {}
         """Instance key -> why it does not run."""
+        self.needed: set[str] = set()
+        """Those of the instances on standby that groups send clients to."""
 
     def ports(self) -> dict[str, int]:
         """Instance key -> the port that it listens on."""
@@ -30,15 +32,36 @@ class Serving:
         return self._running.get(key)
 
     def missing(self, plan: Plan) -> list[Instance]:
-        """Instances of the plan that do not run."""
-        return [i for key, i in plan.instances.items() if key not in self._running]
+        """Instances of the plan that should run and do not."""
+        return [
+            instance
+            for key, instance in plan.instances.items()
+            if key not in self._running and not self.is_idle(instance)
+        ]
+
+    def is_idle(self, instance: Instance) -> bool:
+        """Whether it stands by, and no group sends clients to it."""
+        return instance.standby and instance.key not in self.needed
+
+    def spare(self, plan: Plan, living: Collection[str]) -> list[str]:
+        """Running instances on standby that no flow may stay with."""
+        return [
+            key
+            for key in self._running
+            if key in plan.instances and self.is_idle(plan.instances[key]) and key not in living
+        ]
 
     def to_start(self, change: Change) -> list[Instance]:
-        """The instances of a change that no running one serves already."""
+        """The instances of a change that no running one serves already, but for those that stand
+        by and do not run."""
         return [
             instance
             for key, instance in change.instances.put.items()
-            if key not in self._running or self._running[key].digest != digest(instance)
+            if (
+                self._running[key].digest != digest(instance)
+                if key in self._running
+                else not instance.standby
+            )
         ]
 
     def adopt(self, plan: Plan) -> None:

@@ -40,10 +40,12 @@ def _role(name: str, topology: Topology) -> str:
 
 
 def instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
-    """Every instance of the plan, running or not."""
+    """Every instance of the plan, running or not, but for those that just stand by."""
     result = {}
-    for key in plan.instances:
+    for key, instance in plan.instances.items():
         running = serving.get(key)
+        if running is None and serving.is_idle(instance):
+            continue
         if running is None:
             problem = serving.problems.get(key, "it is being started")
             result[key] = InstanceStatus(problem=problem)

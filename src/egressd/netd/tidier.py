@@ -9,12 +9,13 @@ changes and not within them, for all clients that moved meanwhile in one walk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address
 
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
+from egressd.planner.groups import Choice
 from egressd.planner.registry import flow_mark
 
 
@@ -44,8 +45,9 @@ class Tidier:
         await asyncio.to_thread(conntrack.delete_stale, clients, self._is_current)
 
 
-def may_have(plan: Plan, client: bytes, mark: int) -> bool:
-    """Whether `plan` lets the client's address have flows of that conntrack mark.
+def may_have(plan: Plan, choices: Mapping[str, Choice], client: bytes, mark: int) -> bool:
+    """Whether `plan`, with these choices of its groups, lets the client's address have flows of
+    that conntrack mark.
 
     Flows without a mark are none of ours: to the router, between LANs.
     """
@@ -54,7 +56,10 @@ def may_have(plan: Plan, client: bytes, mark: int) -> bool:
     if not target or plan.floor.opened:
         return mark in (0, plan.floor.unmanaged)
     listed = plan.whitelist
-    marks = (target, listed.mark, listed.sniffers.get(target, 0))
+    marks = {target, listed.mark, listed.sniffers.get(target, 0)}
+    for name, group in plan.groups.items():
+        if group.mark in marks:
+            marks.update(plan.instances[key].mark for key in choices[name].living)
     return mark == 0 or mark in {flow_mark(m, listed.epoch) for m in marks if m}
 
 

@@ -14,19 +14,24 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.names import is_interface_name
-from egressd.model.plan import PLAN_VERSION, Change, Egress, Instance, Limit
+from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
 from egressd.planner.registry import (
     EGRESS_NUMBER_MAX,
     MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCHS,
+    MARK_GROUP,
+    MARK_GROUP_MASK,
     MARK_KIND_MASK,
     MARK_REJECT,
     RULE_SET_FOLDER,
 )
 
-_INSTANCE_KEY = re.compile(r"(node|group|sniff|default|service):[0-9]{1,10}\Z")
+_INSTANCE_KEY = re.compile(r"(node|sniff|default|service):[0-9]{1,10}\Z")
+_NODE_KEY = re.compile(r"node:[0-9]{1,10}\Z")
+_GROUP_KEY = re.compile(r"group:[0-9]{1,10}\Z")
+_STRATEGIES: Final = ("urltest", "fallback", "sticky")
 _RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
 _RULE_SET = re.compile(r"[0-9a-f]{32}\.srs\Z")
 _DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
@@ -126,6 +131,17 @@ def _paths(document: dict[str, Any]) -> Iterator[str]:
     return (str(entry.get("path", "")) for entry in references if isinstance(entry, dict))
 
 
+def _is_group(group: Group) -> bool:
+    return (
+        group.mark & MARK_GROUP_MASK == MARK_GROUP
+        and group.mark <= 0xFFFF_FFFF
+        and len(group.members) > 0
+        and all(_NODE_KEY.match(key) is not None for key in group.members)
+        and group.strategy in _STRATEGIES
+        and group.interval_s > 0
+    )
+
+
 def _is_egress(egress: Egress) -> bool:
     return 0 < egress.number <= EGRESS_NUMBER_MAX and _is_address_or_empty(egress.resolver)
 
@@ -144,6 +160,7 @@ _CHECKS: tuple[_Check, ...] = (
     ("hosts", _is_address, _is_mark),
     ("nets", _is_range, _is_mark),
     ("instances", lambda key: _INSTANCE_KEY.match(key) is not None, _is_instance),
+    ("groups", lambda key: _GROUP_KEY.match(key) is not None, _is_group),
     ("egresses", is_interface_name, _is_egress),
     ("limits", _is_network, _is_limit),
     ("lines", is_interface_name, _always),

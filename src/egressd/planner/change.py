@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
-from egressd.model.names import GROUP_PREFIX
+from egressd.model.names import GROUP_PREFIX, parse_target
 from egressd.model.nouns import Rule
-from egressd.model.plan import Change, Egress, Instance, Limit, Patch, patch_between
+from egressd.model.plan import Change, Egress, Group, Instance, Limit, Patch, patch_between
 from egressd.planner import compile as compiled
 
 V = TypeVar("V")
@@ -42,6 +42,7 @@ def plan_change(
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
         instances=patch_between(_instances(before, resolvers), _instances(after, resolvers)),
+        groups=_groups(before, after),
         egresses=_egresses(before, after, resolvers),
         limits=_limits(before, after, touched),
         lines=patch_between(compiled.lines(before), compiled.lines(after)),
@@ -69,6 +70,7 @@ def _rule_change(
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
         instances=_switched_instances(after, switched, resolvers),
+        groups=_groups(before, after) if any(map(_is_group, switched)) else Patch(),
         egresses=_egresses(before, after, resolvers) if switched else Patch(),
         limits=_limits(before, after, touched),
     )
@@ -78,12 +80,22 @@ def _switched_instances(
     state: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
     """Instances of targets that came into use or went out of it; nodes stay as they were."""
-    used = {name for name in switched if compiled.is_ruled(state, name)}
-    unused = (compiled.instance_key(state, name) for name in switched - used)
-    return Patch(
-        put=compiled.instances(state, resolvers, used),
-        drop=tuple(key for key in unused if key is not None),
+    used = [name for name in switched if compiled.is_ruled(state, name)]
+    nodes = [n for n in compiled.nodes_of(state, switched) if compiled.serves(state, n)]
+    put = compiled.sniffers(state, resolvers, used) | compiled.nodes(state, resolvers, nodes)
+    left = {key for t in switched.difference(used) for key in compiled.instance_keys(state, t)}
+    return Patch(put=put, drop=tuple(sorted(left - put.keys())))
+
+
+def _groups(before: DesiredState, after: DesiredState) -> Patch[Group]:
+    return patch_between(
+        compiled.groups(before, compiled.ruled_targets(before)),
+        compiled.groups(after, compiled.ruled_targets(after)),
     )
+
+
+def _is_group(target: str) -> bool:
+    return parse_target(target).kind == "group"
 
 
 def _rules_touched(before: DesiredState, after: DesiredState, edits: Iterable[Edit]) -> list[Rule]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network
+from itertools import pairwise
 from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.names import INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
-from egressd.model.plan import Egress, Floor, Instance, Limit, Plan, WhitelistPlan
-from egressd.planner import documents, listing
+from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, WhitelistPlan
+from egressd.planner import documents, listing, outbounds
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.lines import AUTO
@@ -51,6 +52,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
             **unmanaged_instance(state, resolvers),
             **services(state, resolvers),
         },
+        groups=groups(state, ruled_targets(state)),
         egresses=egresses(state, resolvers),
         limits=limits(state.rules.values()),
         lines=lines(state),
@@ -95,6 +97,13 @@ def is_ruled(state: DesiredState, target: str) -> bool:
 def used_targets(state: DesiredState) -> set[str]:
     """The targets that traffic can be sent to at the moment, as the API writes them."""
     return {*ruled_targets(state), state.settings.unmanaged}
+
+
+def serves(state: DesiredState, node: Node) -> bool:
+    """Whether rules or the whitelist send traffic to `node`, by itself or as one of its group."""
+    return is_ruled(state, node.name) or (
+        node.group != "" and is_ruled(state, GROUP_PREFIX + node.group)
+    )
 
 
 def _has_entries(listed: Whitelist) -> bool:
@@ -160,13 +169,23 @@ def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
 def instances(
     state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
 ) -> dict[str, Instance]:
-    """An engine instance for each of `targets` that the engine serves.
+    """The engine instances that serve `targets`: a node's own, and those of a group's nodes.
 
-    A target that cannot work (a group without members, a relay that is gone) has none, and so
-    blocks.
+    A target that cannot work (a relay that is gone, say) has none, and so blocks.
     """
+    targets = list(targets)
+    return {
+        **sniffers(state, resolvers, targets),
+        **nodes(state, resolvers, nodes_of(state, targets)),
+    }
+
+
+def sniffers(
+    state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
+) -> dict[str, Instance]:
+    """An instance for each of `targets` whose traffic the kernel routes, if it is looked into."""
     listed = _listed(state)
-    made = (_instance(state, resolvers, parse_target(target), listed) for target in targets)
+    made = (_sniffer(state, resolvers, target, listed) for target in targets)
     return {instance.key: instance for instance in made if instance is not None}
 
 
@@ -185,6 +204,45 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
         key=_UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
     )
     return {_UNMANAGED_KEY: instance}
+
+
+def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> dict[str, Instance]:
+    """An instance for each of the nodes that can be dialled."""
+    listed = _listed(state)
+    made = (_node(state, resolvers, node, listed) for node in wanted)
+    return {instance.key: instance for instance in made if instance is not None}
+
+
+def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
+    """The nodes that are among `targets`, or in a group that is. O(nodes) if there is a group."""
+    parsed = [parse_target(target) for target in targets]
+    named = {target.name for target in parsed if target.kind == "node"}
+    grouped = {t.name for t in parsed if t.kind == "group" and t.name in state.group_sizes}
+    found = [node for name in named if (node := state.node_named(name))]
+    if grouped:
+        members = (node for node in state.nodes.values() if node.group in grouped)
+        found += [node for node in members if node.name not in named]
+    return found
+
+
+def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
+    """The groups among `targets`, with those of their members that can be dialled."""
+    names = [t for t in targets if parse_target(t).kind == "group" and t in state.numbers]
+    members: dict[str, list[str]] = {name: [] for name in names}
+    for node in sorted(nodes_of(state, names), key=lambda node: node.id):
+        if dial_path(state, node) is not None:
+            members[GROUP_PREFIX + node.group].append(f"node:{node.id}")
+    return {
+        f"group:{state.numbers[name]}": Group(
+            mark=group_mark(state.numbers[name]),
+            members=tuple(keys),
+            strategy=state.settings.group_strategy,
+            url=state.settings.delay_url,
+            interval_s=state.settings.check_interval_s,
+        )
+        for name, keys in members.items()
+        if keys
+    }
 
 
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
@@ -208,15 +266,12 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     return result
 
 
-def instance_key(state: DesiredState, target: str) -> str | None:
-    """The key of the instance that serves `target`, or None when none would."""
-    parsed = parse_target(target)
-    if parsed.kind == "node" and (node := state.node_named(parsed.name)):
-        return f"node:{node.id}"
-    if parsed.kind == "group" and target in state.numbers:
-        return f"group:{state.numbers[target]}"
+def instance_keys(state: DesiredState, target: str) -> set[str]:
+    """The keys of the instances that serve `target`."""
     number = sniffer_number(state, target)
-    return None if number is None else f"sniff:{number}"
+    if number is not None:
+        return {f"sniff:{number}"}
+    return {f"node:{node.id}" for node in nodes_of(state, (target,))}
 
 
 def sniffer_number(state: DesiredState, target: str) -> int | None:
@@ -233,28 +288,33 @@ def sniffer_number(state: DesiredState, target: str) -> int | None:
             return None
 
 
-def _instance(
-    state: DesiredState, resolvers: Resolvers, target: TargetName, listed: Listed | None
+def _sniffer(
+    state: DesiredState, resolvers: Resolvers, target: str, listed: Listed | None
 ) -> Instance | None:
-    key = instance_key(state, str(target))
-    if key is None:
+    number = sniffer_number(state, target)
+    if number is None or listed is None or target == state.whitelist.node:
+        return None  # whatever is listed goes there anyway
+    document = documents.sniffer_document(mark_of(state, target), resolvers, listed)
+    return Instance(key=f"sniff:{number}", mark=sniffer_mark(number), config=document.config)
+
+
+def _node(
+    state: DesiredState, resolvers: Resolvers, node: Node, listed: Listed | None
+) -> Instance | None:
+    path = dial_path(state, node)
+    if path is None:
         return None
-    if str(target) == state.whitelist.node:
+    if state.whitelist.node in (node.name, GROUP_PREFIX + node.group):
         listed = None  # whatever is listed goes there anyway
-    number = sniffer_number(state, str(target))
-    if number is not None:
-        if listed is None:
-            return None
-        mark = sniffer_mark(number)
-        document = documents.sniffer_document(mark_of(state, str(target)), resolvers, listed)
-    else:
-        paths = dial_paths(state, target)
-        if not paths:
-            return None
-        mark = mark_of(state, str(target))
-        policy = documents.GroupPolicy.of(state.settings)
-        document = documents.target_document(paths, resolvers, policy, listed)
-    return Instance(key=key, mark=mark, config=document.config, udp=document.udp)
+    policy = documents.GroupPolicy.of(state.settings)
+    document = documents.target_document((path,), resolvers, policy, listed)
+    return Instance(
+        key=f"node:{node.id}",
+        mark=node_mark(node.id),
+        config=document.config,
+        udp=document.udp,
+        standby=not is_ruled(state, node.name),
+    )
 
 
 def _listed(state: DesiredState) -> Listed | None:
@@ -282,22 +342,41 @@ def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialP
 
 
 def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
-    """The node and the relays it dials through, outermost last; None when one is missing.
-
-    A circle counts as missing: the service refuses one, and netd would never be sent it.
+    """The node and the relays it dials through, outermost last; None when there is no such way:
+    see `dial_problem`.
     """
-    hops: list[Node] = []
-    at: Node | None = node
-    while at is not None and at not in hops:
-        hops.append(at)
-        settings = documents.settings_of(at)
-        if not settings.dialer_proxy:
-            mark = MARK_DIRECT
-            if settings.interface_name:
-                mark = mark_of(state, INTERFACE_PREFIX + settings.interface_name)
-            return None if mark == MARK_REJECT else documents.DialPath(hops=tuple(hops), mark=mark)
-        at = state.node_named(settings.dialer_proxy)
-    return None
+    hops, problem = _hops(state, node)
+    if problem:
+        return None
+    name = documents.settings_of(hops[-1]).interface_name
+    mark = mark_of(state, INTERFACE_PREFIX + name) if name else MARK_DIRECT
+    return None if mark == MARK_REJECT else documents.DialPath(hops=hops, mark=mark)
+
+
+def dial_problem(state: DesiredState, node: Node) -> str:
+    """Why the relays of `node` do not lead out, in plain words; empty when they do."""
+    return _hops(state, node)[1]
+
+
+def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
+    """The node, its relay, that one's relay and so on; and why they do not lead out."""
+    hops = [node]
+    while relay_name := documents.settings_of(hops[-1]).dialer_proxy:
+        relay = state.node_named(relay_name)
+        if relay is None:
+            return tuple(
+                hops
+            ), f"there is no node {relay_name}, which {hops[-1].name} dials through"
+        if relay in hops:
+            return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
+        hops.append(relay)
+    for hop, relay in pairwise(hops):
+        if hop.protocol in outbounds.OVER_UDP and not documents.outbound_of(relay).udp:
+            return tuple(hops), (
+                f"{hop.name} is spoken over UDP ({hop.protocol}), "
+                f"and {relay.name}, which it dials through, carries no UDP"
+            )
+    return tuple(hops), ""
 
 
 def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:

@@ -9,10 +9,12 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
 1. ``from_lan`` drops spoofed sources and lets pass what is for the router or another LAN.
 2. ``client`` and ``managed`` look up the mark of the client's target.
 3. ``dispatch`` sends it to the engine (TPROXY), to the kernel's forwarding, or to ``deny``.
-4. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
+4. ``group``: among a group's nodes a flow keeps the one it has while that lives; a new flow gets
+   the one chosen for its client. From here on it bears that node's mark.
+5. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
    is another, the flow is reset. So the change of the element is itself the cut. Flows that the
    kernel routes keep the whitelist's epoch beside it.
-5. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
+6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
 
 Written for nftables 1.0.6: no chain on one line, and interfaces by name (``iifname``), since an
 index goes stale when an interface is made again.
@@ -26,6 +28,7 @@ from typing import Final
 
 from egressd.model.plan import Change, Plan
 from egressd.planner import lines_guard
+from egressd.planner.groups import SLOTS, Choice
 from egressd.planner.lines_pppd import MTU_MIN
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
@@ -33,6 +36,8 @@ from egressd.planner.registry import (
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCH_MASK,
+    MARK_GROUP,
+    MARK_GROUP_MASK,
     MARK_KIND_MASK,
     MARK_LINE,
     MARK_LISTED,
@@ -58,6 +63,7 @@ _SETS = {
     "lanonly": "type inet_service",
     "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+    "members": "type mark . mark",
 }
 _MAPS = {
     "hosts": "type ipv4_addr : mark",
@@ -72,8 +78,12 @@ _MAPS = {
     "sealed": "type mark : mark",
     "dns4": "type mark : ipv4_addr",
     "inmark": "type ifname : mark",
+    "elected": "type mark : mark",
+    "kept": "type mark . ipv4_addr : mark",
+    "slots": "type mark . mark : mark",
 }
 _NOTHING: Final[Mapping[str, str]] = {}
+_NO_CHOICES: Final[Mapping[str, Choice]] = {}
 _INTERVAL = frozenset(name for name, spec in {**_SETS, **_MAPS}.items() if "flags interval" in spec)
 """Sets that are flushed and filled again as a whole: adding one element to an interval set
 makes libnftables read all of it first."""
@@ -199,12 +209,26 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "goto cut",
     ),
     "engine": (
+        f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
         "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
         "jump seal",
         "meta l4proto { tcp, udp } tproxy ip to 127.0.0.1:meta mark map @ports accept",
         # tproxy fails open when nothing listens: what gets here must not go on.
         "goto deny",
     ),
+    "group": (
+        "meta mark . ct mark @members meta mark set ct mark return",
+        "meta mark set meta mark map @elected return",
+        "meta mark set meta mark . ip saddr map @kept return",
+        "ct mark != 0 goto deny",
+        # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
+        "ct mark set meta mark",
+        f"meta mark set jhash ip saddr mod {SLOTS}",
+        "meta mark set ct mark . meta mark map @slots goto hashed",
+        "ct mark set 0",
+        "goto deny",
+    ),
+    "hashed": ("ct mark set 0",),
     "seal": (
         "ct mark 0 ct mark set meta mark return",
         "ct mark . meta mark @same return",
@@ -293,10 +317,12 @@ def elements(
     ports: Mapping[str, int],
     *,
     hosts: bool = True,
+    choices: Mapping[str, Choice] = _NO_CHOICES,
     handed_out: Mapping[str, str] = _NOTHING,
 ) -> Elements:
-    """Every element of every set. `ports`: instance key -> port that it listens on; `handed_out`:
-    VPN line -> the resolver that its peer hands out.
+    """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
+    group key -> where its clients go; `handed_out`: VPN line -> the resolver that its peer hands
+    out.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -327,6 +353,7 @@ def elements(
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, handed_out))
+    result.update(_group_elements(plan, choices))
     return result
 
 
@@ -383,6 +410,20 @@ def _listed(ranges: tuple[str, ...], mark: int) -> dict[str, str]:
 def _listed_engine(mark: int) -> dict[str, str]:
     """Where what instances found to be listed goes, when that is another instance."""
     return {_mark(MARK_LISTED): _mark(mark)} if mark & MARK_KIND_MASK == MARK_ENGINE else {}
+
+
+def _group_elements(plan: Plan, choices: Mapping[str, Choice]) -> Elements:
+    """Who serves whom in the groups."""
+    result: Elements = {"members": {}, "elected": {}, "kept": {}, "slots": {}}
+    marks = {key: _mark(instance.mark) for key, instance in plan.instances.items()}
+    for name, group in plan.groups.items():
+        choice, own = choices[name], _mark(group.mark)
+        result["members"] |= {f"{own} . {marks[key]}": "" for key in choice.living}
+        if choice.elected:
+            result["elected"][own] = marks[choice.elected]
+        result["kept"] |= {f"{own} . {c}": marks[key] for c, key in choice.kept.items()}
+        result["slots"] |= {f"{own} . {_mark(n)}": marks[key] for n, key in enumerate(choice.slots)}
+    return result
 
 
 def load(wanted: Elements) -> str:

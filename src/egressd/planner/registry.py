@@ -61,6 +61,11 @@ SNIFF_REJECT: Final = 0x0300_0000
 """Number of the instance that sniffs for REJECT clients."""
 
 
+MARK_GROUP_MASK: Final = MARK_KIND_MASK | _GROUP | _SNIFFER
+MARK_GROUP: Final = MARK_ENGINE | _GROUP
+"""Under this mask, the mark of any group."""
+
+
 def node_mark(node_id: int) -> int:
     """The mark of a node's clients."""
     return MARK_ENGINE | _bounded(node_id, ENGINE_NUMBER_MAX)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
+from egressd.planner.compile import dial_problem
 from egressd.planner.documents import settings_of
 from egressd.planner.listing import entries_of
+
+_UNKNOWN_SHOWN = 10
 
 _LINE_PREFIXES = tuple(f"{kind}_" for kind in LINE_TYPES)
 
@@ -26,7 +30,34 @@ def consequences(
     notes = [note for target in targets for note in _notes(after, target)]
     if any(edit.table in ("whitelist", "settings") for edit in edits):
         notes += _inactive_domains(after)
+    notes += _nodes_without_a_way(after, edits)
+    notes += _unknown_fields(before, edits)
     return tuple(notes)
+
+
+def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
+    """Nodes that dial through one that was changed, and now cannot."""
+    changed = {e.after.name for e in edits if e.table == "nodes" and e.after is not None}
+    if not changed:
+        return
+    for node in state.nodes.values():
+        if settings_of(node).dialer_proxy in changed and (reason := dial_problem(state, node)):
+            yield f"the node {node.name} does not work, as {reason}"
+
+
+def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
+    """What nodes were given that nothing is made of."""
+    unknown: set[str] = set()
+    for edit in edits:
+        node = edit.after
+        if isinstance(node, Node) and node != before.nodes.get(node.id):
+            unknown.update(read_config(node.protocol, node.config_json).unknown)
+    if unknown:
+        more = len(unknown) - _UNKNOWN_SHOWN
+        shown = ", ".join(sorted(unknown)[:_UNKNOWN_SHOWN]) + (
+            f" and {more} more" if more > 0 else ""
+        )
+        yield f"these fields of config_json were kept and have no effect: {shown}"
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:

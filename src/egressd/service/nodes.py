@@ -18,6 +18,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
+from egressd.planner.compile import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
 from egressd.service.ledger import Ledger, Proposal
@@ -215,7 +216,11 @@ class Nodes:
         for node in nodes:
             document = self._document(state, node)
             if document is None:
-                results[node.name] = Delay(delay=-1, error="the node that it dials through is gone")
+                reason = (
+                    dial_problem(state, node)
+                    or "the interface that it is reached through is unknown"
+                )
+                results[node.name] = Delay(delay=-1, error=reason)
             else:
                 probes.append(Probe(name=node.name, config=document))
         if probes:

@@ -11,7 +11,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import DIRECT, TargetName, parse_target
-from egressd.planner.compile import dial_paths, instance_key, used_targets
+from egressd.planner.compile import dial_paths, instance_keys, used_targets
 from egressd.planner.documents import settings_of
 from egressd.service.consequences import why_blocked
 from egressd.service.ledger import Ledger
@@ -171,14 +171,14 @@ def _live(flow: Flow, state: DesiredState, seen: Status) -> Flow:
 def _instance_problem(
     state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
 ) -> str:
-    """Why the engine instance of a target serves nobody; empty when it does, or needs none."""
+    """Why the engine instances of a target serve nobody; empty when one does, or none has to."""
     if target.kind not in ("node", "group"):
         return ""
     if not egresses:
         return "none of its nodes has a way out"
-    key = instance_key(state, str(target))
-    found = None if key is None else seen.instances.get(key)
-    return "" if found is None else found.problem
+    keys = sorted(instance_keys(state, str(target)) & seen.instances.keys())
+    problems = [seen.instances[key].problem for key in keys]
+    return problems[0] if problems and all(problems) else ""
 
 
 def _egress_problem(egresses: tuple[str, ...], seen: Status) -> str:

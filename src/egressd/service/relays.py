@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from egressd.model.desired import DesiredState
-from egressd.planner.documents import settings_of
+from egressd.planner.documents import outbound_of, settings_of
+from egressd.planner.outbounds import OVER_UDP
 from egressd.service.numbering import AUTO
 
 
@@ -13,9 +14,16 @@ def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
     """Why the nodes of these names, as they are in `state`, could not be dialled."""
     yield from _circles("dialer_proxy", names, lambda name: _relay(state, name))
     for name in names:
-        relay = _relay(state, name)
-        if relay and relay not in state.node_by_name:
-            yield f"dialer_proxy must name a node; there is no node {relay!r}"
+        relay = state.node_named(_relay(state, name))
+        node = state.node_named(name)
+        if relay is None:
+            if missing := _relay(state, name):
+                yield f"dialer_proxy must name a node; there is no node {missing!r}"
+        elif node and node.protocol in OVER_UDP and not outbound_of(relay).udp:
+            yield (
+                f"dialer_proxy must name a node that carries UDP, which {node.protocol} is spoken "
+                f"over; {relay.name!r} does not"
+            )
 
 
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:

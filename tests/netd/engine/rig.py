@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 
 OnLost = Callable[[list[Running]], None]
+OnTrouble = Callable[[Iterable[str]], None]
 
 UID = 64_123
 GID = 64_124
@@ -47,14 +48,16 @@ CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
 """Part of a document that ends the process: the Go runtime is allowed a stack of one byte."""
 
 
-def unheard(lost: list[Running]) -> None:
-    """An `on_lost` for tests that expect no loss to matter."""
+def unheard(_: object) -> None:
+    """For tests that expect no loss or trouble to matter."""
 
 
 @asynccontextmanager
-async def opened(run_dir: Path, size: int = 1, on_lost: OnLost = unheard) -> AsyncIterator[Pool]:
+async def opened(
+    run_dir: Path, size: int = 1, on_lost: OnLost = unheard, on_trouble: OnTrouble = unheard
+) -> AsyncIterator[Pool]:
     """A pool that is closed at the end."""
-    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost)
+    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost, on_trouble=on_trouble)
     await pool.open()
     try:
         yield pool

@@ -167,7 +167,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
 
 def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard)
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard)
         await first.open()
         old = await first.start(target("node:1"))
         pids = first.pids()
@@ -189,7 +189,7 @@ def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
 
 def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Path) -> None:
     async def die() -> None:
-        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard)
+        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
         await pool.open()
         await pool.start(target("node:1"))
         await pool.try_configs([target("node:1").config])
@@ -220,7 +220,7 @@ def test_a_smaller_pool_empties_the_workers_that_are_too_many(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard)
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard)
         await first.open()
         runs = [await first.start(target(f"node:{n}")) for n in range(2)]
         first.release()
@@ -264,7 +264,7 @@ def test_a_worker_that_hangs_is_not_adopted(
     monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
 
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 1, on_lost=unheard)
+        first = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
         await first.open()
         await first.start(target("node:1"))
         (pid,) = first.pids()
@@ -302,7 +302,7 @@ def test_without_a_worker_a_start_says_why(
 
     async def body() -> None:
         # An account that is root's is refused by the worker itself.
-        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard)
+        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard, on_trouble=unheard)
         await pool.open()
         assert "must not be root's" in pool.problems()[0]
         with pytest.raises(Failed, match="must not be root's"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from egressd.netd.engine.ports import Listeners, Ports
+from egressd.netd.engine.trouble import LOG_OUTPUT
 
 
 class PortsModel(RuleBasedStateMachine):
@@ -58,13 +59,14 @@ def listeners(*inbounds: dict[str, Any]) -> Listeners:
     return Listeners(json.dumps({"inbounds": inbounds, "route": {"final": "ä"}}))
 
 
-def test_an_open_tproxy_port_is_set_and_nothing_else_changes() -> None:
+def test_an_open_tproxy_port_and_the_log_are_set_and_nothing_else_changes() -> None:
     socks = {"type": "socks", "listen_port": 1080}
     document = listeners(socks, {"type": "tproxy", "listen_port": 0})
     assert document.needs_port
     assert json.loads(document.on(20_001)) == {
         "inbounds": [socks, {"type": "tproxy", "listen_port": 20_001}],
         "route": {"final": "ä"},
+        "log": {"output": LOG_OUTPUT},
     }
 
 

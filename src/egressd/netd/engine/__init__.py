@@ -14,6 +14,7 @@ In netd:
 In a worker:
 - `worker`: the process, down to its rights; `server`: netd's questions.
 - `instances`: the only module of the project that imports `singbox`.
+- `trouble`: what instances complain about.
 - `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
 On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine's errors in

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -61,7 +61,8 @@ class Pool:
     """Starts and stops instances, and watches over the workers that run them.
 
     Workers run as `uid` and `gid`. `run_dir` is made, for root only. `on_lost` is called with
-    the instances that went down with a worker; `running` shows them no more.
+    the instances that went down with a worker; `running` shows them no more. `on_trouble` is
+    called with the tags of outbounds that clients' connections fail through.
     """
 
     def __init__(
@@ -72,11 +73,13 @@ class Pool:
         size: int = SIZE,
         *,
         on_lost: Callable[[list[Running]], None],
+        on_trouble: Callable[[Iterable[str]], None],
     ) -> None:
         self._run_dir = run_dir
         self._account = Account(uid, gid)
         self._size = size
         self._on_lost = on_lost
+        self._on_trouble = on_trouble
         self._slots: dict[int, Slot] = {}
         self._instances: dict[str, list[Running]] = {}
         self._ports = Ports(ENGINE_PORTS)
@@ -109,6 +112,7 @@ class Pool:
                 spare=index > self._size,
                 on_arrival=self._arrived,
                 on_loss=self._lost,
+                on_trouble=self._on_trouble,
             )
         await asyncio.gather(*(slot.open() for slot in self._slots.values()))
 

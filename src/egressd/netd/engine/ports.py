@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from egressd.netd.engine.trouble import LOG_OUTPUT
+
 
 class Ports:
     """The ports of a range, handed out in turn, so that one just freed rests the longest."""
@@ -70,10 +72,11 @@ class Listeners:
         return next((i["listen_port"] for i in self._inbounds if i.get("listen_port")), 0)
 
     def on(self, port: int) -> str:
-        """The document with its open port set."""
+        """The document with its open port set, and its log where failures are read from."""
         assert self._open is not None
         self._open["listen_port"] = port
-        return _json(self._document)
+        log = {**self._document.get("log", {}), "output": LOG_OUTPUT}
+        return _json({**self._document, "log": log})
 
     def nowhere(self) -> str:
         """The document with every listener on some free loopback port: good for a trial while

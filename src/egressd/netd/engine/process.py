@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from egressd.netd.engine.launch import Account
 from egressd.netd.engine.wire import (
     VERSION,
     Answer,
+    AwaitTrouble,
     Done,
     List,
     Listing,
@@ -37,10 +38,11 @@ from egressd.netd.engine.wire import (
     Start,
     Started,
     Stop,
+    Trouble,
     Try,
 )
 
-Body = Done | Listing | Started | Refused | Measured
+Body = Done | Listing | Trouble | Started | Refused | Measured
 
 _START_S: Final = 15.0
 """A worker answers after 0.3 s on an idle machine."""
@@ -142,7 +144,7 @@ class WorkerProcess:
 
     # --- Talking to it. ---------------------------------------------------------------------
 
-    async def ask(self, body: Ping | List | Start | Stop | Try | Measure) -> Body:
+    async def ask(self, body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure) -> Body:
         """The worker's answer. Raises Lost when it ends first."""
         if self.ended.done():
             raise Lost(self.ended.result())
@@ -185,6 +187,12 @@ class WorkerProcess:
                 return
             with suppress(Lost):
                 ping.result()
+
+    async def troubles(self) -> AsyncIterator[tuple[str, ...]]:
+        """Tags of outbounds that connections fail through, as they come, until the worker ends."""
+        with suppress(Lost):
+            while isinstance(answer := await self.ask(AwaitTrouble()), Trouble):
+                yield answer.tags
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -17,10 +17,12 @@ import msgspec
 from egressd.netd import framing
 from egressd.netd.engine import instances
 from egressd.netd.engine.instances import Instances, Refusal
+from egressd.netd.engine.trouble import Troubles
 from egressd.netd.engine.wire import (
     STARTS_AT_ONCE,
     VERSION,
     Answer,
+    AwaitTrouble,
     Done,
     List,
     Listing,
@@ -32,6 +34,7 @@ from egressd.netd.engine.wire import (
     Start,
     Started,
     Stop,
+    Trouble,
     Try,
 )
 
@@ -40,7 +43,7 @@ log = logging.getLogger("engine")
 A = TypeVar("A")
 R = TypeVar("R")
 
-Body = Done | Listing | Started | Refused | Measured
+Body = Done | Listing | Trouble | Started | Refused | Measured
 Measurer = Callable[[Measure], Awaitable[Measured]]
 
 _FIRST_CONNECTION_S: Final = 30.0
@@ -59,6 +62,7 @@ class Server:
     def __init__(self, measure: Measurer | None) -> None:
         self._measure = measure
         self._instances = Instances()
+        self._troubles = Troubles()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
         self._decoder = msgspec.msgpack.Decoder(Question)
         self._answering: set[asyncio.Task[None]] = set()
@@ -68,6 +72,7 @@ class Server:
         """Answer until the process ends."""
         loop = asyncio.get_running_loop()
         loop.call_later(_LOG_CHECK_S, _bound_log)
+        self._troubles.open()
         if self._measure is not None:
             loop.call_later(_FIRST_CONNECTION_S, self._give_up)
         async with await asyncio.start_unix_server(self._converse, sock=listener) as server:
@@ -116,10 +121,12 @@ class Server:
             # Who asked is gone, and its successor may have listed the instances before this.
             await self._in_thread(self._instances.stop, body.number)
 
-    async def _do(self, body: Ping | List | Start | Stop | Try | Measure) -> Body:
+    async def _do(self, body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure) -> Body:
         match body:
             case List():
                 return Listing(VERSION, self._instances.live())
+            case AwaitTrouble():
+                return Trouble(await self._troubles.next())
             case Start():
                 live = await self._in_thread(self._instances.start, body)
                 return Started(live.number, live.started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,8 @@ class Slot:
     """Keeps one worker alive, adopting it first if it lives already.
 
     A `spare` slot is one too many: its worker is adopted for the instances that it runs, and
-    not replaced. `on_loss` is called with the instances that went down with a worker.
+    not replaced. `on_loss` is called with the instances that went down with a worker,
+    `on_trouble` with the tags of outbounds that connections fail through.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Slot:
         spare: bool,
         on_arrival: Callable[[Slot], None],
         on_loss: Callable[[list[Running]], None],
+        on_trouble: Callable[[Iterable[str]], None],
     ) -> None:
         self.index = index
         self.worker: WorkerProcess | None = None
@@ -68,6 +70,7 @@ class Slot:
         self._spare = spare
         self._on_arrival = on_arrival
         self._on_loss = on_loss
+        self._on_trouble = on_trouble
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._expected = 0
         self._tried = asyncio.Event()
@@ -172,6 +175,8 @@ class Slot:
 
     async def _outlive(self, worker: WorkerProcess) -> None:
         """Wait for the worker's end, tell of it, and see the process off."""
+        async for tags in worker.troubles():
+            self._on_trouble(tags)
         await asyncio.wait({worker.ended})
         why = worker.ended.result()
         log.error("an engine worker is lost", worker=self.index, why=why)

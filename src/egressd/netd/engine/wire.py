@@ -12,7 +12,7 @@ import msgspec
 
 from egressd.model.messages import Delay, Probe
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised when an older worker could not be understood; such a worker is replaced."""
 
 
@@ -28,6 +28,10 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 class List(msgspec.Struct, frozen=True, tag="list"):
     """Which instances run? Answered with `Listing`."""
+
+
+class AwaitTrouble(msgspec.Struct, frozen=True, tag="await_trouble"):
+    """Answered with `Trouble` once instances could not connect through their nodes."""
 
 
 class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
@@ -66,7 +70,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from netd."""
 
     number: int
-    body: Ping | List | Start | Stop | Try | Measure
+    body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -88,6 +92,14 @@ class Listing(msgspec.Struct, frozen=True, tag="listing"):
 
     version: int
     instances: tuple[Live, ...]
+
+
+class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
+    """Tags of the outbounds that connections failed through since `AwaitTrouble` was answered
+    last: a node's is its instance's key.
+    """
+
+    tags: tuple[str, ...]
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -114,4 +126,4 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the question of that number."""
 
     number: int
-    body: Done | Listing | Started | Refused | Measured
+    body: Done | Listing | Trouble | Started | Refused | Measured

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.netd import privileges
+from egressd.netd.engine import trouble
 from egressd.netd.engine.rule_sets import FOLDER
 from egressd.netd.privileges import Capability
 
@@ -89,6 +90,7 @@ def main() -> None:
 
     # libnftables opens netlink sockets without close-on-exec: nothing of netd's may stay here.
     os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    trouble.reserve()
     # Where the rule sets are that documents name: see `egressd.planner.registry`.
     os.chdir(args.socket.parent / FOLDER)
     os.umask(0o077)

@@ -45,6 +45,8 @@ _BUILDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = 
 
 _UDP_DEFAULT: Final = {"socks5": False, "http": False}
 """Protocols that carry no UDP unless told; plain HTTP proxies cannot."""
+OVER_UDP: Final = frozenset({"hysteria2", "tuic"})
+"""Protocols that run over UDP (QUIC): what they dial through has to carry it."""
 _NO_NETWORK_OPTION: Final = ("http", "anytls")
 """Outbounds without sing-box's ``network`` option."""
 

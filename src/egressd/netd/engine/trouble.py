@@ -1,0 +1,73 @@
+"""What the instances of a worker complain about: which outbounds connections fail through.
+
+All instances that serve clients log to one pipe. What comes is passed on to the worker's own log,
+and the tags of outbounds that are complained of are kept for netd to ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from typing import Final
+
+_DESCRIPTOR: Final = 3
+LOG_OUTPUT: Final = f"/proc/self/fd/{_DESCRIPTOR}"
+"""The ``log.output`` of documents: the pipe, once `Troubles` is open."""
+
+_READ: Final = 65_536
+_FAILURE: Final = re.compile(rb"using outbound/[^\[\s]+\[([^\]\s]+)\]: ")
+"""sing-box's ``route/conn.go``; `egressd.netd.engine.batch` reads the same."""
+
+
+def reserve() -> None:
+    """Keep the descriptor free, in a process that has no other than the standard ones yet."""
+    descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    if descriptor != _DESCRIPTOR:
+        os.dup2(descriptor, _DESCRIPTOR, inheritable=False)
+        os.close(descriptor)
+
+
+class Troubles:
+    """The pipe, and what came through it.
+
+    Made after the worker became its user, who could not open root's pipe by `LOG_OUTPUT`.
+    """
+
+    def __init__(self) -> None:
+        self._tags: set[bytes] = set()
+        self._asked: asyncio.Future[None] | None = None
+
+    def open(self) -> None:
+        """Make the pipe, in place of what `reserve` put there."""
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.dup2(writer, _DESCRIPTOR, inheritable=False)
+        os.close(writer)
+        asyncio.get_running_loop().add_reader(reader, self._read, reader)
+
+    async def next(self) -> tuple[str, ...]:
+        """Wait until there is trouble: the tags of all that came since the last call.
+
+        An earlier call that still waits gets none: whoever made it is gone.
+        """
+        self._answer()
+        asked = self._asked = asyncio.get_running_loop().create_future()
+        if self._tags:
+            self._answer()
+        await asked
+        if self._asked is not asked:
+            return ()
+        tags, self._tags = self._tags, set()
+        return tuple(sorted(tag.decode(errors="replace") for tag in tags))
+
+    def _read(self, reader: int) -> None:
+        text = os.read(reader, _READ)
+        os.write(2, text)
+        if tags := set(_FAILURE.findall(text)):
+            self._tags |= tags
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)

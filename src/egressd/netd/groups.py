@@ -1,0 +1,80 @@
+"""What is known of the nodes of groups, and who serves whom at the moment.
+
+The choices outlive netd in a small file, so that a client keeps its node over a restart.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from egressd.model.plan import Change, Plan
+from egressd.planner.groups import Choice, choose
+
+log = structlog.get_logger()
+
+Choices = dict[str, Choice]
+"""Group key -> where its clients go."""
+
+
+class Groups:
+    """The choices in force, and the delays that they were made by."""
+
+    def __init__(self, path: Path) -> None:
+        self.choices: Choices = {}
+        self.delays: dict[str, int] = {}
+        """Instance key -> milliseconds, or `egressd.planner.groups.DEAD`. Those never measured
+        are not in it."""
+        self._path = path
+
+    def load(self) -> None:
+        """Take up the choices of an earlier netd. Without a file that can be read: none."""
+        with suppress(OSError, msgspec.DecodeError):
+            self.choices = msgspec.json.decode(self._path.read_bytes(), type=Choices)
+
+    def save(self) -> None:
+        """Write the choices. Blocks; a failure only costs clients their nodes at a restart."""
+        beside = self._path.with_suffix(".new")
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(self.choices))
+            beside.replace(self._path)
+        except OSError as error:
+            log.warning("could not write down the groups' choices", error=str(error))
+
+    def decide(self, plan: Plan, change: Change) -> Choices:
+        """The choices for `plan` as it is after `change`. O(hosts) where clients keep nodes."""
+        groups = dict(change.groups.applied(plan.groups))
+        clients: dict[int, list[str]] = {g.mark: [] for g in groups.values()}
+        if any(group.strategy == "sticky" for group in groups.values()):
+            for address, mark in change.hosts.applied(plan.hosts):
+                if mark in clients:
+                    clients[mark].append(address)
+        return {
+            key: choose(group, self.delays, self.choices.get(key, Choice()), clients[group.mark])
+            for key, group in groups.items()
+        }
+
+    def forget(self, change: Change, plan: Plan) -> None:
+        """What was known of nodes that `change` redefines or takes away means nothing more."""
+        for key in change.instances.drop:
+            self.delays.pop(key, None)
+        for key, instance in change.instances.put.items():
+            before = plan.instances.get(key)
+            if before is None or before.config != instance.config:
+                self.delays.pop(key, None)
+
+
+def serving(choices: Choices) -> set[str]:
+    """The instances that new flows of groups are sent to."""
+    return {key for choice in choices.values() for key in choice.serving()}
+
+
+def living(choices: Choices) -> set[str]:
+    """The instances that flows of groups may stay with."""
+    return {key for choice in choices.values() for key in choice.living}

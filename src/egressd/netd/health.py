@@ -1,0 +1,163 @@
+"""How the nodes of groups are doing: asked regularly, and at once when one gives trouble.
+
+Within a check interval every node is asked once, and those that serve clients twice, so that
+one that falls silent is found out in time: half an interval until it is asked, and two
+requests that time out after a sixth of it (`_TIMEOUTS`). One that refuses connections is found
+out by the first client that it refuses: the engine tells of it (`suspect`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import structlog
+
+from egressd.model.errors import EgressdError
+from egressd.model.messages import Delay, Probe
+from egressd.model.plan import Group, Plan
+from egressd.netd.groups import Groups, serving
+from egressd.planner.groups import DEAD
+
+log = structlog.get_logger()
+
+_TIMEOUTS: Final = 6
+"""Time limits of a request that fit into the check interval."""
+_TIMEOUT_MAX_MS: Final = 5_000
+_ALL_DEAD_S: Final = 2.0
+"""How soon the nodes of a group are asked again when none of them lives."""
+_TRUST_S: Final = 1.0
+"""How long a suspect that answered is not suspected again: its clients ask for what cannot be
+reached."""
+
+
+class Delays(Protocol):
+    """What measures: the engine pool."""
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        """The delay of each probe. Raises EgressdError."""
+        ...
+
+
+class Health:
+    """Keeps `groups.delays` up to date. `changed` is awaited after each look at nodes."""
+
+    def __init__(
+        self,
+        pool: Delays,
+        groups: Groups,
+        plan: Callable[[], Plan],
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._pool = pool
+        self._groups = groups
+        self._plan = plan
+        self._changed = changed
+        self._woken = asyncio.Event()
+        self._cleared: dict[str, float] = {}
+        """When suspects were last found alive, by the loop's clock."""
+        self._suspected: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to look after the nodes of the plan's groups."""
+        self._run(self._look_after())
+
+    async def close(self) -> None:
+        """Stop."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def look(self) -> None:
+        """Ask all nodes soon: there are other groups, or other nodes in them."""
+        self._woken.set()
+
+    def suspect(self, keys: Iterable[str]) -> None:
+        """The engine could not connect through these nodes: ask those that are in groups."""
+        now = asyncio.get_running_loop().time()
+        members = {key for group in self._plan().groups.values() for key in group.members}
+        for key in members.intersection(keys) - self._suspected:
+            if now - self._cleared.get(key, -_TRUST_S) >= _TRUST_S:
+                self._suspected.add(key)
+                self._run(self._clear_up(key))
+
+    async def _clear_up(self, key: str) -> None:
+        """Find out about a suspect. If it is dead, the others must be known as they are now."""
+        try:
+            await self._ask([key])
+            if self._groups.delays.get(key) == DEAD:
+                self.look()
+            else:
+                self._cleared[key] = asyncio.get_running_loop().time()
+        finally:
+            self._suspected.discard(key)
+
+    async def _look_after(self) -> None:
+        is_full = True
+        while True:
+            self._woken.clear()
+            plan = self._plan()
+            members = {key for group in plan.groups.values() for key in group.members}
+            await self._ask(members if is_full else serving(self._groups.choices) & members)
+            pause = self._pause(plan)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            is_full = self._woken.is_set() or not is_full
+
+    def _pause(self, plan: Plan) -> float | None:
+        """Seconds until nodes are asked again; None while there are no groups."""
+        groups = plan.groups.values()
+        if not groups:
+            return None
+        half = min(group.interval_s for group in groups) / 2
+        delays = self._groups.delays
+        if any(all(delays.get(key) == DEAD for key in group.members) for group in groups):
+            return min(half, _ALL_DEAD_S)
+        return half
+
+    async def _ask(self, keys: Iterable[str]) -> None:
+        """Measure nodes, and those that serve clients and fail once more."""
+        try:
+            failed = await self._measure(keys)
+            if again := failed & serving(self._groups.choices):
+                failed = failed - again | await self._measure(again)
+        except EgressdError as error:
+            log.warning("could not ask the nodes of groups", error=str(error))
+            return
+        self._groups.delays |= dict.fromkeys(failed & self._plan().instances.keys(), DEAD)
+        try:
+            await self._changed()
+        except EgressdError as error:
+            log.warning("could not move the clients of a group", error=str(error))
+
+    async def _measure(self, keys: Iterable[str]) -> set[str]:
+        """Note the delays of the nodes that answer; those that do not."""
+        plan = self._plan()
+        instances = {key: plan.instances[key] for key in keys if key in plan.instances}
+        policy = next(iter(plan.groups.values()), None)
+        if policy is None or not instances:
+            return set()
+        probes = [Probe(name=key, config=each.config) for key, each in instances.items()]
+        found = await self._pool.delays(probes, policy.url, _timeout_ms(policy))
+        # A node that was given another configuration meanwhile is not the one that was asked.
+        valid = {
+            key: delay.delay
+            for key, delay in found.items()
+            if (now := self._plan().instances.get(key)) and now.config == instances[key].config
+        }
+        alive = {key: delay for key, delay in valid.items() if delay != DEAD}
+        self._groups.delays |= alive
+        return valid.keys() - alive.keys()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _timeout_ms(group: Group) -> int:
+    return min(_TIMEOUT_MAX_MS, group.interval_s * 1000 // _TIMEOUTS)

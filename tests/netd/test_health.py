@@ -1,0 +1,201 @@
+"""How the nodes of groups are asked: how often, in time, and again before one counts as dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from egressd.model.errors import Failed
+from egressd.model.messages import Delay, Probe
+from egressd.model.plan import Change, Group, Instance, Patch, Plan
+from egressd.netd.groups import Groups
+from egressd.netd.health import Health
+from egressd.planner.groups import DEAD, Choice
+
+KEYS = ("node:1", "node:2", "node:3")
+INTERVAL_S = 1
+
+
+def plan_of(keys: Sequence[str] = KEYS) -> Plan:
+    return Plan(
+        instances={key: Instance(key=key, config=f'{{"log": "{key}"}}') for key in keys},
+        groups={
+            "group:1": Group(
+                mark=0x1800_0001,
+                members=tuple(keys),
+                strategy="fallback",
+                url="http://site.test/",
+                interval_s=INTERVAL_S,
+            )
+        }
+        if keys
+        else {},
+    )
+
+
+class Network:
+    """Nodes of which some are dead, some silent; and who was asked when."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.dead: set[str] = set()
+        self.dead_once: set[str] = set()
+        self.silent: set[str] = set()
+        self.is_broken = False
+        self.asked: list[tuple[float, tuple[str, ...]]] = []
+        self.begun = asyncio.get_running_loop().time()
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        now = asyncio.get_running_loop().time() - self.begun
+        assert url == "http://site.test/"
+        assert timeout_ms == INTERVAL_S * 1000 // 6
+        if self.is_broken:
+            raise Failed("start the trial engine", "it is away")
+        names = tuple(sorted(probe.name for probe in probes))
+        self.asked.append((now, names))
+        if self.silent.intersection(names):
+            await asyncio.sleep(timeout_ms / 1000)
+        lost = self.dead | self.silent | self.dead_once
+        self.dead_once = set()
+        return {n: Delay(delay=-1, error="no") if n in lost else Delay(delay=9) for n in names}
+
+
+def live(body: Callable[[Network, Groups, Health], Awaitable[None]], keys: Sequence[str]) -> None:
+    """Run a test's body beside a health that looks after a group of `keys`."""
+
+    async def run() -> None:
+        network = Network(plan_of(keys))
+        groups = Groups(Path("/nonexistent/groups.json"))
+
+        async def changed() -> None:
+            change = Change(base=0, revision=0)
+            groups.choices = groups.decide(network.plan, change)
+
+        await changed()
+        health = Health(network, groups, lambda: network.plan, changed)
+        health.start()
+        try:
+            await body(network, groups, health)
+        finally:
+            await health.close()
+
+    asyncio.run(run())
+
+
+async def until(check: Callable[[], bool], seconds: float) -> float:
+    """How long it took until `check` held."""
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while not check():
+        assert clock() - begun < seconds, "not in time"
+        await asyncio.sleep(0.005)
+    return clock() - begun
+
+
+def test_all_are_asked_once_an_interval_and_those_that_serve_twice() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await asyncio.sleep(1.8 * INTERVAL_S)
+        assert [names for _, names in network.asked] == [KEYS, ("node:1",), KEYS, ("node:1",)]
+        assert groups.delays == dict.fromkeys(KEYS, 9)
+
+    live(body, KEYS)
+
+
+def test_a_silent_node_is_left_within_the_interval_and_asked_twice_before() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await until(lambda: len(network.asked) == 1, 1)
+        await asyncio.sleep(0.01)
+        network.silent = {"node:1"}  # the worst moment: it has just answered
+        took = await until(lambda: groups.choices["group:1"].elected == "node:2", 2)
+        assert took < INTERVAL_S
+        asked_alone = [names for _, names in network.asked if names == ("node:1",)]
+        assert len(asked_alone) == 2
+
+    live(body, KEYS)
+
+
+def test_one_failure_is_none() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await until(lambda: len(network.asked) == 1, 1)
+        network.dead_once = {"node:1"}
+        await until(lambda: len(network.asked) == 3, 1)
+        await asyncio.sleep(0.05)
+        assert groups.choices["group:1"].elected == "node:1"
+
+    live(body, KEYS)
+
+
+def test_a_suspect_is_asked_at_once_and_then_all_others() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await until(lambda: len(network.asked) == 1, 1)
+        network.dead = {"node:1", "node:2"}
+        health.suspect(["node:1", "node:9"])
+        assert await until(lambda: groups.choices["group:1"].elected == "node:3", 1) < 0.1
+        assert network.asked[1][1] == network.asked[2][1] == ("node:1",)
+        assert network.asked[3][1] == KEYS
+
+    live(body, KEYS)
+
+
+def test_a_suspect_that_answers_is_not_asked_over_and_over() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await until(lambda: len(network.asked) == 1, 1)
+        for _ in range(20):
+            health.suspect(["node:1"])
+            await asyncio.sleep(0.01)
+        assert len(network.asked) == 2
+
+    live(body, KEYS)
+
+
+def test_an_engine_that_is_away_makes_nobody_dead() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await until(lambda: len(network.asked) == 1, 1)
+        network.is_broken = True
+        health.look()
+        await asyncio.sleep(0.05)
+        assert DEAD not in groups.delays.values()
+        network.is_broken = False
+        network.dead = {"node:1"}
+        await until(lambda: groups.choices["group:1"].elected == "node:2", 2)
+
+    live(body, KEYS)
+
+
+def test_groups_that_come_later_are_looked_after() -> None:
+    async def body(network: Network, groups: Groups, health: Health) -> None:
+        await asyncio.sleep(0.05)
+        assert network.asked == []
+        network.plan = plan_of()
+        health.look()
+        await until(lambda: len(network.asked) == 1, 1)
+
+    live(body, ())
+
+
+def test_another_configuration_is_another_node(tmp_path: Path) -> None:
+    groups = Groups(tmp_path / "groups.json")
+    groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
+    plan = plan_of()
+    anew = Instance(key="node:1", config='{"log": "other"}')
+    patch = Patch(put={"node:1": anew, "node:3": plan.instances["node:3"]}, drop=("node:2",))
+    groups.forget(Change(base=0, revision=1, instances=patch), plan)
+    assert groups.delays == {"node:3": 9}
+
+
+def test_choices_outlive_netd(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    groups = Groups(path)
+    groups.load()
+    assert groups.choices == {}
+    groups.choices = {"group:1": Choice(living=KEYS, kept={"10.0.0.1": "node:2"})}
+    groups.save()
+    assert path.stat().st_mode & 0o777 == 0o600
+    later = Groups(path)
+    later.load()
+    assert later.choices == groups.choices
+    path.write_text("{")
+    damaged = Groups(path)
+    damaged.load()
+    assert damaged.choices == {}
