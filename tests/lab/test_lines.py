@@ -1,0 +1,202 @@
+"""Clients of VPN lines: where they come out, and that they stay in when the line is down.
+
+This kernel need not speak PPP: a pair of veth interfaces that know no neighbours stands in for
+the tunnel, under the line's name. Lines with real daemons are dialled in `tests/vm`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
+from tests.lab.device_state import SERVER, clear, eventually, send
+
+pytestmark = pytest.mark.lab
+
+LINE, FAR_END, MTU = "100.99.0.2", "100.99.0.1", 1300
+TARGET = "Interface:l2tp_1"
+WEB = f"http://{SERVER}/"
+AT_ONCE = ("ECONNREFUSED", "EHOSTUNREACH")
+"""A client of a line that is down has an error: nftables' reset, or the routing table's."""
+DRAFT = {
+    "type": "l2tp",
+    "name": "l2tp_1",
+    "server": "203.0.113.250",
+    "port": 1701,
+    "username": "u",
+    "password": "p",
+    "secret": "",
+    "interface": "auto",
+    "comment": "",
+    "dns_profile": "auto",
+    "dns_servers": [],
+}
+KEYS = [{"type": "l2tp", "name": "l2tp_1"}]
+
+
+@pytest.fixture(autouse=True)
+def _line(lab: Lab) -> Iterator[None]:
+    lab.api.post("/vpn-lines", DRAFT)
+    send(lab, 1, TARGET)
+    yield
+    clear(lab)
+    lab.api.delete("/vpn-lines", {"items": KEYS})
+    down(lab)
+
+
+def up(lab: Lab) -> None:
+    """Make the interface that pppd would, with the servers at its far end."""
+    lab.router.run("ip", "link", "add", "l2tp_1", "type", "veth", "peer", "name", "far1")
+    lab.router.run("ip", "link", "set", "far1", "netns", lab.internet.namespace)
+    for host, name, own, peer, mtu in (
+        (lab.router, "l2tp_1", LINE, FAR_END, MTU),
+        (lab.internet, "far1", FAR_END, LINE, 1500),
+    ):
+        host.run("ip", "link", "set", name, "arp", "off", "address", "02:00:00:00:00:01")
+        host.run("ip", "link", "set", name, "mtu", str(mtu))
+        host.run("ip", "address", "add", own, "peer", peer, "dev", name)
+        host.run("ip", "link", "set", name, "up")
+    lab.internet.run("ip", "route", "replace", LINE, "dev", "far1")
+
+
+def down(lab: Lab) -> None:
+    lab.router.run("ip", "link", "delete", "l2tp_1", check=False)
+
+
+def seen(lab: Lab) -> str:
+    reply = lab.client(1).http(WEB, timeout=2)
+    return reply.seen or reply.error
+
+
+def carried(lab: Lab) -> bool:
+    return seen(lab) == LINE
+
+
+def test_a_line_that_is_down_blocks_and_one_that_comes_up_carries(lab: Lab) -> None:
+    assert seen(lab) in AT_ONCE
+    up(lab)
+    assert eventually(lambda: carried(lab)) < 3
+    assert lab.client(1).udp_echo("hello", SERVER).seen == LINE
+    down(lab)
+    assert seen(lab) in AT_ONCE
+    up(lab)
+    assert eventually(lambda: carried(lab)) < 3
+
+
+def test_a_line_that_is_switched_off_blocks_while_its_interface_is_still_there(lab: Lab) -> None:
+    up(lab)
+    eventually(lambda: carried(lab))
+    lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": False})
+    assert seen(lab) in AT_ONCE
+    lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": True})
+    assert seen(lab) == LINE
+
+
+def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_there(
+    lab: Lab,
+) -> None:
+    up(lab)
+    eventually(lambda: carried(lab))
+    renamed = {**DRAFT, "name": "l2tp_new", "is_enabled": True}
+    lab.api.put("/vpn-lines/l2tp/l2tp_1", renamed)
+    assert lab.api.get("/rules")["data"][0]["target_node"] == "Interface:l2tp_new"
+    assert seen(lab) in AT_ONCE
+    lab.api.put("/vpn-lines/l2tp/l2tp_new", {**renamed, "name": "l2tp_1"})
+    eventually(lambda: carried(lab))
+
+
+def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:
+    """Timestamps take 12 of the bytes that an MSS counts."""
+    up(lab)
+    eventually(lambda: carried(lab))
+    assert _segments(lab) == (1356 - 12, MTU - 40 - 12)
+    send(lab, 1, "Interface:wan1")
+    assert _segments(lab) == (1460 - 12, 1460 - 12)
+
+
+def _segments(lab: Lab) -> tuple[int, int]:
+    """How much the client sends the server at once, and the server the client."""
+    with lab.client(1).host.socket(SERVER, 7) as connected:
+        own = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        listed = lab.internet.run("ss", "-Htin", "state", "established", "sport", "=", ":7").stdout
+        found = re.search(r"\bmss:(\d+)", listed)
+        assert found is not None, listed
+        return own, int(found[1])
+
+
+@pytest.mark.parametrize(
+    ("profile", "servers", "resolver", "way"),
+    [
+        ("auto", [], "device", LINE),
+        ("outbound", [], "overseas", LINE),
+        ("return", [], "return", LINE),
+        ("custom", [RESOLVERS["quad9"]], "quad9", LINE),
+        ("domestic", [], "domestic", "wan1"),
+    ],
+)
+def test_dns_goes_as_the_lines_profile_says(
+    lab: Lab, profile: str, servers: list[str], resolver: str, way: str
+) -> None:
+    up(lab)
+    eventually(lambda: carried(lab))
+    body = {**DRAFT, "dns_profile": profile, "dns_servers": servers, "is_enabled": True}
+    lab.api.put("/vpn-lines/l2tp/l2tp_1", body)
+    expected = lab.wan(1).address if way == "wan1" else way
+    for asked in (str(LAN_ADDRESS), RESOLVERS["google"]):
+        mark = lab.internet.mark()
+        reply = lab.client(1).dns(f"of-{profile}.{WHOAMI}", asked)
+        assert (reply.error, reply.addresses) == ("", (expected,))
+        answered = {seen.server for seen in lab.internet.seen(since=mark, service="dns")}
+        assert answered == {RESOLVERS[resolver]}
+    down(lab)
+    assert lab.client(1).dns(f"down-{profile}.{WHOAMI}", RESOLVERS["google"]).error
+
+
+def test_a_proxy_service_on_a_line_is_blocked_with_it(lab: Lab) -> None:
+    draft = {
+        "name": "office",
+        "outbound_interface": "l2tp_1",
+        "port": 18080,
+        "username": "",
+        "password": "",
+        "is_enabled": True,
+    }
+    made = lab.api.post("/proxy-services", draft)
+    try:
+        assert "200" not in _by_proxy(lab)
+        up(lab)
+        eventually(lambda: "200" in _by_proxy(lab))
+        asked = lab.internet.seen(service="http", text="/by-proxy")
+        assert {seen.source for seen in asked} == {LINE}
+        down(lab)
+        assert "200" not in _by_proxy(lab)
+    finally:
+        lab.api.delete(f"/proxy-services/{made['id']}")
+
+
+def _by_proxy(lab: Lab) -> str:
+    """The head of the answer to a request through the proxy service."""
+    with lab.client(1).host.socket(str(LAN_ADDRESS), 18080, 5) as connected:
+        connected.settimeout(5)
+        connected.sendall(f"GET {WEB}by-proxy HTTP/1.1\r\nHost: {SERVER}\r\n\r\n".encode())
+        try:
+            return connected.recv(64).decode()
+        except OSError:
+            return ""
+
+
+def test_a_line_says_why_it_is_not_online(lab: Lab) -> None:
+    def state() -> dict[str, object]:
+        return next(r for r in lab.api.ask("GET", "/ops/lines").body["data"])
+
+    eventually(lambda: state()["state"] in ("missing", "unreachable"), 40)
+    told = state()
+    assert told["reason"]
+    assert told["next_attempt"]
+    assert not told["is_online"]
+    assert "l2tp_1" in lab.device.run("lines")
