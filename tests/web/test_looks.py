@@ -112,7 +112,7 @@ def test_every_page_is_fit_to_be_seen_and_read_out(
             page.get_by_role("button", name=menu).click()
             screenshot(page, f"menu-{width}-{theme}-{language}")
             findings += [f"menu: {finding}" for finding in serious(page)]
-    assert findings == []
+    assert not findings, "\n".join(findings)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -38,7 +38,7 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
     with served.visit("#/overview") as page:
         blocked = page.get_by_role("region", name="What is blocked, and why")
         expect(blocked).to_contain_text("wan9")
-        page.get_by_role("link", name="ss: 1 client").click()
+        page.get_by_role("link", name="ss 1").click()
         expect(page.get_by_role("heading", name="Rules")).to_be_visible()
         expect(page.get_by_label("Filter")).to_have_value("ss")
         page.go_back()
@@ -72,7 +72,7 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
 
         page.get_by_role("button", name="Test delays").click()
         for name in ("fresh", "socks5", "ss"):
-            expect(page.get_by_label(f"Measure the delay of {name}")).to_contain_text(
+            expect(page.get_by_role("button", name=f"Measure the delay of {name}")).to_contain_text(
                 "ms", timeout=15_000
             )
         screenshot(page, "nodes-measured")

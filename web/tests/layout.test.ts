@@ -18,8 +18,8 @@ test("clients are as many on each side of the targets", () => {
   assert.deepEqual(
     picture.egresses.map((egress) => [egress.id, egress.clients]),
     [
-      ["wan1", 6],
       ["wan2", 3],
+      ["wan1", 6],
     ],
   );
 });

@@ -45,7 +45,10 @@ export interface Picture {
 /** Lay out the flows of enabled clients. */
 export function layout(flows: readonly Flow[]): Picture {
   const used = flows.filter((flow) => flow.clients > 0).sort((a, b) => b.clients - a.clients);
-  const shown = used.slice(0, TARGETS_MAX);
+  // Blocked ones last: their ribbons, which end at the bottom, then cross nobody's.
+  const shown = used
+    .slice(0, TARGETS_MAX)
+    .sort((a, b) => Number(isBlocked(a)) - Number(isBlocked(b)));
   const total = used.reduce((sum, flow) => sum + flow.clients, 0);
   const shownTotal = shown.reduce((sum, flow) => sum + flow.clients, 0);
 
@@ -55,16 +58,7 @@ export function layout(flows: readonly Flow[]): Picture {
 
   const shares = shown.map((flow) => ({ flow, ends: endsOf(flow) }));
   const targets = stacked(shown.map((flow) => ({ id: flow.target, clients: flow.clients })), tall);
-  const byEgress = new Map<string, number>();
-  for (const { flow, ends } of shares) {
-    for (const end of ends) byEgress.set(end, (byEgress.get(end) ?? 0) + flow.clients / ends.length);
-  }
-  const egresses = stacked(
-    [...byEgress]
-      .map(([id, clients]) => ({ id, clients }))
-      .sort((a, b) => Number(a.id === BLOCKED) - Number(b.id === BLOCKED) || b.clients - a.clients),
-    tall,
-  );
+  const egresses = stacked(byCentre(shares), tall);
 
   const height = Math.max(bottom(targets), bottom(egresses), HEIGHT_MIN);
   center(targets, height);
@@ -81,8 +75,28 @@ export function layout(flows: readonly Flow[]): Picture {
   };
 }
 
+function isBlocked(flow: Flow): boolean {
+  return flow.problem !== "" || flow.egresses.length === 0;
+}
+
 function endsOf(flow: Flow): string[] {
-  return flow.problem || flow.egresses.length === 0 ? [BLOCKED] : flow.egresses;
+  return isBlocked(flow) ? [BLOCKED] : flow.egresses;
+}
+
+/** The ends, ordered by the middle of the targets that lead there, so that few ribbons cross. */
+function byCentre(
+  shares: readonly { flow: Flow; ends: string[] }[],
+): { id: string; clients: number }[] {
+  const ends = new Map<string, { id: string; clients: number; moment: number }>();
+  shares.forEach(({ flow, ends: ids }, place) => {
+    for (const id of ids) {
+      const end = ends.get(id) ?? { id, clients: 0, moment: 0 };
+      ends.set(id, end);
+      end.clients += flow.clients / ids.length;
+      end.moment += (place * flow.clients) / ids.length;
+    }
+  });
+  return [...ends.values()].sort((a, b) => a.moment / a.clients - b.moment / b.clients);
 }
 
 function stacked(
