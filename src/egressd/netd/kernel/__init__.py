@@ -6,9 +6,10 @@ loop; those that say otherwise (a full nftables load, conntrack, sockets) want a
 May import `model`, and `planner` for its registry of numbers; nothing else of netd.
 
 - `nft`: nftables transactions; `nft_events`: word of other programs' changes.
+- `shaping`: speed limits and each rule's counters.
 - `facts`: interfaces, addresses, routes; and word of their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
 - `conntrack`, `sockets`: what is left of clients that moved, and how many flows there are.
 - `sysctl`, `memory`: kernel parameters; how much memory processes hold.
-- `netlink`, `follower`, `ranges`: the messages, paced calls, and address sets beneath them.
+- `netlink`, `picker`, `follower`, `ranges`: messages, paced calls, and address sets beneath them.
 """
