@@ -68,7 +68,7 @@ def test_lines_are_shown_with_why_they_are_down(config: Path, netd: None) -> Non
 
 
 def test_it_says_when_nobody_answers(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egressd.cli.lines._CONNECT_S", 0.2)
+    monkeypatch.setattr("egressd.cli.line_status._CONNECT_S", 0.2)
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert isinstance(result.exception, Failed)
     assert "nobody answers" in str(result.exception)

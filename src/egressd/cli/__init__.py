@@ -17,12 +17,22 @@ from egressd.model.errors import EgressdError
 
 _LAZY = {
     "serve": "egressd.cli.serve:serve",
+    "status": "egressd.cli.device:status",
+    "explain": "egressd.cli.device:explain",
+    "rules": "egressd.cli.rules:rules",
+    "nodes": "egressd.cli.nodes:nodes",
+    "lines": "egressd.cli.lines:lines",
+    "whitelist": "egressd.cli.whitelist:whitelist",
+    "proxies": "egressd.cli.proxies:proxies",
+    "stop": "egressd.cli.device:stop",
+    "start": "egressd.cli.device:start",
+    "open": "egressd.cli.device:open_",
     "token": "egressd.cli.token:token",
     "console": "egressd.cli.console:console",
-    "lines": "egressd.cli.lines:lines",
     "backup": "egressd.cli.backup:backup",
     "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",
+    "completion": "egressd.cli.completion:completion",
     "lab": "egressd.lab.commands:lab",
 }
 """Command -> where it is, ``module:name``."""

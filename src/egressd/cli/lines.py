@@ -1,61 +1,212 @@
-"""``egressd lines``: how each VPN line is doing."""
+"""``egressd lines``."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Any
 
 import click
 
 from egressd.cli import config_option
-from egressd.model.errors import Failed
-from egressd.model.messages import LineStatus
-from egressd.netd.client import NetdClient
+from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
+from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.rules import import_rows
 
-_CONNECT_S: Final = 5.0
+_COLUMNS = ("name", "server", "port", "username", "interface", "is_enabled", "is_online", "comment")
+_EDITABLE = (
+    "type",
+    "name",
+    "server",
+    "port",
+    "username",
+    "password",
+    "secret",
+    "interface",
+    "comment",
+    "dns_profile",
+    "dns_servers",
+    "is_enabled",
+)
+_PROFILES = click.Choice(["auto", "domestic", "outbound", "return", "custom"])
+
+names_argument = click.argument("names", nargs=-1, required=True)
 
 
-@click.command()
+def _secret_options(command: Any) -> Any:
+    """Secrets come from the environment or are asked for: a list of processes shows arguments."""
+    command = click.option("--secret", envvar="EGRESSD_LINE_SECRET", help="IPsec, for L2TP.")(
+        command
+    )
+    return click.option("--password", envvar="EGRESSD_LINE_PASSWORD")(command)
+
+
+@click.group(invoke_without_command=True)
 @config_option
-def lines(path: Path | None) -> None:
-    """Show each enabled VPN line: its state and address, or why it is down and when it is
-    dialled next.
+@click.pass_context
+def lines(ctx: click.Context, path: Path | None) -> None:
+    """L2TP and PPTP lines that traffic can leave by.
+
+    Without a command, show each enabled one: its state and address, or why it is down and when
+    it is dialled next.
     """
-    from egressd.app import config
+    if ctx.invoked_subcommand is None:
+        from egressd.cli.line_status import show_status
 
-    found = asyncio.run(_ask(config.load(path).netd_socket))
-    for row in table(found) if found else ("no line is enabled",):
-        click.echo(row)
-
-
-async def _ask(socket: Path) -> Mapping[str, LineStatus]:
-    connected = asyncio.Event()
-
-    async def on_connect() -> None:
-        connected.set()
-
-    netd = NetdClient(socket, on_connect=on_connect, on_event=lambda _: None)
-    running = asyncio.create_task(netd.run())
-    try:
-        await asyncio.wait_for(connected.wait(), _CONNECT_S)
-        return netd.lines()
-    except TimeoutError:
-        raise Failed("ask about the lines", f"nobody answers at {socket}") from None
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
+        show_status(path)
 
 
-def table(found: Mapping[str, LineStatus]) -> Iterator[str]:
-    """A line of text for each VPN line, after a heading; columns are aligned."""
-    rows = [("LINE", "STATE", "ADDRESS", "NEXT ATTEMPT", "REASON")]
-    for name, status in sorted(found.items()):
-        rows.append(
-            (name, status.state, status.ip or "-", status.next_attempt or "-", status.reason or "-")
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+@lines.command("list")
+@json_option
+@over_api
+def list_lines(remote: Remote, as_json: bool) -> None:
+    """Print all lines."""
+    show_rows(remote.rows("/vpn-lines"), _COLUMNS, as_json)
+
+
+@lines.command()
+@click.argument("name")
+@click.argument("server")
+@click.argument("username")
+@_secret_options
+@click.option("--port", type=int)
+@click.option("--interface", help="The WAN that carries it. Default: auto.")
+@click.option("--comment")
+@click.option("--dns", "dns_profile", type=_PROFILES)
+@click.option("--dns-server", "dns_servers", multiple=True)
+@json_option
+@over_api
+def add(
+    remote: Remote,
+    *,
+    name: str,
+    server: str,
+    username: str,
+    password: str | None,
+    as_json: bool,
+    **fields: Any,
+) -> None:
+    """Add the line NAME (l2tp_... or pptp_...). The password is asked for if it is not given."""
+    if password is None:
+        password = click.prompt("Password", hide_input=True, err=True)
+    body = {
+        "type": _type_of(name),
+        "name": name,
+        "server": server,
+        "username": username,
+        "password": password,
+        **{field: value for field, value in fields.items() if value not in (None, ())},
+    }
+    done(remote.send("POST", "/vpn-lines", body), as_json)
+
+
+@lines.command()
+@click.argument("name")
+@click.option("--name", "new_name", help="A new name; what refers to the line follows.")
+@click.option("--server")
+@click.option("--port", type=int)
+@click.option("--username")
+@_secret_options
+@click.option("--interface", help="The WAN that carries it, or auto.")
+@click.option("--comment")
+@click.option("--dns", "dns_profile", type=_PROFILES)
+@click.option("--dns-server", "dns_servers", multiple=True)
+@json_option
+@over_api
+def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
+    """Change what is given of the line NAME; the rest stays."""
+    (found,) = _named(remote, (name,))
+    body = {field: found[field] for field in _EDITABLE}
+    changed = {**fields, "name": new_name}
+    body |= {field: value for field, value in changed.items() if value not in (None, ())}
+    done(remote.send("PUT", f"/vpn-lines/{found['type']}/{name}", body), as_json)
+
+
+@lines.command()
+@names_argument
+@json_option
+@over_api
+def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Dial NAMES."""
+    body = {"items": _keys(remote, names), "is_enabled": True}
+    done(remote.send("PATCH", "/vpn-lines/status", body), as_json)
+
+
+@lines.command()
+@names_argument
+@json_option
+@over_api
+def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Hang NAMES up. Rules that name them block their clients."""
+    body = {"items": _keys(remote, names), "is_enabled": False}
+    done(remote.send("PATCH", "/vpn-lines/status", body), as_json)
+
+
+@lines.command()
+@names_argument
+@json_option
+@over_api
+def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Delete NAMES."""
+    done(remote.send("DELETE", "/vpn-lines", {"items": _keys(remote, names)}), as_json)
+
+
+@lines.command("import")
+@click.argument("kind", metavar="TYPE", type=click.Choice(["l2tp", "pptp"]))
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@json_option
+@over_api
+def import_lines(
+    remote: Remote,
+    *,
+    kind: str,
+    file: IO[str],
+    number_from: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Add or update a line for each row of FILE (- for standard input).
+
+    l2tp: server,port,user,pass,secret,name,comment; pptp: server,port,user,pass,name,comment.
+    The port may be missing.
+    """
+    body = {
+        "type": kind,
+        "text": file.read(),
+        "autoLineName": number_from is not None,
+        "autoLineNameStartIndex": 1 if number_from is None else number_from,
+    }
+    import_rows(remote, "vpn-lines", body, dry_run, as_json)
+
+
+@lines.command()
+@click.argument("kind", metavar="TYPE", type=click.Choice(["l2tp", "pptp"]))
+@json_option
+@over_api
+def export(remote: Remote, kind: str, as_json: bool) -> None:
+    """Print the lines of TYPE as rows that `import` reads; with --json, all there is of them."""
+    found = [line for line in remote.rows("/vpn-lines") if line["type"] == kind]
+    if as_json:
+        show_json(found)
+        return
+    fields = ["server", "port", "username", "password", "secret", "name", "comment"]
+    if kind == "pptp":
+        fields.remove("secret")
+    click.echo(write_rows([[line[field] for field in fields] for line in found]), nl=False)
+
+
+def _type_of(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _keys(remote: Remote, names: tuple[str, ...]) -> list[dict[str, str]]:
+    return [{"type": line["type"], "name": line["name"]} for line in _named(remote, names)]
+
+
+def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The lines of these names. Raises Refused when one is not there."""
+    known = {line["name"]: line for line in remote.rows("/vpn-lines")}
+    if missing := [name for name in names if name not in known]:
+        raise Refused(f"there is no line {', '.join(missing)}")
+    return [known[name] for name in names]

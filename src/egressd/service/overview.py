@@ -87,10 +87,7 @@ class Overviews:
             self._planned = [_planned(state, target) for target in used_targets(state)]
             self._revision = state.revision
         system = await self._system.status()
-        try:
-            seen = await self._netd.status()
-        except Failed as error:
-            seen = Status(state="restoring", revision=0, problems=(str(error),))
+        seen = await seen_by(self._netd)
         lines = {
             line.name: seen.lines.get(line.name, LineStatus(is_online=False))
             for line in state.lines.values()
@@ -122,6 +119,15 @@ class Overviews:
             flows=tuple(flows[:FLOWS_MAX]),
             problems=seen.problems,
         )
+
+
+async def seen_by(netd: Netd) -> Status:
+    """What netd sees of the device, its lines included; hardly anything while it is away."""
+    try:
+        status = await netd.status()
+    except Failed as error:
+        return Status(state="restoring", revision=0, problems=(str(error),))
+    return msgspec.structs.replace(status, lines=dict(netd.lines()))
 
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:

@@ -10,14 +10,15 @@ import msgspec
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Delay, Probe, Status
+from egressd.model.errors import Invalid
+from egressd.model.messages import Delay, Probe
 from egressd.model.names import parse_target
 from egressd.planner.compile import mark_of
 from egressd.planner.probes import target_documents
 from egressd.service import checks
 from egressd.service.explain import Explanation, Question, explain
 from egressd.service.ledger import Ledger
+from egressd.service.overview import seen_by
 from egressd.service.ports import Netd
 
 EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"
@@ -66,11 +67,7 @@ class Why:
 
     async def explain(self, asked: Question) -> Explanation:
         """What becomes of the traffic. Without netd, as the configuration alone has it."""
-        try:
-            seen = await self._netd.status()
-        except Failed:
-            seen = Status(state="restoring", revision=0)
-        return explain(asked, self._ledger.state, self._resolvers, seen)
+        return explain(asked, self._ledger.state, self._resolvers, await seen_by(self._netd))
 
     async def prove(self, asked: Question, url: str | None) -> Proof:
         """Fetch `url` the way the client's traffic to the destination goes.
@@ -83,7 +80,7 @@ class Why:
         url = EXIT_URL if url is None else url
         checks.refuse(checks.url("url", url))
         state = self._ledger.state
-        told = explain(asked, state, self._resolvers, await self._netd.status())
+        told = explain(asked, state, self._resolvers, await seen_by(self._netd))
         documents = target_documents(state, parse_target(told.target), self._resolvers)
         if told.is_blocked or not documents:
             raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")

@@ -1,0 +1,120 @@
+"""``egressd status``, ``egressd explain``, ``egressd stop``, ``start`` and ``open``."""
+
+from __future__ import annotations
+
+import click
+
+from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
+from egressd.cli.remote import Remote, over_api
+
+
+@click.command()
+@json_option
+@over_api
+def status(remote: Remote, as_json: bool) -> None:
+    """Print how the device is doing, who leaves where, and what is blocked."""
+    seen = remote.get("/ops/overview")
+    if as_json:
+        show_json(seen)
+        return
+    counts = seen["counts"]
+    show_fields(
+        {
+            "status": "opened: no rule applies" if seen["is_open"] else seen["status"],
+            "uptime": f"{seen['uptime_s']} s",
+            "version": seen["version"],
+            "connections": seen["connections"],
+            "memory": f"{seen['memory'] / 2**20:.0f} MiB",
+            "rules": f"{counts['rules']}, {counts['enabled_rules']} enabled",
+            "nodes": counts["nodes"],
+            "lines": f"{counts['lines']}, {counts['online_lines']} online",
+            "proxy services": counts["proxy_services"],
+        },
+        as_json=False,
+    )
+    click.echo()
+    show_rows(seen["flows"], ("target", "clients", "egresses", "problem"), as_json=False)
+    for problem in seen["problems"]:
+        click.echo(f"problem: {problem}", err=True)
+
+
+@click.command()
+@click.argument("client")
+@click.argument("destination")
+@click.option("--port", default=443, show_default=True)
+@click.option("--udp", is_flag=True)
+@click.option("--probe", is_flag=True, help="Prove it: send a request the client's way.")
+@click.option("--probe-url", help="A page that tells the address it is asked from.")
+@json_option
+@over_api
+def explain(
+    remote: Remote,
+    *,
+    client: str,
+    destination: str,
+    port: int,
+    udp: bool,
+    probe: bool,
+    probe_url: str | None,
+    as_json: bool,
+) -> None:
+    """Say why CLIENT's traffic to DESTINATION (a name or an address) goes where it goes.
+
+    Exit status 1 when it is blocked, or when a probe fails.
+    """
+    asked = {
+        "client": client,
+        "destination": destination,
+        "port": port,
+        "protocol": "udp" if udp else "tcp",
+    }
+    told = remote.get("/ops/explain", **asked)
+    proof = None
+    if (probe or probe_url) and not told["is_blocked"]:
+        body = asked | ({"url": probe_url} if probe_url else {})
+        proof = remote.send("POST", "/ops/probe", body)
+    if as_json:
+        show_json(told if proof is None else {**told, "probe": proof})
+    else:
+        for step in told["steps"]:
+            click.echo(step)
+        if proof is not None:
+            _show_proof(proof)
+    if told["is_blocked"] or (proof is not None and proof["delay"] < 0):
+        raise SystemExit(1)
+
+
+def _show_proof(proof: dict[str, object]) -> None:
+    if proof["error"]:
+        click.echo(f"probe: failed: {proof['error']}")
+    else:
+        click.echo(f"probe: {proof['url']} saw {proof['exit_ip']} after {proof['delay']} ms")
+    if not proof["in_force"]:
+        click.echo("probe: the kernel does not send this client there now", err=True)
+
+
+@click.command()
+@json_option
+@over_api
+def stop(remote: Remote, as_json: bool) -> None:
+    """Block every client. The guard, and all that is configured, stays."""
+    done(remote.send("POST", "/ops/stop", {}), as_json)
+
+
+@click.command()
+@json_option
+@over_api
+def start(remote: Remote, as_json: bool) -> None:
+    """Let the rules apply again."""
+    done(remote.send("POST", "/ops/start", {}), as_json)
+
+
+@click.command("open")
+@click.confirmation_option(
+    prompt="No rule will apply, and every client's traffic will leave directly. Go on?"
+)
+@json_option
+@over_api
+def open_(remote: Remote, as_json: bool) -> None:
+    """Let every client out directly, whatever the rules say, until start or stop."""
+    done(remote.send("POST", "/ops/open", {"confirm": "open"}), as_json)

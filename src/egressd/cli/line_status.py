@@ -1,0 +1,58 @@
+"""``egressd lines`` without a command: how each VPN line is doing, as netd sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from egressd.model.errors import Failed
+from egressd.model.messages import LineStatus
+from egressd.netd.client import NetdClient
+
+_CONNECT_S: Final = 5.0
+
+
+def show_status(path: Path | None) -> None:
+    """Print each enabled VPN line: its state and address, or why it is down and when it is
+    dialled next. `path` is the configuration file.
+    """
+    from egressd.app import config
+
+    found = asyncio.run(_ask(config.load(path).netd_socket))
+    for row in table(found) if found else ("no line is enabled",):
+        click.echo(row)
+
+
+async def _ask(socket: Path) -> Mapping[str, LineStatus]:
+    connected = asyncio.Event()
+
+    async def on_connect() -> None:
+        connected.set()
+
+    netd = NetdClient(socket, on_connect=on_connect, on_event=lambda _: None)
+    running = asyncio.create_task(netd.run())
+    try:
+        await asyncio.wait_for(connected.wait(), _CONNECT_S)
+        return netd.lines()
+    except TimeoutError:
+        raise Failed("ask about the lines", f"nobody answers at {socket}") from None
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def table(found: Mapping[str, LineStatus]) -> Iterator[str]:
+    """A line of text for each VPN line, after a heading; columns are aligned."""
+    rows = [("LINE", "STATE", "ADDRESS", "NEXT ATTEMPT", "REASON")]
+    for name, status in sorted(found.items()):
+        rows.append(
+            (name, status.state, status.ip or "-", status.next_attempt or "-", status.reason or "-")
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,193 @@
+"""``egressd nodes``."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+
+import click
+
+from egressd.cli.output import done, json_option, progress, show_json, show_rows
+from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.rules import import_rows
+
+_COLUMNS = ("id", "name", "protocol", "group", "created_at")
+_EDITABLE = ("name", "protocol", "config_json", "group")
+_AT_ONCE = 16
+"""Delays measured at the same time."""
+
+names_argument = click.argument("names", nargs=-1, required=True)
+
+
+@click.group()
+def nodes() -> None:
+    """Upstream proxies, alone or in groups."""
+
+
+@nodes.command("list")
+@json_option
+@over_api
+def list_nodes(remote: Remote, as_json: bool) -> None:
+    """Print all nodes."""
+    show_rows(remote.rows("/nodes"), _COLUMNS, as_json)
+
+
+@nodes.command()
+@click.argument("name")
+@click.argument("protocol")
+@click.argument("config", type=click.File("r", encoding="utf-8"))
+@click.option("--group", default="")
+@json_option
+@over_api
+def add(
+    remote: Remote, *, name: str, protocol: str, config: IO[str], group: str, as_json: bool
+) -> None:
+    """Add the node NAME. CONFIG is a file (- for standard input) with its JSON."""
+    body = {"name": name, "protocol": protocol, "config_json": config.read(), "group": group}
+    done(remote.send("POST", "/nodes", body), as_json)
+
+
+@nodes.command()
+@click.argument("name")
+@click.option("--name", "new_name", help="A new name; what refers to the node follows.")
+@click.option("--group")
+@click.option("--config", "config_json", type=click.File("r", encoding="utf-8"))
+@json_option
+@over_api
+def edit(
+    remote: Remote,
+    *,
+    name: str,
+    new_name: str | None,
+    group: str | None,
+    config_json: IO[str] | None,
+    as_json: bool,
+) -> None:
+    """Change what is given of the node NAME; the rest stays."""
+    (found,) = _named(remote, (name,))
+    body = {field: found[field] for field in _EDITABLE}
+    text = None if config_json is None else config_json.read()
+    changed = {"name": new_name, "group": group, "config_json": text}
+    body |= {field: value for field, value in changed.items() if value is not None}
+    done(remote.send("PUT", f"/nodes/{found['id']}", body), as_json)
+
+
+@nodes.command("set")
+@names_argument
+@click.option("--group")
+@click.option("--interface", "interface_name", help="The interface they are reached by.")
+@click.option("--via", "dialer_proxy", help="The node they are dialled through.")
+@click.option(
+    "--dns",
+    "node_dns_profile",
+    type=click.Choice(["auto", "domestic", "outbound", "return", "custom"]),
+)
+@click.option("--dns-servers", "node_dns_servers", help="Addresses, separated by commas.")
+@json_option
+@over_api
+def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields: Any) -> None:
+    """Change the group, egress or DNS of NAMES. An empty text clears a setting."""
+    ids = [node["id"] for node in _named(remote, names)]
+    given = {name: value for name, value in fields.items() if value is not None}
+    done(remote.send("PATCH", "/nodes/batch", {"ids": ids, **given}), as_json)
+
+
+@nodes.command()
+@names_argument
+@json_option
+@over_api
+def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Delete NAMES. Rules that name them block their clients."""
+    ids = [node["id"] for node in _named(remote, names)]
+    done(remote.send("DELETE", "/nodes/batch", {"ids": ids}), as_json)
+
+
+@nodes.command()
+@click.argument("names", nargs=-1)
+@click.option("--url", "test_url", help="What to fetch. Default: the device's setting.")
+@click.option("--timeout", default=5000, show_default=True, help="Milliseconds.")
+@json_option
+@over_api
+def delay(
+    remote: Remote, *, names: tuple[str, ...], test_url: str | None, timeout: int, as_json: bool
+) -> None:
+    """Measure the delay of NAMES, or of all nodes. Exit status 1 when one fails."""
+    wanted = names or tuple(node["name"] for node in remote.rows("/nodes"))
+    query = {"timeout": timeout} | ({"url": test_url} if test_url else {})
+
+    def measure(name: str) -> dict[str, Any]:
+        found = remote.get("/nodes/delay", name=name, **query)
+        return {"name": name, "delay": found["delay"], "error": found.get("error") or ""}
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool, progress(len(wanted), "measuring") as step:
+        found = []
+        for row in pool.map(measure, wanted):
+            found.append(row)
+            step()
+    show_rows(found, ("name", "delay", "error"), as_json)
+    if any(row["delay"] < 0 for row in found):
+        raise SystemExit(1)
+
+
+@nodes.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.option(
+    "--type",
+    "kind",
+    default="others",
+    show_default=True,
+    type=click.Choice(["socks5", "ss", "vlessvmess", "others"]),
+    help="Of rows; share links are read whatever the type.",
+)
+@click.option("--group", default="")
+@click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
+@click.option("--replace", is_flag=True, help="Remove every other node.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@json_option
+@over_api
+def import_nodes(
+    remote: Remote,
+    *,
+    file: IO[str],
+    kind: str,
+    group: str,
+    number_from: int | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Add a node for each row or share link of FILE (- for standard input)."""
+    body = {
+        "type": kind,
+        "text": file.read(),
+        "group": group,
+        "replace": replace,
+        "autoNodeName": number_from is not None,
+        "autoNodeNameStartIndex": 1 if number_from is None else number_from,
+    }
+    import_rows(remote, "nodes", body, dry_run, as_json)
+
+
+@nodes.command()
+@json_option
+@over_api
+def export(remote: Remote, as_json: bool) -> None:
+    """Print a share link for each node; with --json, all that there is of them.
+
+    What a link has no words for is told on standard error.
+    """
+    if as_json:
+        show_json(remote.rows("/nodes"))
+        return
+    for node in remote.get("/ops/nodes/links")["data"]:
+        click.echo(node["link"])
+        if node["lost"]:
+            click.echo(f"{node['name']}: not in the link: {', '.join(node['lost'])}", err=True)
+
+
+def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The nodes of these names. Raises Refused when one is not there."""
+    known = {node["name"]: node for node in remote.rows("/nodes")}
+    if missing := [name for name in names if name not in known]:
+        raise Refused(f"there is no node {', '.join(missing)}")
+    return [known[name] for name in names]

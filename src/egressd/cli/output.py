@@ -1,0 +1,98 @@
+"""What commands print: tables for people, lines with tabs for pipes, JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def show_json(document: Any) -> None:
+    """Print a document."""
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+    """Print some columns of rows; with `as_json` whole rows."""
+    if as_json:
+        show_json(rows)
+    elif sys.stdout.isatty():
+        _show_table([[_text(row[c]) for c in columns] for row in rows], columns)
+    else:
+        for row in rows:
+            click.echo("\t".join(_text(row[column]) for column in columns))
+
+
+def show_fields(fields: Mapping[str, Any], as_json: bool) -> None:
+    """Print names and values, one a line."""
+    if as_json:
+        show_json(fields)
+        return
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        click.echo(f"{name:<{width}}  {_text(value)}")
+
+
+def done(answer: Mapping[str, Any], as_json: bool = False) -> None:
+    """Print what a change was answered with."""
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(answer["msg"])
+
+
+def write_rows(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as imports read them: fields with commas in quotes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Callable[[], object]]:
+    """Call what this gives for each of `total` steps: a bar moves, where a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    with click.progressbar(length=total, label=what, file=sys.stderr) as bar:
+        yield lambda: bar.update(1)
+
+
+def _show_table(cells: list[list[str]], columns: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))  # Text: names are no markup
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    """A value on one line; nothing in it can move a terminal's cursor."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(_text, value))
+        case _:
+            text = str(value)
+            return (
+                text
+                if text.isprintable()
+                else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+            )

@@ -1,0 +1,161 @@
+"""``egressd proxies``."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from egressd.cli.output import done, json_option, show_fields, show_json, show_rows, write_rows
+from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.rules import import_rows
+
+_COLUMNS = ("id", "name", "outbound_interface", "port", "username", "is_enabled")
+_EDITABLE = ("name", "outbound_interface", "port", "username", "password", "is_enabled")
+
+names_argument = click.argument("names", nargs=-1, required=True)
+password_option = click.option("--password", envvar="EGRESSD_PROXY_PASSWORD")
+
+
+@click.group()
+def proxies() -> None:
+    """Local proxy services that leave by one interface."""
+
+
+@proxies.command("list")
+@json_option
+@over_api
+def list_proxies(remote: Remote, as_json: bool) -> None:
+    """Print all proxy services."""
+    show_rows(remote.rows("/proxy-services"), _COLUMNS, as_json)
+
+
+@proxies.command()
+@json_option
+@over_api
+def quota(remote: Remote, as_json: bool) -> None:
+    """Print how many are allowed and how many there are."""
+    show_fields(remote.get("/proxy-services/quota"), as_json)
+
+
+@proxies.command()
+@click.argument("name")
+@click.argument("interface")
+@click.argument("port", type=int)
+@click.option("--username", default="")
+@password_option
+@click.option("--disabled", is_flag=True)
+@json_option
+@over_api
+def add(
+    remote: Remote,
+    *,
+    name: str,
+    interface: str,
+    port: int,
+    username: str,
+    password: str | None,
+    disabled: bool,
+    as_json: bool,
+) -> None:
+    """Listen on PORT, and leave by INTERFACE (its bare name).
+
+    With --username and no password, that is asked for.
+    """
+    if username and password is None:
+        password = click.prompt("Password", hide_input=True, err=True)
+    body = {
+        "name": name,
+        "outbound_interface": interface,
+        "port": port,
+        "username": username,
+        "password": password or "",
+        "is_enabled": not disabled,
+    }
+    done(remote.send("POST", "/proxy-services", body), as_json)
+
+
+@proxies.command()
+@click.argument("name")
+@click.option("--name", "new_name")
+@click.option("--interface", "outbound_interface")
+@click.option("--port", type=int)
+@click.option("--username")
+@password_option
+@json_option
+@over_api
+def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
+    """Change what is given of the proxy service NAME; the rest stays."""
+    (found,) = _named(remote, (name,))
+    body = {field: found[field] for field in _EDITABLE}
+    changed = {**fields, "name": new_name}
+    body |= {field: value for field, value in changed.items() if value is not None}
+    done(remote.send("PUT", f"/proxy-services/{found['id']}", body), as_json)
+
+
+@proxies.command()
+@names_argument
+@json_option
+@over_api
+def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Switch NAMES on."""
+    body = {"ids": _ids(remote, names), "is_enabled": True}
+    done(remote.send("PATCH", "/proxy-services/batch/status", body), as_json)
+
+
+@proxies.command()
+@names_argument
+@json_option
+@over_api
+def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Switch NAMES off."""
+    body = {"ids": _ids(remote, names), "is_enabled": False}
+    done(remote.send("PATCH", "/proxy-services/batch/status", body), as_json)
+
+
+@proxies.command()
+@names_argument
+@json_option
+@over_api
+def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
+    """Delete NAMES."""
+    done(remote.send("DELETE", "/proxy-services/batch", {"ids": _ids(remote, names)}), as_json)
+
+
+@proxies.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.option("--replace", is_flag=True, help="Remove every other proxy service.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@json_option
+@over_api
+def import_proxies(
+    remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Add one for each row of FILE (- for standard input): name,interface,port,user,password."""
+    body = {"text": file.read(), "replace": replace}
+    import_rows(remote, "proxy-services", body, dry_run, as_json)
+
+
+@proxies.command()
+@json_option
+@over_api
+def export(remote: Remote, as_json: bool) -> None:
+    """Print all proxy services as rows that `import` reads; with --json, all there is of them."""
+    found = remote.rows("/proxy-services")
+    if as_json:
+        show_json(found)
+        return
+    fields = ("name", "outbound_interface", "port", "username", "password")
+    click.echo(write_rows([[service[field] for field in fields] for service in found]), nl=False)
+
+
+def _ids(remote: Remote, names: tuple[str, ...]) -> list[int]:
+    return [service["id"] for service in _named(remote, names)]
+
+
+def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The proxy services of these names. Raises Refused when one is not there."""
+    known = {service["name"]: service for service in remote.rows("/proxy-services")}
+    if missing := [name for name in names if name not in known]:
+        raise Refused(f"there is no proxy service {', '.join(missing)}")
+    return [known[name] for name in names]

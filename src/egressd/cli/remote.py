@@ -1,0 +1,132 @@
+"""The device's API, as the commands that work over it call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+from collections.abc import Callable
+from functools import wraps
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import click
+
+from egressd.model.errors import EgressdError, Failed, Invalid
+
+API: Final = "/svc/api/v1"
+_ANSWER_S: Final = 120.0
+"""Seconds that the device may take: a large import is answered when it is in force."""
+_TOKEN: Final = "EGRESSD_TOKEN"  # noqa: S105 - the name of a variable
+
+
+class Refused(EgressdError):
+    """The device understood, and did not do it."""
+
+
+class Remote:
+    """A device's API at `url`, with its token. `ca_file`: whom to trust beside the system's CAs."""
+
+    def __init__(self, url: str, token: str, ca_file: Path | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise Invalid("--url must be http://ADDRESS:PORT or https://ADDRESS:PORT")
+        self._host, self._port = parts.hostname, parts.port
+        self._tls = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cafile=ca_file)
+        self._url = url
+        self._token = token
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The document at `path`, which is the API's unless it begins with ``/ops``."""
+        pairs = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items())
+        return self.send("GET", f"{path}?{pairs}" if pairs else path)
+
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """A list of the API's."""
+        data: list[dict[str, Any]] = self.get(path)["data"]
+        return data
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """What is answered. Raises Invalid, Refused, or Failed when there is no device."""
+        where = path if path.startswith("/ops") else API + path
+        headers = {"Authorization": f"Bearer {self._token}"}
+        content = None
+        if body is not None:
+            content = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        connection = self._connection()
+        try:
+            connection.request(method, where, content, headers)
+            response = connection.getresponse()
+            status, answer = response.status, json.loads(response.read())
+        except (OSError, HTTPException, ValueError) as error:
+            raise Failed(f"ask {self._url}", str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        error_text = answer.get("error") if isinstance(answer, dict) else None
+        if status == 400:
+            raise Invalid(str(error_text))
+        if status != 200 or (error_text and "delay" not in answer):
+            raise Refused(str(error_text or f"it answered with status {status}"))
+        return answer
+
+    def _connection(self) -> HTTPConnection:
+        if self._tls is not None:
+            return HTTPSConnection(self._host, self._port, timeout=_ANSWER_S, context=self._tls)
+        return HTTPConnection(self._host, self._port, timeout=_ANSWER_S)
+
+
+def over_api(command: Callable[..., None]) -> Callable[..., None]:
+    """A decorator: the command gets a `Remote` first, by options that say which device's."""
+
+    @click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Configuration file of the device's service, on the device itself.",
+    )
+    @click.option("--url", envvar="EGRESSD_URL", help="Another device: https://ADDRESS:8788.")
+    @click.option(
+        "--token",
+        envvar=_TOKEN,
+        help=f"Its API token. Better put in {_TOKEN}, where no list of processes shows it.",
+    )
+    @click.option(
+        "--cacert",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="Its certificate, or that of who signed it.",
+    )
+    @wraps(command)
+    def with_remote(
+        *args: Any,
+        config_file: Path | None,
+        url: str | None,
+        token: str | None,
+        cacert: Path | None,
+        **options: Any,
+    ) -> None:
+        if url is None or token is None:
+            own_url, own_token = _this_device(config_file)
+            url = url or own_url
+            token = token or own_token
+        command(Remote(url, token, cacert), *args, **options)
+
+    return with_remote
+
+
+def _this_device(config_file: Path | None) -> tuple[str, str]:
+    """Where the service that is configured here listens, and its token. Raises Failed."""
+    from egressd.app import config
+    from egressd.store.api_token import ApiToken
+
+    settings = config.load(config_file)
+    host, _, port = settings.api.listen.rpartition(":")
+    # Whoever listens at all addresses does so at the loopback's, too.
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    if not os.access(settings.api_data, os.X_OK):
+        raise Failed("read the API token", f"that takes root, or the token in {_TOKEN}")
+    return f"http://{host}:{port}", ApiToken(settings.api_data).token()

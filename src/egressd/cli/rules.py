@@ -1,0 +1,181 @@
+"""``egressd rules``."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
+from egressd.cli.remote import Refused, Remote, over_api
+
+_COLUMNS = (
+    "id",
+    "ip",
+    "target_node",
+    "is_enabled",
+    "upload_limit_kbps",
+    "download_limit_kbps",
+    "comment",
+)
+_EDITABLE = (
+    "ip",
+    "mac",
+    "comment",
+    "is_enabled",
+    "target_node",
+    "upload_limit_kbps",
+    "download_limit_kbps",
+)
+
+ips_argument = click.argument("ips", nargs=-1, required=True)
+
+
+@click.group()
+def rules() -> None:
+    """Which client goes where, and how fast."""
+
+
+@rules.command("list")
+@json_option
+@over_api
+def list_rules(remote: Remote, as_json: bool) -> None:
+    """Print all rules."""
+    show_rows(remote.rows("/rules"), _COLUMNS, as_json)
+
+
+@rules.command()
+@click.argument("ip")
+@click.argument("target")
+@click.option("--comment", default="")
+@click.option("--mac", default="")
+@click.option("--upload", default=0, help="Kbps; 0 is unlimited.")
+@click.option("--download", default=0, help="Kbps; 0 is unlimited.")
+@click.option("--disabled", is_flag=True)
+@json_option
+@over_api
+def add(
+    remote: Remote,
+    *,
+    ip: str,
+    target: str,
+    comment: str,
+    mac: str,
+    upload: int,
+    download: int,
+    disabled: bool,
+    as_json: bool,
+) -> None:
+    """Send the clients of IP (an address or a CIDR) to TARGET.
+
+    TARGET is a node's name, Group_NAME, Interface:NAME, DIRECT or REJECT.
+    """
+    body = {
+        "ip": ip,
+        "target_node": target,
+        "comment": comment,
+        "mac": mac,
+        "upload_limit_kbps": upload,
+        "download_limit_kbps": download,
+        "is_enabled": not disabled,
+    }
+    done(remote.send("POST", "/rules", body), as_json)
+
+
+@rules.command()
+@click.argument("ip")
+@click.option("--new-ip", "ip_")
+@click.option("--target", "target_node")
+@click.option("--comment")
+@click.option("--mac")
+@click.option("--upload", "upload_limit_kbps", type=int, help="Kbps; 0 is unlimited.")
+@click.option("--download", "download_limit_kbps", type=int, help="Kbps; 0 is unlimited.")
+@json_option
+@over_api
+def edit(remote: Remote, *, ip: str, ip_: str | None, as_json: bool, **fields: Any) -> None:
+    """Change what is given of the rule of IP; the rest stays."""
+    wanted = ip.removesuffix("/32")
+    found = next((rule for rule in remote.rows("/rules") if rule["ip"] == wanted), None)
+    if found is None:
+        raise Refused(f"there is no rule for {ip}")
+    body = {name: found[name] for name in _EDITABLE}
+    body |= {name: value for name, value in {**fields, "ip": ip_}.items() if value is not None}
+    done(remote.send("PUT", f"/rules/{found['id']}", body), as_json)
+
+
+@rules.command()
+@ips_argument
+@json_option
+@over_api
+def enable(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
+    """Switch the rules of IPS on."""
+    _switch(remote, ips, True, as_json)
+
+
+@rules.command()
+@ips_argument
+@json_option
+@over_api
+def disable(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
+    """Switch the rules of IPS off: their clients are treated as if there were none."""
+    _switch(remote, ips, False, as_json)
+
+
+@rules.command()
+@ips_argument
+@json_option
+@over_api
+def delete(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
+    """Delete the rules of IPS."""
+    done(remote.send("DELETE", "/rules/batch", {"ips": ips}), as_json)
+
+
+@rules.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.option("--replace", is_flag=True, help="Remove every other rule.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@json_option
+@over_api
+def import_rules(
+    remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Add a rule for each row of FILE (- for standard input): IP,target,comment."""
+    import_rows(remote, "rules", {"text": file.read(), "replace": replace}, dry_run, as_json)
+
+
+@rules.command()
+@json_option
+@over_api
+def export(remote: Remote, as_json: bool) -> None:
+    """Print all rules as rows that `import` reads; with --json, all that there is of them."""
+    found = remote.rows("/rules")
+    if as_json:
+        show_json(found)
+        return
+    click.echo(write_rows([(r["ip"], r["target_node"], r["comment"]) for r in found]), nl=False)
+    limited = sum(r["upload_limit_kbps"] + r["download_limit_kbps"] > 0 for r in found)
+    disabled = sum(not r["is_enabled"] for r in found)
+    for number, what in ((limited, "limits of"), (disabled, "disabled state of")):
+        if number:
+            click.echo(f"rows have no place for the {what} {number} rules", err=True)
+
+
+def import_rows(
+    remote: Remote, what: str, body: dict[str, Any], dry_run: bool, as_json: bool
+) -> None:
+    """Import, or only say what would come of it."""
+    if not dry_run:
+        done(remote.send("POST", f"/{what}/import", body), as_json)
+        return
+    told = remote.send("POST", f"/ops/preview/{what}", body)
+    if as_json:
+        show_json(told)
+        return
+    for problem in told["errors"]:
+        click.echo(problem)
+    click.echo(f"{told['imported']} would be imported, {told['skipped']} skipped")
+
+
+def _switch(remote: Remote, ips: tuple[str, ...], is_enabled: bool, as_json: bool) -> None:
+    body = {"ips": ips, "is_enabled": is_enabled}
+    done(remote.send("PATCH", "/rules/batch/status", body), as_json)

@@ -1,0 +1,96 @@
+"""``egressd whitelist``."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from typing import IO, Any
+
+import click
+
+from egressd.cli.output import done, json_option, show_json
+from egressd.cli.remote import Remote, over_api
+
+entries_argument = click.argument("entries", nargs=-1, required=True)
+
+
+@click.group()
+def whitelist() -> None:
+    """Destinations that go their own way for every client with a rule."""
+
+
+@whitelist.command()
+@json_option
+@over_api
+def show(remote: Remote, as_json: bool) -> None:
+    """Print where listed destinations go, then one entry a line."""
+    listed = remote.get("/whitelist")
+    if as_json:
+        show_json(listed)
+        return
+    click.echo(f"node: {listed['node']}")
+    for entry in (*_entries(listed["domains"]), *_entries(listed["ips"])):
+        click.echo(entry)
+
+
+@whitelist.command("set")
+@click.option("--node", help="DIRECT, a node's name or Group_NAME.")
+@click.option("--domains", type=click.File("r", encoding="utf-8-sig"), help="A file of entries.")
+@click.option("--ips", type=click.File("r", encoding="utf-8-sig"), help="A file of entries.")
+@json_option
+@over_api
+def set_whitelist(
+    remote: Remote,
+    *,
+    node: str | None,
+    domains: IO[str] | None,
+    ips: IO[str] | None,
+    as_json: bool,
+) -> None:
+    """Replace what is given; the rest stays. Closes the connections there are."""
+    listed = remote.get("/whitelist")
+    if node is not None:
+        listed["node"] = node
+    for name, file in (("domains", domains), ("ips", ips)):
+        if file is not None:
+            listed[name] = file.read()
+    done(remote.send("PUT", "/whitelist", listed), as_json)
+
+
+@whitelist.command()
+@entries_argument
+@json_option
+@over_api
+def add(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
+    """Add ENTRIES: domains, https://DOMAIN:PORT, addresses or CIDRs."""
+    listed = remote.get("/whitelist")
+    for entry in entries:
+        field = "ips" if _is_network(entry) else "domains"
+        if entry not in _entries(listed[field]):
+            listed[field] = "\n".join([*_entries(listed[field]), entry])
+    done(remote.send("PUT", "/whitelist", listed), as_json)
+
+
+@whitelist.command()
+@entries_argument
+@json_option
+@over_api
+def delete(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
+    """Take ENTRIES off the list."""
+    listed: dict[str, Any] = remote.get("/whitelist")
+    for field in ("domains", "ips"):
+        kept = [entry for entry in _entries(listed[field]) if entry not in entries]
+        listed[field] = "\n".join(kept)
+    done(remote.send("PUT", "/whitelist", listed), as_json)
+
+
+def _entries(text: str) -> list[str]:
+    return [entry for part in re.split("[,\n]", text) if (entry := part.strip())]
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        IPv4Network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
