@@ -212,7 +212,7 @@ def _field_problems(draft: LineDraft) -> Iterator[str]:
         yield "username must not be empty"
     for field in ("username", "password", "secret"):
         yield from checks.credential(field, getattr(draft, field))
-    for field in ("password", "secret"):
+    for field in ("username", "password", "secret"):
         if getattr(draft, field).startswith("@/"):
             yield f"{field} must not begin with @/, which the VPN programs take for a file's name"
     if draft.interface != AUTO:
