@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Limit, Patch, WhitelistPlan
 from egressd.netd.validation import problems
 
@@ -29,6 +30,10 @@ INJECTION = "10.0.0.1 }; flush ruleset; add element inet egressd hosts { 10.0.0.
 
 def test_a_good_change_has_no_problems() -> None:
     assert list(problems(Change(base=0, revision=1, **GOOD))) == []
+
+
+def line(name: str) -> Line:
+    return Line(id=1, type="l2tp", name=name, server="s", port=1701, username="u", password="p")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,9 @@ def test_a_good_change_has_no_problems() -> None:
         ("limits", Patch(put={"10.0.0.1": Limit(number=1, upload_kbps=-1, download_kbps=0)})),
         ("limits", Patch(put={"x": Limit(number=1, upload_kbps=1, download_kbps=0)})),
         ("lines", Patch(drop=("../x",))),
+        ("lines", Patch(put={"l2tp_1": line("../x")})),
+        ("lines", Patch(put={"l2tp_1": line("eth0")})),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_a/b")})),
         ("floor", Floor(unmanaged=5)),
         ("floor", Floor(resolver="resolver.example")),
         ("whitelist", WhitelistPlan(mark=1)),

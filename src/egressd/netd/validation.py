@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.names import is_interface_name
+from egressd.model.nouns import Line
 from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
 from egressd.planner.registry import (
     EGRESS_NUMBER_MAX,
@@ -27,6 +28,7 @@ from egressd.planner.registry import (
     MARK_REJECT,
     RULE_SET_FOLDER,
 )
+from egressd.planner.topology import is_line
 
 _INSTANCE_KEY = re.compile(r"(node|sniff|default|service):[0-9]{1,10}\Z")
 _NODE_KEY = re.compile(r"node:[0-9]{1,10}\Z")
@@ -151,8 +153,9 @@ def _is_limit(limit: Limit) -> bool:
     return limit.number > 0 and all(0 <= rate <= _LIMIT_MAX_KBPS for rate in rates)
 
 
-def _always(_: Any) -> bool:
-    return True
+def _is_line(line: Line) -> bool:
+    """Whether its name can be an interface's and a folder's. The rest waits until it is dialled."""
+    return is_interface_name(line.name) and is_line(line.name)
 
 
 _Check = tuple[str, Callable[[str], bool], Callable[[Any], bool]]
@@ -163,5 +166,5 @@ _CHECKS: tuple[_Check, ...] = (
     ("groups", lambda key: _GROUP_KEY.match(key) is not None, _is_group),
     ("egresses", is_interface_name, _is_egress),
     ("limits", _is_network, _is_limit),
-    ("lines", is_interface_name, _always),
+    ("lines", is_interface_name, _is_line),
 )
