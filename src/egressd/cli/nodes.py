@@ -51,7 +51,7 @@ def add(
 @click.argument("name")
 @click.option("--name", "new_name", help="A new name; what refers to the node follows.")
 @click.option("--group")
-@click.option("--config", "config_json", type=click.File("r", encoding="utf-8"))
+@click.option("--config-json", type=click.File("r", encoding="utf-8"))
 @json_option
 @over_api
 def edit(
@@ -104,7 +104,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 
 @nodes.command()
 @click.argument("names", nargs=-1)
-@click.option("--url", "test_url", help="What to fetch. Default: the device's setting.")
+@click.option("--test-url", help="What to fetch. Default: the device's setting.")
 @click.option("--timeout", default=5000, show_default=True, help="Milliseconds.")
 @json_option
 @over_api

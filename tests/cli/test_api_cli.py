@@ -1,0 +1,202 @@
+"""The commands that work over the API, against a device that serves it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from egressd.cli import cli
+from egressd.model.messages import Delay, InterfaceStatus, Status
+from tests.cli.conftest import listed
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Shell
+
+SOCKS = json.dumps({"server": "203.0.113.7", "port": 1080, "username": "u", "password": "p"})
+
+
+def test_rules_are_added_edited_and_deleted(shell: Shell) -> None:
+    rules = shell.device.bench.rules
+    assert shell.say(
+        "rules", "add", "10.0.0.1", "DIRECT", "--comment", "tv", "--upload", "500"
+    ) == ("rule for 10.0.0.1 created\n")
+    shell.say("rules", "add", "10.0.0.0/24", "REJECT", "--disabled")
+    shell.say("rules", "edit", "10.0.0.1", "--target", "REJECT")
+    (rule, _) = rules.list()
+    assert (rule.target_node, rule.comment, rule.upload_limit_kbps) == ("REJECT", "tv", 500)
+    shell.say("rules", "edit", "10.0.0.1/32", "--new-ip", "10.0.0.2", "--upload", "0")
+    shell.say("rules", "enable", "10.0.0.0/24")
+    shell.say("rules", "disable", "10.0.0.2")
+    assert listed(rules) == [("10.0.0.2", "REJECT", False), ("10.0.0.0/24", "REJECT", True)]
+    assert shell.say("rules", "list").splitlines()[0] == "1\t10.0.0.2\tREJECT\tno\t0\t0\ttv"
+    assert [row["ip"] for row in shell.json("rules", "list")] == ["10.0.0.2", "10.0.0.0/24"]
+    assert shell.json("rules", "delete", "10.0.0.2", "10.0.0.0/24")["deleted"] == 2
+    assert listed(rules) == []
+
+
+def test_what_the_device_refuses_is_told(shell: Shell) -> None:
+    assert "ip must be an IPv4 address" in shell.problem("rules", "add", "x", "DIRECT")
+    assert shell.problem("rules", "edit", "10.9.9.9") == "there is no rule for 10.9.9.9"
+    assert "there is no node a" in shell.problem("nodes", "delete", "a")
+    shell.token = "wrong"
+    assert shell.problem("rules", "list") == "API Token invalid"
+    shell.url = "http://127.0.0.1:1"
+    assert "ask http://127.0.0.1:1" in shell.problem("rules", "list")
+    shell.url = "ftp://x"
+    assert "--url must be http" in shell.problem("rules", "list")
+
+
+def test_rules_come_back_as_they_were_exported(shell: Shell) -> None:
+    shell.say("rules", "add", "10.0.0.1", "DIRECT", "--comment", 'a, "b"')
+    shell.say("rules", "add", "10.0.1.0/24", "REJECT", "--download", "5")
+    result = shell.run("rules", "export")
+    assert result.stderr == "rows have no place for the limits of 1 rules\n"
+    before = shell.json("rules", "list")
+    shell.say("rules", "delete", "10.0.0.1", "10.0.1.0/24")
+    assert shell.say("rules", "import", "-", stdin=result.stdout) == "2 rules imported, 0 skipped\n"
+    after = shell.json("rules", "list")
+    for field in ("ip", "target_node", "comment"):
+        assert [row[field] for row in after] == [row[field] for row in before]
+
+
+def test_a_dry_run_changes_nothing(shell: Shell) -> None:
+    rows = "10.0.0.1,DIRECT\nbad,DIRECT\n"
+    said = shell.say("rules", "import", "-", "--dry-run", stdin=rows)
+    assert said.splitlines()[0].startswith("line 2: ip must be")
+    assert said.splitlines()[1] == "1 would be imported, 1 skipped"
+    assert shell.json("rules", "list") == []
+
+
+def test_nodes_go_out_as_links_and_come_in_again(shell: Shell) -> None:
+    shell.say("nodes", "add", "tokyo", "socks5", "-", "--group", "asia", stdin=SOCKS)
+    shell.say("nodes", "edit", "tokyo", "--name", "osaka")
+    shell.say("nodes", "set", "osaka", "--interface", "wan1", "--group", "jp")
+    result = shell.run("nodes", "export")
+    assert result.stdout.startswith("socks5://u:p@203.0.113.7:1080")
+    assert result.stderr == "osaka: not in the link: interface-name\n"
+    (full,) = shell.json("nodes", "export")
+    assert (full["name"], full["group"]) == ("osaka", "jp")
+    shell.say("nodes", "delete", "osaka")
+    assert shell.say("nodes", "import", "-", "--group", "x", stdin=result.stdout).startswith(
+        "1 node"
+    )
+    assert shell.say("nodes", "list").split("\t")[1:4] == ["osaka", "socks5", "x"]
+
+
+def test_delays_are_measured_and_a_failure_is_an_exit_status(shell: Shell) -> None:
+    for name in ("a", "b", "c"):
+        shell.say("nodes", "add", name, "socks5", "-", stdin=SOCKS)
+    assert shell.say("nodes", "delay") == "a\t42\t\nb\t42\t\nc\t42\t\n"
+    shell.device.bench.netd.delay_of = lambda probe: (
+        Delay(delay=-1, error="timed out") if probe.name == "b" else Delay(delay=7)
+    )
+    result = shell.run("nodes", "delay", "b", "c")
+    assert result.exit_code == 1
+    assert result.stdout == "b\t-1\ttimed out\nc\t7\t\n"
+
+
+def test_lines_are_steered_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EGRESSD_LINE_PASSWORD", "hidden")
+    shell.say("lines", "add", "l2tp_tokyo", "vpn.example.com", "user", "--secret", "s")
+    shell.say("lines", "edit", "l2tp_tokyo", "--name", "l2tp_osaka", "--interface", "wan1")
+    shell.say("lines", "disable", "l2tp_osaka")
+    (line,) = shell.json("lines", "list")
+    assert (line["name"], line["is_enabled"], line["interface"]) == ("l2tp_osaka", False, "wan1")
+    assert line["password"] == "hidden"
+    rows = shell.say("lines", "export", "l2tp")
+    assert rows == "vpn.example.com,1701,user,hidden,s,l2tp_osaka,\n"
+    shell.say("lines", "delete", "l2tp_osaka")
+    assert shell.json("lines", "import", "l2tp", "-", stdin=rows)["imported"] == 1
+    (line,) = shell.json("lines", "list")
+    assert (line["name"], line["secret"]) == ("l2tp_osaka", "s")
+
+
+def test_the_whitelist_is_added_to_and_taken_from(shell: Shell, tmp_path: Path) -> None:
+    shell.say("whitelist", "add", "a.test", "192.0.2.0/24", "https://b.test:8443")
+    shell.say("whitelist", "add", "a.test")
+    assert shell.say("whitelist", "show").splitlines() == [
+        "node: DIRECT",
+        "a.test",
+        "https://b.test:8443",
+        "192.0.2.0/24",
+    ]
+    shell.say("whitelist", "delete", "a.test", "192.0.2.0/24")
+    assert shell.json("whitelist", "show") == {
+        "domains": "https://b.test:8443",
+        "ips": "",
+        "node": "DIRECT",
+    }
+    (tmp_path / "list").write_text("c.test\nd.test\n")
+    shell.say("whitelist", "set", "--domains", str(tmp_path / "list"))
+    assert shell.say("whitelist", "show").splitlines()[1:] == ["c.test", "d.test"]
+
+
+def test_proxy_services_come_back_as_they_were_exported(shell: Shell) -> None:
+    shell.say("proxies", "add", "office", "wan1", "18080", "--username", "u", stdin="a, secret\n")
+    shell.say("proxies", "edit", "office", "--port", "18081")
+    shell.say("proxies", "disable", "office")
+    shell.say("proxies", "enable", "office")
+    rows = shell.say("proxies", "export")
+    assert rows == 'office,wan1,18081,u,"a, secret"\n'
+    assert shell.json("proxies", "quota")["used"] == 1
+    shell.say("proxies", "delete", "office")
+    assert shell.say("proxies", "import", "-", stdin=rows).startswith("1 proxy service imported")
+    assert shell.say("proxies", "export") == rows
+
+
+def test_status_and_explain_say_why(shell: Shell) -> None:
+    wan = InterfaceStatus(name="wan1", ip="203.0.113.20", is_up=True, role="wan")
+    shell.device.bench.netd.shown = Status(state="running", revision=1, interfaces=(wan,))
+    shell.say("rules", "add", "10.0.0.1", "Interface:wan1")
+    said = shell.say("status")
+    assert "status          running" in said
+    assert "Interface:wan1\t1\twan1\t" in said
+    assert shell.json("status")["counts"]["rules"] == 1
+    steps = shell.say("explain", "10.0.0.1", "example.com").splitlines()
+    assert steps[-1] == "it leaves by wan1"
+    shell.device.bench.netd.delay_of = lambda _: Delay(delay=5, page=b"ip=203.0.113.20")
+    said = shell.say("explain", "10.0.0.1", "example.com", "--probe-url", "http://who.test/")
+    assert said.endswith("probe: http://who.test/ saw 203.0.113.20 after 5 ms\n")
+    blocked = shell.run("explain", "10.0.0.2", "example.com", "--probe", "--json")
+    assert blocked.exit_code == 1
+    assert json.loads(blocked.stdout)["reason"] == "its target is REJECT"
+
+
+def test_stop_start_and_open(shell: Shell) -> None:
+    settings = shell.device.bench.settings
+    shell.say("stop")
+    assert settings.get().stopped
+    assert shell.run("open", stdin="n\n").exit_code == 1
+    assert not settings.get().opened
+    shell.say("open", "--yes")
+    assert settings.get().opened
+    assert "opened: no rule applies" in shell.say("status")
+    shell.say("start")
+    assert not settings.get().opened
+
+
+def test_what_is_printed_cannot_move_a_terminals_cursor() -> None:
+    from egressd.cli.output import _text
+
+    assert _text("a\x1b[2Jb\u202e") == "a\\x1b[2Jb\\u202e"
+    assert _text(["é", True]) == "é, yes"
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_shells_learn_to_complete(shell_name: str) -> None:
+    result = CliRunner().invoke(cli, ["completion", shell_name])
+    assert "_EGRESSD_COMPLETE" in result.output
+
+
+def test_commands_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment: dict[str, Any] = {
+        "_EGRESSD_COMPLETE": "bash_complete",
+        "COMP_WORDS": "egressd rules ex",
+        "COMP_CWORD": "2",
+    }
+    result = CliRunner(env=environment).invoke(cli, prog_name="egressd")
+    assert result.output.split() == ["plain,export"]
