@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -345,3 +346,20 @@ def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None
         assert wrong == []
         assert total > 500
         assert on_listed > 50
+
+
+def test_a_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
+    """The engine's end of the connection before still waits (TIME_WAIT) when it is used again."""
+    again = (
+        "import socket\n"
+        f"with socket.create_connection(('{SERVER}', 80), 3, ('', 41234)) as s:\n"
+        "    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "    s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
+        "    print(len(s.makefile('rb').read()))\n"
+    )
+    send(lab, 1, "Interface:wan2")
+    for domains in ("plain.test", "", "plain.test", ""):
+        save(lab, domains)
+        answer = lab.client(1).host.run(sys.executable, "-c", again, check=False)
+        assert answer.stderr == ""
+        assert int(answer.stdout) > 0

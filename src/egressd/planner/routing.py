@@ -157,11 +157,15 @@ def sysctls(topology: Topology) -> dict[str, str]:
       that it would catch is caught by nftables (``lansrc`` and ``lannet``).
     - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
     - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
+    - ``ip_early_demux`` 0: the engine's sockets have clients' addresses. A packet that the kernel
+      should forward is dropped (``ip_forward``) while the engine's end of an earlier connection
+      with the same ports is in TIME_WAIT. It costs forwarding a look-up besides.
     - ``icmp_ratelimit`` 1 ms: the default of one error a second leaves clients whose UDP is
       refused waiting for a time-out (a browser that tries QUIC opens several flows at once).
     """
     wanted = {
         "net/ipv4/icmp_ratelimit": "1",
+        "net/ipv4/ip_early_demux": "0",
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
     }
