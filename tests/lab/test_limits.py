@@ -42,8 +42,11 @@ class Site:
             return stack.enter_context(JoinedNamespace(netns.namespace(lab.name, role)))
 
         self.lab = lab
-        self.internet, self.router, self.guest = map(joined, ("internet", "router", "guest1"))
-        self._clients = {n: joined(lab.client(n).host.role) for n in (*TARGETS, BYSTANDER)}
+        self.internet, self.router = joined("internet"), joined("router")
+        if lab.spec.second_lan:
+            self.guest = joined("guest1")
+        numbers = range(1, lab.spec.clients + 1)
+        self._clients = {n: joined(lab.client(n).host.role) for n in numbers}
 
     def client(self, number: int) -> tuple[Namespace, str]:
         return self._clients[number], self.lab.client(number).address
@@ -288,6 +291,18 @@ def test_a_stopped_service_limits_again_once_it_is_started(site: Site) -> None:
     assert share(site.udp_up(3), UP) in LIMITED
 
 
+def test_nobody_is_limited_or_counted_while_no_rule_holds(site: Site) -> None:
+    before = site.state()
+    site.lab.api.ask("POST", "/ops/open", {"confirm": "open"})
+    assert "hook" not in site.shell("nft list table netdev egressd")
+    assert share(site.tcp(3, upload=True), UP) > FAST
+    site.lab.api.ask("POST", "/ops/stop", {})
+    assert not site.lab.client(3).udp_echo("stopped", timeout=0.5).ok
+    site.lab.api.ask("POST", "/ops/start", {})
+    assert site.state() == before
+    assert share(site.udp_up(3), UP) in LIMITED
+
+
 def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Site) -> None:
     for number in TARGETS:
         site.limit(number, 0, 0)
@@ -305,6 +320,20 @@ def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Si
     for number in TARGETS:
         site.limit(number)
     assert share(site.udp_up(3), UP) in LIMITED
+
+
+def test_limits_hold_in_one_arm_use(namespaces: None) -> None:
+    spec = LabSpec(nodes=(), clients=2, wans=1, one_arm=True)
+    with Lab(spec) as lab, ExitStack() as stack:
+        lab.start_egressd()
+        site = Site(lab, stack)
+        site.put(lab.client(1).address, "DIRECT", UP, DOWN)
+        site.put("10.77.0.0/24", "DIRECT", 4 * UP, 4 * DOWN)
+        assert share(site.tcp(1, upload=True), UP) in LIMITED
+        assert share(site.tcp(1, upload=False), DOWN) in LIMITED
+        # If what leaves for the internet counted as the network's download, it would have less.
+        assert share(site.tcp(2, upload=True), 4 * UP) in LIMITED
+        assert share(site.tcp(2, upload=False), 4 * DOWN) in LIMITED
 
 
 def test_every_rule_is_counted_both_ways(site: Site) -> None:

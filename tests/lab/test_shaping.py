@@ -429,6 +429,23 @@ def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -
     assert [look > 0 for look in looks] == [True, False, True, False]
 
 
+def test_a_lan_that_limits_are_not_for_is_let_go(site: Site) -> None:
+    limits = {CLIENT: limit(1, KBPS)}
+    first = Topology(lans=TOPOLOGY.lans[:1], lan_networks=TOPOLOGY.lan_networks)
+
+    def move(shaper: Shaper) -> list[list[str]]:
+        chains = []
+        for adapt in (lambda t: shaper.sync(limits, t), shaper.look):
+            for topology in (first, TOPOLOGY):
+                assert adapt(topology) > 0
+                assert adapt(topology) == 0
+                chains.append(re.findall(r'device "(\w+)"', shell("nft list table netdev egressd")))
+        return chains
+
+    both = sorted(["lan0", "lan1"] * 2)
+    assert [sorted(found) for found in in_router(site, move, limits)] == [both[:2], both] * 2
+
+
 def test_lans_come_and_go() -> None:
     with Site() as site:
         limits = {CLIENT: limit(1, KBPS), "10.78.0.0/16": limit(2, KBPS)}

@@ -30,7 +30,7 @@ import structlog
 
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Event, LineNews, RuleCount, Status
-from egressd.model.plan import Change, Egress, Instance, Limit, Patch, Plan, difference
+from egressd.model.plan import Change, Egress, Instance, Plan, difference
 from egressd.netd import status, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
@@ -47,6 +47,7 @@ from egressd.netd.steering import Steering
 from egressd.netd.tidier import Tidier, may_have
 from egressd.netd.usage import Meter, Usage
 from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
+from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
 
@@ -123,7 +124,7 @@ class Reconciler:
     async def limit(self) -> None:
         """Put the stored plan's speed limits in force, before `start` lets anybody through."""
         async with self._lock:
-            await self._limits.sync(self.plan.limits, self.machine.topology)
+            await self._limits.sync(self.plan.limits, self._limited_lans())
 
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
@@ -246,7 +247,7 @@ class Reconciler:
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
-            await self._change_limits(change.limits, strict=strict)
+            await self._change_limits(change, strict=strict)
             with self._plan_file.writing(change):
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
@@ -311,17 +312,24 @@ class Reconciler:
         else:
             await self.machine.move(self.plan, ports, hosts)
 
-    async def _change_limits(self, patch: Patch[Limit], *, strict: bool) -> None:
+    async def _change_limits(self, change: Change, *, strict: bool) -> None:
         """Change speed limits; the plan is already the new one."""
+        limits, lans = self.plan.limits, self._limited_lans()
+        await self._limits.change(change.limits, limits, lans, strict=strict)
+        if change.floor is not None:
+            await self._limits.look(limits, lans)
+
+    def _limited_lans(self) -> Topology:
+        """Where limits are in force: on no LAN while no rule holds."""
         topology = self.machine.topology
-        await self._limits.change(patch, self.plan.limits, topology, strict=strict)
+        return topology if self.plan.floor.is_ruled else msgspec.structs.replace(topology, lans=())
 
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, whichever step it had reached."""
         self.plan.apply(undo)
         if undo.egresses or undo.lines:
             self._route()
-        await self._change_limits(undo.limits, strict=False)
+        await self._change_limits(undo, strict=False)
         with suppress(Failed):
             await self._load()
         await self._serving.end(started.values())
@@ -377,7 +385,7 @@ class Reconciler:
             self._route()
             await self.machine.update(self.plan, self._serving.ports())
             self.machine.forward()
-            await self._limits.look(self.plan.limits, self.machine.topology)
+            await self._limits.look(self.plan.limits, self._limited_lans())
 
     async def verify(self) -> None:
         """The net beneath the events: look whether all is as it was left."""
@@ -400,7 +408,7 @@ class Reconciler:
     async def limit_again(self, reason: str) -> None:
         """Heal the speed limits, after another program touched what they are made of."""
         async with self._lock:
-            is_healed = await self._limits.sync(self.plan.limits, self.machine.topology)
+            is_healed = await self._limits.sync(self.plan.limits, self._limited_lans())
         if is_healed:
             self._publish(Event(topic="healed", subject="limits", text=reason))
 

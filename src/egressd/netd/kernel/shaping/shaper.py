@@ -91,7 +91,10 @@ class Shaper:
         self._hosts = _hosts(limits)
         self._nets = {key: limit for key, limit in limits.items() if "/" in key}
         self._local = script.local_elements(topology)
-        self._hooks, self._networks = _present_hooks(topology), script.lan_networks(topology)
+        places = _present_hooks(topology), script.lan_networks(topology)
+        if places != (self._hooks, self._networks):
+            self._hooks, self._networks = places
+            self._rules = []  # they are for other places
         with _told_as_failed("set speed limits"):
             self._fit(topology)
             return self._converge()
