@@ -1,0 +1,162 @@
+"""The console over the network: a browser's requests from a LAN client, and what they move."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from egressd.lab.device import TLS_PORT
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LAN_ADDRESS
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+PASSWORD = "correct horse battery"
+ORIGIN = f"https://{LAN_ADDRESS}:{TLS_PORT}"
+
+
+class Browser:
+    """Requests over HTTPS from a client's namespace, with the headers of the console's page."""
+
+    def __init__(self, lab: Lab, client: int) -> None:
+        self.host = lab.client(client).host
+        self.cookie = ""
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        sent = {"Origin": ORIGIN, "X-Egressd-Console": "1", "Content-Type": "application/json"}
+        sent |= {"Cookie": self.cookie} if self.cookie else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPConnection(str(LAN_ADDRESS), TLS_PORT)
+        plain = self.host.socket(str(LAN_ADDRESS), TLS_PORT, 30)
+        connection.sock = context.wrap_socket(plain)
+        try:
+            content = None if method == "GET" else json.dumps({} if body is None else body)
+            connection.request(method, path, content, sent)
+            response = connection.getresponse()
+            if cookie := response.getheader("Set-Cookie"):
+                self.cookie = cookie.partition(";")[0]
+            text = response.read()
+        finally:
+            connection.close()
+        try:
+            return response.status, json.loads(text)
+        except ValueError:
+            return response.status, text
+
+
+@pytest.fixture(autouse=True)
+def _nodes(lab: Lab) -> Iterator[None]:
+    add_nodes(lab)
+    yield
+    clear(lab)
+
+
+@pytest.fixture
+def browser(lab: Lab) -> Browser:
+    """Logged in, from client 2. The code is the one that root is shown on the device."""
+    browser = Browser(lab, 2)
+    code = lab.device.run("console", "code").strip()
+    status, answer = browser.send("POST", "/console/setup", {"code": code, "password": PASSWORD})
+    assert status == 200, answer
+    return browser
+
+
+def way_out(lab: Lab, client: int) -> str:
+    """The address that the world sees of a client; empty when it is refused."""
+    return lab.client(client).http(WEB).seen
+
+
+def test_a_rule_saved_in_the_console_moves_a_client(lab: Lab, browser: Browser) -> None:
+    address = lab.client(1).address
+    rule = {"ip": address, "target_node": "socks5"}
+    assert browser.send("POST", "/svc/api/v1/rules", rule)[0] == 200
+    assert way_out(lab, 1) == lab.nodes["socks5"].address
+    # Without the page's own header it is no request of the console's.
+    assert browser.send("POST", "/svc/api/v1/rules", rule, X_Egressd_Console="0")[0] == 401
+    stranger = Browser(lab, 3)
+    assert stranger.send("GET", "/svc/api/v1/rules") == (401, {"error": "API Token invalid"})
+    _, recorded = browser.send("GET", "/ops/changes?limit=1")
+    assert recorded["data"][0]["who"].startswith("session ")
+    assert recorded["data"][0]["source"] == lab.client(2).address
+
+
+def test_what_is_explained_is_what_happens(lab: Lab, browser: Browser) -> None:
+    send(lab, 1, "ss")
+    send(lab, 2, "Interface:wan2")
+    for client, exit_ip in ((1, lab.nodes["ss"].address), (2, lab.wan(2).address)):
+        asked = {"client": lab.client(client).address, "destination": SERVER, "port": 80}
+        query = "&".join(f"{name}={value}" for name, value in asked.items())
+        status, told = browser.send("GET", f"/ops/explain?{query}")
+        assert (status, told["is_blocked"]) == (200, False)
+        status, proof = browser.send("POST", "/ops/probe", {**asked, "url": WEB})
+        assert (status, proof["error"], proof["in_force"]) == (200, "", True)
+        assert proof["exit_ip"] == way_out(lab, client) == exit_ip
+    said = lab.device.run(
+        "explain", lab.client(1).address, SERVER, "--port", "80", "--probe-url", WEB
+    )
+    assert f"saw {lab.nodes['ss'].address}" in said
+    told = json.loads(
+        lab.device.run("explain", lab.client(3).address, SERVER, "--json", check=False)
+    )
+    assert (told["is_blocked"], way_out(lab, 3)) == (True, "")
+
+
+def test_stop_blocks_and_opening_is_another_word(lab: Lab, browser: Browser) -> None:
+    send(lab, 1, "socks5")
+    try:
+        assert browser.send("POST", "/ops/stop")[0] == 200
+        assert [way_out(lab, client) for client in (1, 3)] == ["", ""]
+        assert browser.send("GET", "/ops/overview")[1]["status"] == "stopped"
+        assert browser.send("POST", "/ops/open")[0] == 400
+        assert way_out(lab, 1) == ""
+        assert browser.send("POST", "/ops/open", {"confirm": "open"})[0] == 200
+        assert {way_out(lab, client) for client in (1, 3)} == {lab.wan(1).address}
+        assert browser.send("GET", "/ops/overview")[1]["is_open"]
+    finally:
+        assert browser.send("POST", "/ops/start")[0] == 200
+    assert way_out(lab, 1) == lab.nodes["socks5"].address
+    assert way_out(lab, 3) == ""
+
+
+def test_traffic_is_counted_by_interface(lab: Lab, browser: Browser) -> None:
+    send(lab, 1, "Interface:wan2")
+
+    def sent() -> dict[str, int]:
+        seen = browser.send("GET", "/ops/overview")[1]
+        return {interface["name"]: interface["received"] for interface in seen["interfaces"]}
+
+    before = sent()
+    lab.client(1).http(f"http://{SERVER}/bytes/1000000")
+    after = sent()
+    assert after["wan2"] - before["wan2"] > 1_000_000
+    assert after["wan1"] - before["wan1"] < 100_000
+
+
+def test_sessions_outlive_a_restart_of_the_service(lab: Lab, browser: Browser) -> None:
+    assert browser.send("GET", "/ops/settings")[0] == 200
+    lab.device.stop()
+    lab.device.start()
+    eventually(lambda: browser.send("GET", "/ops/settings")[0] == 200)
+    assert browser.send("POST", "/console/logout")[0] == 200
+    lab.device.stop()
+    lab.device.start()
+    assert browser.send("GET", "/ops/settings")[0] == 401
+
+
+def test_guessing_from_one_client_leaves_the_others_in(lab: Lab, browser: Browser) -> None:
+    guesser = Browser(lab, 3)
+    statuses = [
+        guesser.send("POST", "/console/login", {"password": f"guess number {n}"})[0]
+        for n in range(8)
+    ]
+    assert statuses == [403] * 5 + [429] * 3
+    assert Browser(lab, 1).send("POST", "/console/login", {"password": PASSWORD})[0] == 200
