@@ -1,0 +1,149 @@
+"""Boots a Debian kernel under QEMU over this machine's own files, to run something in it.
+
+The kernel of the package ``linux-image-amd64`` has what containers and small virtual machines
+often lack: PPP, L2TP, MPPE, ESP. virtme-ng makes an initramfs that mounts the host's files over
+9p, read-only; what has to be written is in memory, but for one folder that is written through.
+
+virtme-ng's own init starts udev, and its mounts are not cached: without KVM that makes a
+program's start take seconds. So the machine has an init of its own, and sees the host's files
+by a second mount that trusts them not to change.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+_QEMU: Final = "qemu-system-x86_64"
+_PROGRAMS: Final = {
+    _QEMU: "qemu-system-x86",
+    "busybox": "busybox-static",
+    "xl2tpd": "xl2tpd",
+    "pppd": "ppp",
+    "pptp": "pptp-linux",
+    "pptpd": "pptpd",
+    "charon-systemd": "charon-systemd",
+    "swanctl": "strongswan-swanctl",
+}
+"""Program -> the Debian package that brings it."""
+
+_9P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
+
+_INIT: Final = """\
+#!/bin/sh
+mount -t proc proc /proc
+mount -t 9p -o ro,cache=loose,{ninep} cached /mnt
+mount -t proc proc /mnt/proc
+mount -t sysfs sys /mnt/sys
+mount -t devtmpfs dev /mnt/dev
+mkdir -p /mnt/dev/pts /mnt/dev/shm
+mount -t devpts pts /mnt/dev/pts
+mount -t tmpfs run /mnt/run
+mount -t tmpfs tmp /mnt/tmp
+mkdir -p /mnt/run/netns /mnt{shared}
+mount -t 9p -o rw,{ninep} shared /mnt{shared}
+chroot /mnt sh {shared}/inside > /mnt{shared}/output 2>&1
+echo o > /proc/sysrq-trigger
+sleep 60
+"""
+
+_INSIDE: Final = """\
+cd {root}
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={root}/src
+exec {python} -m {module} {shared}
+"""
+
+
+def kernel() -> Path:
+    """The newest Debian kernel, or skip (fail in CI) when something for the VM is missing."""
+    missing = list(_missing())
+    if not missing:
+        return _kernels()[-1]
+    reason = f"the VM suite did not run: it needs {', '.join(missing)}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _missing() -> Iterator[str]:
+    if os.geteuid() != 0:
+        yield "root"
+    packages = [
+        package
+        for program, package in _PROGRAMS.items()
+        if shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin") is None
+    ]
+    packages += [] if _kernels() else ["linux-image-amd64"]
+    if packages:
+        yield f"the packages {' '.join(packages)} (script/setup --dev)"
+    if not _mkinitramfs().exists():
+        yield "virtme-ng (script/setup --dev)"
+
+
+def _kernels() -> list[Path]:
+    return sorted(Path("/boot").glob("vmlinuz-*-amd64"), key=lambda path: path.stat().st_mtime)
+
+
+def _mkinitramfs() -> Path:
+    return Path(sys.executable).with_name("virtme-mkinitramfs")
+
+
+def run(module: str, shared: Path, *, timeout_s: float) -> str:
+    """Run ``python -m MODULE SHARED`` in the machine; what its console said.
+
+    `shared` is the folder that is written through. Raises subprocess.TimeoutExpired.
+    """
+    # The guest cannot write what it compiles, and would compile everything each time.
+    compileall.compile_dir(ROOT / "src", quiet=2)
+    compileall.compile_dir(ROOT / "tests" / "vm", quiet=2)
+    init, initramfs = shared / "init", shared / "initramfs"
+    init.write_text(_INIT.format(ninep=_9P, shared=shared))
+    init.chmod(0o755)
+    inside = _INSIDE.format(root=ROOT, python=sys.executable, module=module, shared=shared)
+    (shared / "inside").write_text(inside)
+    image = kernel()
+    version = image.name.removeprefix("vmlinuz-")
+    subprocess.run(
+        [str(_mkinitramfs()), "--mod-kversion", version, "--outfile", str(initramfs)], check=True
+    )
+    console = shared / "console"
+    with console.open("wb") as output:
+        machine = subprocess.Popen(
+            _command(image, shared), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        try:
+            machine.wait(timeout_s)
+        finally:
+            if machine.poll() is None:
+                machine.send_signal(signal.SIGKILL)
+                machine.wait()
+    said = shared / "output"
+    return said.read_text(errors="replace") if said.exists() else console.read_text("latin-1")
+
+
+def _command(image: Path, shared: Path) -> list[str]:
+    def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
+        backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
+        return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
+
+    return [
+        _QEMU,
+        *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G"),
+        *("-display", "none", "-vga", "none", "-net", "none", "-serial", "stdio", "-no-reboot"),
+        *folder("root", "/dev/root", Path("/"), ",readonly=on"),
+        *folder("cached", "cached", Path("/"), ",readonly=on"),
+        *folder("shared", "shared", shared),
+        *("-kernel", str(image), "-initrd", str(shared / "initramfs")),
+        *("-append", f"console=ttyS0 quiet loglevel=1 panic=-1 init={shared}/init"),
+    ]
