@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,14 +39,48 @@ def show(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
         table.add_column(column, justify="right")
     for name, row in rows.items():
         table.add_row(name, *(_cell(row.get(column, "")) for column in columns))
-    Console().print(table)
+    console = Console()
+    # A file or a pipe says nothing of its width.
+    Console(width=console.width if console.is_terminal else 160).print(table)
+
+
+def compared(
+    samples: Mapping[str, Mapping[str, Sequence[float]]], base: str
+) -> dict[str, dict[str, dict[str, float]]]:
+    """A table for each figure: every name's samples, and their ratios to `base`'s.
+
+    The samples of one name are by figure, one a round. A ratio is taken within its round, so
+    that what slows the whole machine for a while touches both sides of it.
+    """
+    tables: dict[str, dict[str, dict[str, float]]] = {}
+    for name, figures in samples.items():
+        for figure, values in figures.items():
+            row = {"min": min(values), "median": median(values), "max": max(values)}
+            if of_base := samples[base].get(figure):
+                ratios = [value / other for value, other in zip(values, of_base, strict=True)]
+                row |= {"ratio": median(ratios), "ratio min": min(ratios), "ratio max": max(ratios)}
+            tables.setdefault(figure, {})[name] = row
+    return tables
+
+
+def option(name: str, default: int) -> int:
+    """The number that follows `name` on the command line."""
+    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
 
 
 def keep(name: str, figures: Mapping[str, object]) -> None:
-    """Write the figures to the file that follows ``--json`` on the command line, if any."""
-    if "--json" in sys.argv:
-        path = Path(sys.argv[sys.argv.index("--json") + 1])
-        path.write_text(json.dumps({name: figures}, indent=2) + "\n")
+    """Write the figures to the file that follows ``--json`` on the command line, if any.
+
+    With them go the command that gave them and the machine that they are from.
+    """
+    if "--json" not in sys.argv:
+        return
+    path = Path(sys.argv[sys.argv.index("--json") + 1])
+    without = [a for a in sys.argv[1:] if a not in ("--json", str(path))]
+    machine = {"cores": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg()[0]}
+    command = " ".join([".venv/bin/python", "-m", f"bench.{name}", *without])
+    document = {name: figures, "command": command, "machine": machine}
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _cell(value: float | str) -> str:

@@ -1,10 +1,10 @@
-"""Forwarding through egressd against the same network's plain Linux forwarding.
+"""What a router costs: plain Linux, egressd's DIRECT and Interface, and peers' direct outbounds.
 
-Two labs of the same make stand side by side: one forwards and masquerades like any box, the
-other runs egressd with many rules. Rounds alternate between them, and so does who begins. The
-two ends of iperf3 have a core each, since the scheduler's choice otherwise weighs more than the
-router. TCP throughput is from a LAN client to a server behind the WAN; packets a second are
-those of a UDP flood of small datagrams that arrive.
+    python -m bench.forwarding [--rounds N] [--quick]
+
+Labs of the same make stand side by side, each with something else in its router. All are measured
+in turn, again and again, and each begins in its turn. The two ends of the traffic have a core
+each. What is said of a ratio is the median of the rounds' own ratios to plain forwarding.
 """
 
 from __future__ import annotations
@@ -12,29 +12,87 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
+from bench import ends, peers
 from bench.changes import fill
-from bench.figures import keep, show
-from egressd.lab.lab import Lab
+from bench.figures import compared, keep, option, show
+from bench.sites import GIGA, SERVER, Site, alternate
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LabSpec
 
-ROUNDS = 7
-SECONDS = 3
-RULES = 10_000
-SERVER = "203.0.113.10"
+ROUNDS = option("--rounds", 5)
+SECONDS = option("--seconds", 2)
+RULES = (10, 1_000, 10_000)
+PLAIN = "plain Linux"
+DIRECT, INTERFACE = 1, 2
+"""The clients that have these targets."""
+
+
+class Way:
+    """One way through one router: all its figures."""
+
+    def __init__(self, site: Site, client: int = DIRECT, *, in_kernel: bool = True) -> None:
+        self._site = site
+        self._in_kernel = in_kernel
+        self._number = client
+        self._client = site.lab.client(client)
+
+    def measure(self) -> dict[str, float]:
+        """One sample of each figure."""
+        source = self._client.address
+        gbits, cost = self._transfer()
+        packets, packet_cost = self._flood()
+        found = {
+            "TCP up (Gbit/s)": gbits,
+            "TCP down (Gbit/s)": self._transfer("-R")[0],
+            "CPU (s/GB)": cost,
+            "small packets (1/s)": packets,
+            "CPU of a small packet (µs)": packet_cost,
+            "connections (1/s)": self._site.client(self._number, ends.connections, source, SERVER),
+            "round trip (µs)": self._site.client(self._number, ends.round_trip, source, SERVER),
+        }
+        if self._in_kernel:
+            cost = self._site.client(self._number, ends.packet_cost, source, SERVER)
+            found["CPU of a small packet in the kernel (ns)"] = cost
+        return found
+
+    def _transfer(self, *options: str) -> tuple[float, float]:
+        """Gbit/s, and the processor seconds per GB of both ends and all between them."""
+        end, used = self._iperf(*options)
+        received = end["sum_received"]
+        return received["bits_per_second"] / GIGA, used * GIGA / received["bytes"]
+
+    def _flood(self) -> tuple[float, float]:
+        """64-byte datagrams that arrive a second, and the microseconds that each of them cost."""
+        end, used = self._iperf("-u", "-l", "64", "-b", "0")
+        total = end["sum"]
+        arrived = total["packets"] - total["lost_packets"]
+        return arrived / total["seconds"], used * 1e6 / arrived
+
+    def _iperf(self, *options: str) -> tuple[dict[str, dict[str, float]], float]:
+        """A run's summary, and the processor seconds of both ends and all between them."""
+        pinned = f"{ends.CLIENT_CORE},{ends.SERVER_CORE}"
+        argv = ["iperf3", "-c", SERVER, "-B", self._client.address, "-A", pinned, "-J"]
+        argv = exec_argv(self._client.host.namespace, [*argv, "-t", str(SECONDS), *options])
+        before = self._site.used_s()
+        done = subprocess.run(argv, capture_output=True, check=False, text=True, timeout=60)
+        between = self._site.used_s() - before
+        result = json.loads(done.stdout)
+        if "error" in result:
+            raise RuntimeError(f"iperf3: {result['error']}")
+        end: dict[str, dict[str, float]] = result["end"]
+        percent = end["cpu_utilization_percent"]
+        return end, (percent["host_total"] + percent["remote_total"]) / 100 * SECONDS + between
 
 
 @contextmanager
-def iperf_server(lab: Lab) -> Iterator[None]:
+def iperf_server(site: Site) -> Iterator[None]:
     """An iperf3 server behind the WANs."""
-    argv = exec_argv(lab.internet.namespace, ["iperf3", "-s", "-B", SERVER])
+    argv = exec_argv(site.lab.internet.namespace, ["iperf3", "-s", "-B", SERVER])
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-    time.sleep(0.5)
     try:
         yield
     finally:
@@ -42,60 +100,73 @@ def iperf_server(lab: Lab) -> Iterator[None]:
         process.wait()
 
 
-def iperf(lab: Lab, *options: str) -> dict[str, float]:
-    """One run from client1; the summary of what arrived."""
-    argv = ["iperf3", "-c", SERVER, "-A", "0,1", "-t", str(SECONDS), "-J", *options]
-    client = lab.client(1).host.namespace
-    result = subprocess.run(exec_argv(client, argv), capture_output=True, check=True, text=True)
-    end = json.loads(result.stdout)["end"]
-    if "sum" in end and "lost_packets" in end["sum"]:
-        arrived = end["sum"]["packets"] - end["sum"]["lost_packets"]
-        return {"rate": arrived / end["sum"]["seconds"]}
-    return {"rate": end["sum_received"]["bits_per_second"] / 1e9}
+def egressd(site: Site, rules: int) -> None:
+    """egressd with so many rules; client 1 has DIRECT, client 2 a WAN."""
+    lab = site.lab
+    lab.start_egressd()
+    lab.api.post("/nodes", lab.nodes["ss"].draft())
+    fill(lab, rules)
+    moved = lab.client(INTERFACE).address
+    rule = next(rule for rule in lab.api.get("/rules")["data"] if rule["ip"] == moved)
+    kept = {k: v for k, v in rule.items() if k not in ("id", "created_at", "updated_at")}
+    lab.api.put(f"/rules/{rule['id']}", {**kept, "target_node": "Interface:wan1"})
+    site.pids = [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
 
 
-def pair(plain: Lab, device: Lab, number: int, options: Sequence[str]) -> tuple[float, float]:
-    """One round: the plain router's figure and egressd's, in turns first."""
-    if number % 2:
-        second = iperf(device, *options)["rate"]
-        return iperf(plain, *options)["rate"], second
-    return iperf(plain, *options)["rate"], iperf(device, *options)["rate"]
+def plain(stack: ExitStack, site: Site) -> None:
+    """Forward and masquerade."""
+    peers.bridge_apart(site.lab)
+    stack.enter_context(site.lab.plain_router())
 
 
-KINDS = {
-    "TCP, 1 flow (Gbit/s)": (),
-    "TCP, 8 flows (Gbit/s)": ("-P", "8"),
-    "TCP, download (Gbit/s)": ("-R",),
-    "UDP, 64 bytes (packets/s)": ("-u", "-l", "64", "-b", "0"),
+def peer(start: Callable[..., peers.Engine], site: Site) -> None:
+    """A peer's engine."""
+    site.pids = start(site.lab).pids
+
+
+PEERS: Mapping[str, Callable[..., peers.Engine]] = {
+    "sing-box TPROXY": partial(
+        peers.with_tproxy, kind="sing-box", document=peers.sing_box([peers.DIRECT])
+    ),
+    "sing-box TUN": peers.direct_tun,
+    "Xray TPROXY": partial(peers.with_tproxy, kind="xray", document=peers.xray([peers.FREEDOM])),
 }
 
 
 def main() -> None:
-    """Each kind of traffic, for each target, in alternating rounds."""
-    rows: dict[str, dict[str, float]] = {}
+    """All ways, in alternating rounds."""
     spec = LabSpec(nodes=("ss",), clients=21)
-    with Lab(spec) as plain, Lab(spec) as device:
-        device.start_egressd()
-        fill(device, RULES)
-        rule = device.api.get("/rules")["data"][0]
-        with plain.plain_router(), iperf_server(plain), iperf_server(device):
-            for target in ("DIRECT", "Interface:wan1"):
-                body = {**rule, "target_node": target}
-                for field in ("id", "created_at", "updated_at"):
-                    body.pop(field)
-                device.api.put(f"/rules/{rule['id']}", body)
-                for kind, options in KINDS.items():
-                    samples = [pair(plain, device, number, options) for number in range(ROUNDS)]
-                    rows[f"{target}, {kind}"] = {
-                        "plain": median(p for p, _ in samples),
-                        "egressd": median(e for _, e in samples),
-                        "ratio min": min(e / p for p, e in samples),
-                        "ratio median": median(e / p for p, e in samples),
-                        "ratio max": max(e / p for p, e in samples),
-                    }
-                    print(kind, target, rows[f"{target}, {kind}"], file=sys.stderr)
-    show(f"forwarding with {RULES:,} rules against plain forwarding", rows)
-    keep("forwarding", rows)
+    with ExitStack() as stack:
+
+        def site() -> Site:
+            made = stack.enter_context(Site(spec))
+            stack.enter_context(iperf_server(made))
+            return made
+
+        ways: dict[str, Way] = {}
+        first = site()
+        plain(stack, first)
+        ways[PLAIN] = Way(first)
+        for rules in RULES:
+            device = site()
+            egressd(device, rules)
+            ways[f"egressd DIRECT, {rules:,} rules"] = Way(device, DIRECT)
+            ways[f"egressd Interface, {rules:,} rules"] = Way(device, INTERFACE)
+        for name, start in PEERS.items():
+            other = site()
+            peer(start, other)
+            ways[name] = Way(other, in_kernel=False)
+
+        def measure(name: str) -> dict[str, float]:
+            found = ways[name].measure()
+            print(name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
+            return found
+
+        samples = alternate(ROUNDS, {name: partial(measure, name) for name in ways})
+    tables = compared(samples, PLAIN)
+    for figure, rows in tables.items():
+        show(f"{figure}, against {PLAIN}", rows)
+    keep("forwarding", tables)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+"""Run benchmarks one after the other, keep their results, and draw the plots.
+
+    python -m bench [NAME …]
+
+Names are those of the modules beside this one. Without a name: what docs/performance.md shows.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench.plots import RESULTS, ROOT, draw
+
+SHOWN = ("forwarding", "nodes", "moves", "changes", "scale", "startup", "api")
+OTHERS = ("shaping",)
+
+
+def main() -> None:
+    """Each in a process of its own; the first that fails ends it."""
+    names = sys.argv[1:] or list(SHOWN)
+    if unknown := [name for name in names if name not in SHOWN + OTHERS]:
+        sys.exit(f"bench: no {', '.join(unknown)}; there are {', '.join(SHOWN + OTHERS)}")
+    RESULTS.mkdir(exist_ok=True)
+    for name in names:
+        print(f"bench: {name}", file=sys.stderr)
+        argv = [sys.executable, "-m", f"bench.{name}", "--json", str(RESULTS / f"{name}.json")]
+        subprocess.run(argv, check=True, cwd=ROOT)
+    for file in draw():
+        print(f"bench: drew {file.relative_to(ROOT)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A peer's engine as a process of its own: ``python -m bench.engine sing-box|xray CONFIG``.
+
+Both come as Python modules; what they run is what their own commands run. A ``CONFIG.started``
+appears once the engine listens.
+
+SIGHUP makes sing-box stop and start with the file as it is then, as its own command does.
+Xray's has no such signal: its documentation restarts the service. With ``--hold`` it waits, all
+loaded, for SIGUSR1, so that such a restart is not measured with the start of Python in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from egressd.lab.engine import started_file
+
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+
+
+def held_file(config: Path) -> Path:
+    """What exists while a process with ``--hold`` waits."""
+    return config.with_suffix(".held")
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    kind, path = sys.argv[1], Path(sys.argv[2])
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING | {signal.SIGHUP, signal.SIGUSR1})
+    (_sing_box if kind == "sing-box" else _xray)(path)
+
+
+def _sing_box(path: Path) -> None:
+    import singbox
+
+    while True:
+        engine = singbox.SingBox()
+        engine.startFromJSON(path.read_text())
+        started_file(path).touch()
+        if signal.sigwait(_ENDING | {signal.SIGHUP}) != signal.SIGHUP:
+            return
+        engine.stop()
+
+
+def _xray(path: Path) -> None:
+    import xray  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    if "--hold" in sys.argv:
+        held_file(path).touch()
+        signal.sigwait({signal.SIGUSR1})
+    # It serves inside of this call and never comes back.
+    threading.Thread(target=xray.startFromJSON, args=[path.read_text()], daemon=True).start()
+    while not _listens(json.loads(path.read_text())["inbounds"][0]["port"]):
+        time.sleep(0.001)
+    started_file(path).touch()
+    signal.sigwait(_ENDING)
+    os._exit(0)
+
+
+def _listens(port: int) -> bool:
+    """Whether a TCP socket of this namespace listens on the port (proc_net(5))."""
+    wanted = f":{port:04X} "
+    rows = [
+        row
+        for name in ("tcp", "tcp6")
+        for row in Path(f"/proc/net/{name}").read_text().splitlines()
+    ]
+    return any(wanted in row and " 0A " in row for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Through a proxy node: egressd, a hand-written sing-box, Xray and Debian's redirectors.
+
+    python -m bench.nodes [--rounds N] [--seconds N]
+
+The nodes' programs and the traffic's ends are the same for all; so is the machine, whose two cores
+the router shares with them. The base of the ratios is one sing-box process with the same node.
+With 200 targets each of 200 clients has a node of its own and one connection, all at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from bench import ends, peers
+from bench.figures import compared, keep, option, show
+from bench.sites import SERVER, Site, alternate
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.nodes import PASSWORD, USER
+from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+
+ROUNDS = option("--rounds", 5)
+SECONDS = option("--seconds", 2)
+TARGETS = option("--targets", 200)
+BASE = "sing-box"
+TROJAN_PORT = 443
+MANY = f"{TARGETS} socks5 nodes"
+
+SOCKS5: Mapping[str, Any] = {
+    "type": "socks",
+    "listen_port": 1080,
+    "users": [{"username": USER, "password": PASSWORD}],
+}
+"""A sing-box inbound: the lab's usual SOCKS5 node, microsocks, would be the bottleneck."""
+
+Address = tuple[str, int]
+Start = Callable[[Lab, Address], Sequence[int]]
+
+
+class Way:
+    """One way to a node."""
+
+    def __init__(self, site: Site, clients: Sequence[Client]) -> None:
+        self._site = site
+        self._clients = clients
+
+    def measure(self) -> dict[str, float]:
+        """One sample of each figure; of many clients only what all of them move together."""
+        figures = {}
+        for way in ("up", "down"):
+            rate, cost = self._site.transfer(self._clients, SECONDS, way)
+            figures[f"{way} (Gbit/s)"] = rate
+            figures[f"{way}: router's CPU (s/GB)"] = cost
+        if len(self._clients) == 1:
+            source = self._clients[0].address
+            within = self._site.within(self._clients[0].host.role)
+            figures["connections (1/s)"] = within.run(ends.connections, source, SERVER)
+            figures["round trip (µs)"] = within.run(ends.round_trip, source, SERVER)
+        return figures
+
+
+# --- What is in charge of the router. ---------------------------------------------------------
+
+
+def clash(protocol: str, at: Address) -> dict[str, Any]:
+    """What ``config_json`` holds for a node."""
+    common: dict[str, Any] = {"server": at[0], "port": at[1]}
+    return {
+        "socks5": {**common, "username": USER, "password": PASSWORD},
+        "ss": {**common, "cipher": "aes-256-gcm", "password": PASSWORD, "udp": True},
+        "trojan": {**common, "password": PASSWORD, "sni": peers.TROJAN_NAME},
+    }[protocol]
+
+
+def egressd(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
+    """egressd with the node and a rule for client 1."""
+    lab.start_egressd()
+    body = {"name": "node", "protocol": protocol, "config_json": json.dumps(clash(protocol, at))}
+    lab.api.post("/nodes", body)
+    lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "node"})
+    return egressd_pids(lab)
+
+
+def egressd_pids(lab: Lab) -> list[int]:
+    """All of its processes."""
+    return [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
+
+
+def sing_box(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
+    """One sing-box process."""
+    document = peers.sing_box([peers.sing_box_outbound(protocol, "node", *at)])
+    return peers.with_tproxy(lab, "sing-box", document).pids
+
+
+def xray(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
+    """One Xray process."""
+    ca = str(lab.authority.file)
+    document = peers.xray([peers.xray_outbound(protocol, "node", *at, ca)])
+    return peers.with_tproxy(lab, "xray", document).pids
+
+
+def redsocks(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
+    """Debian's redsocks."""
+    assert protocol == "socks5"
+    return peers.started(peers.redsocks(lab, *at))
+
+
+def ss_redir(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
+    """Debian's shadowsocks-libev."""
+    assert protocol == "ss"
+    return peers.started(peers.ss_redir(lab, *at))
+
+
+CONTESTANTS: Mapping[str, Mapping[str, Callable[..., Sequence[int]]]] = {
+    "socks5": {BASE: sing_box, "egressd": egressd, "Xray": xray, "redsocks": redsocks},
+    "ss": {BASE: sing_box, "egressd": egressd, "Xray": xray, "ss-redir": ss_redir},
+    "trojan": {BASE: sing_box, "egressd": egressd, "Xray": xray},
+}
+
+
+# --- Many targets. ----------------------------------------------------------------------------
+
+
+def many_clients(lab: Lab) -> list[Client]:
+    """The clients of the namespace that they share."""
+    return lab.clients[OWN_NAMESPACE:]
+
+
+def many_egressd(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
+    """A node and a rule a client."""
+    lab.start_egressd()
+    rows = "\n".join(
+        f"{host},{port},{USER},{PASSWORD},node{n}" for n, (host, port) in enumerate(nodes)
+    )
+    lab.api.post("/nodes/import", {"type": "socks5", "text": rows})
+    rules = (f"{client.address},node{n}," for n, client in enumerate(many_clients(lab)))
+    lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
+    return egressd_pids(lab)
+
+
+def many_sing_box(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
+    """An outbound and a rule a client."""
+    outbounds = [peers.sing_box_outbound("socks5", f"n{n}", *at) for n, at in enumerate(nodes)]
+    rules = [
+        {"source_ip_cidr": [f"{client.address}/32"], "outbound": f"n{n}"}
+        for n, client in enumerate(many_clients(lab))
+    ]
+    return peers.with_tproxy(lab, "sing-box", peers.sing_box(outbounds, rules)).pids
+
+
+def many_xray(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
+    """An outbound and a rule a client."""
+    outbounds = [peers.xray_outbound("socks5", f"n{n}", *at) for n, at in enumerate(nodes)]
+    rules = [
+        {"type": "field", "source": [client.address], "outboundTag": f"n{n}"}
+        for n, client in enumerate(many_clients(lab))
+    ]
+    return peers.with_tproxy(lab, "xray", peers.xray(outbounds, rules)).pids
+
+
+def add_many_nodes(lab: Lab) -> list[Address]:
+    """So many SOCKS5 nodes, of one process."""
+    addresses = lab.add_engine_node("many", [dict(SOCKS5)] * TARGETS)
+    return [(address, SOCKS5["listen_port"]) for address in addresses]
+
+
+# --- All of it. -------------------------------------------------------------------------------
+
+
+def add_node(lab: Lab, protocol: str) -> Address:
+    """One node of the protocol."""
+    if protocol in lab.nodes:
+        return lab.nodes[protocol].address, lab.nodes[protocol].port
+    if protocol == "socks5":
+        return lab.add_engine_node("socks5", [dict(SOCKS5)])[0], SOCKS5["listen_port"]
+    certificate, key = lab.authority.certificate(peers.TROJAN_NAME)
+    inbound = {
+        "type": "trojan",
+        "listen_port": TROJAN_PORT,
+        "users": [{"password": PASSWORD}],
+        "tls": {"enabled": True, "certificate_path": str(certificate), "key_path": str(key)},
+    }
+    return lab.add_engine_node("trojan", [inbound])[0], TROJAN_PORT
+
+
+def compare(protocol: str) -> dict[str, dict[str, dict[str, float]]]:
+    """All contestants for one protocol."""
+    kinds = (protocol,) if protocol == "ss" else ()
+    with ExitStack() as stack:
+        ways = {}
+        for name, start in CONTESTANTS[protocol].items():
+            site = stack.enter_context(Site(LabSpec(nodes=kinds)))
+            site.pids = start(site.lab, add_node(site.lab, protocol), protocol=protocol)
+            ways[name] = Way(site, [site.lab.client(1)])
+        return rounds(protocol, ways)
+
+
+def compare_many() -> dict[str, dict[str, dict[str, float]]]:
+    """A node for each of many clients."""
+    contestants = {BASE: many_sing_box, "egressd": many_egressd, "Xray": many_xray}
+    with ExitStack() as stack:
+        ways = {}
+        for name, start in contestants.items():
+            spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + TARGETS)
+            site = stack.enter_context(Site(spec))
+            site.pids = start(site.lab, add_many_nodes(site.lab))
+            ways[name] = Way(site, many_clients(site.lab))
+        return rounds(MANY, ways)
+
+
+def rounds(title: str, ways: Mapping[str, Way]) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure in turn, show and compare."""
+
+    def measure(name: str) -> dict[str, float]:
+        found = ways[name].measure()
+        print(title, name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
+        return found
+
+    samples = alternate(ROUNDS, {name: partial(measure, name) for name in ways})
+    tables = compared(samples, BASE)
+    for figure, rows in tables.items():
+        show(f"{title}: {figure}, against {BASE}", rows)
+    return tables
+
+
+def main() -> None:
+    """Protocol after protocol, then many nodes."""
+    tables = {protocol: compare(protocol) for protocol in CONTESTANTS}
+    keep("nodes", {**tables, MANY: compare_many()})
+
+
+if __name__ == "__main__":
+    main()

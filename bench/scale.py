@@ -1,0 +1,177 @@
+"""How cost grows with rules, targets in use, WANs and proxy services.
+
+    python -m bench.scale [rules|targets|wans|services …]
+
+Each size is measured after a cold start, which is timed until a client's traffic flows by its
+rule and until ``/ops/health`` says that all is in force. A change is ``PUT /rules/{id}`` of one
+host between DIRECT and a WAN.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from bench import ends
+from bench.api import Reader, address, timed
+from bench.figures import keep, option, percentile, show
+from bench.sites import SERVER, Site
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from egressd.netd.kernel.memory import resident
+
+CHANGES = option("--changes", 100)
+READS = 20
+RULES = (10, 100, 1_000, 10_000, 50_000)
+TARGETS = (1, 10, 100, 200, 500, 1_000)
+WANS = (1, 4, 16, 64)
+SERVICES = (1, 10, 100, 500)
+FIRST_PORT = 11_000
+
+Figures = dict[str, float]
+Curve = Iterator[tuple[int, Figures]]
+
+
+def by_rules() -> Curve:
+    """Host rules for DIRECT and two WANs."""
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        client = lab.client(1)
+        for count in RULES:
+            rows = [f"{client.address},Interface:wan2,"]
+            targets = ("DIRECT", "Interface:wan1", "Interface:wan2")
+            rows += [f"{address(n)},{targets[n % 3]}," for n in range(count - 1)]
+            import_s = timed(partial(import_rules, lab, rows))
+            yield count, {"import (s)": import_s, **point(lab, client, lab.wan(2).address)}
+
+
+def by_targets() -> Curve:
+    """SOCKS5 nodes that each have one client."""
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        inbound = {"type": "socks", "listen_port": 1080}
+        nodes = lab.add_engine_node("many", [inbound] * max(TARGETS))
+        client = lab.client(1)
+        text = "\n".join(f"{node},1080,,,node{n}" for n, node in enumerate(nodes))
+        lab.api.post("/nodes/import", {"type": "socks5", "text": text})
+        for count in TARGETS:
+            rows = [f"{client.address},node0,"]
+            rows += [f"{address(n)},node{n}," for n in range(1, count)]
+            rows += [f"{address(count)},DIRECT,"]
+            import_s = timed(partial(import_rules, lab, rows))
+            yield count, {"import (s)": import_s, **point(lab, client, nodes[0])}
+
+
+def by_wans() -> Curve:
+    """WANs that each have one client; a small packet's way through them, too."""
+    for count in WANS:
+        with Site(LabSpec(nodes=(), wans=count)) as site:
+            lab = site.lab
+            lab.start_egressd()
+            client = lab.client(1)
+            rows = [f"{client.address},Interface:wan{count},"]
+            rows += [f"{address(n)},Interface:wan{n}," for n in range(1, count)]
+            rows += [f"{address(count)},DIRECT,"]
+            import_s = timed(partial(import_rules, lab, rows))
+            found = point(lab, client, lab.wan(count).address)
+            cost = site.client(1, ends.packet_cost, client.address, SERVER)
+            yield count, {"import (s)": import_s, **found, "small packet (ns)": cost}
+
+
+def by_services() -> Curve:
+    """Proxy services, all leaving by the first WAN."""
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        client = lab.client(1)
+        import_rules(lab, [f"{client.address},Interface:wan2,", f"{address(1)},DIRECT,"])
+        for count in SERVICES:
+            text = "\n".join(f"wan1,{FIRST_PORT + n}" for n in range(count))
+            body = {"text": text, "replace": True}
+            import_s = timed(partial(lab.api.post, "/proxy-services/import", body))
+            yield count, {"import (s)": import_s, **point(lab, client, lab.wan(2).address)}
+
+
+def import_rules(lab: Lab, rows: list[str]) -> None:
+    """Replace all rules."""
+    answer = lab.api.post("/rules/import", {"text": "\n".join(rows), "replace": True})
+    assert answer["imported"] == len(rows), answer
+
+
+def point(lab: Lab, client: Client, exit_address: str) -> Figures:
+    """A cold start, then memory, changes and lists."""
+    lab.device.stop()
+    begun = time.monotonic()
+    lab.device.program.start()
+    while client.http(f"http://{SERVER}/", timeout=0.2).seen != exit_address:
+        pass
+    flows = time.monotonic() - begun
+    lab.device.wait_healthy()
+    healthy = time.monotonic() - begun
+    processes = {
+        name: resident(lab.device.pids(part)) / 1e6
+        for name, part in (("netd and api", "egressd.app"), ("workers", "engine.worker"))
+    }
+    return {
+        "traffic flows (s)": flows,
+        "healthy (s)": healthy,
+        "netd and api (MB)": processes["netd and api"],
+        "workers (MB)": processes["workers"],
+        **changes(lab),
+        **lists(lab),
+    }
+
+
+def changes(lab: Lab) -> Figures:
+    """Milliseconds of one host's change."""
+    rule = lab.api.get("/rules")["data"][-1]
+    without = ("id", "created_at", "updated_at")
+    body = {field: value for field, value in rule.items() if field not in without}
+    api, samples = Reader(lab), []
+    for number in range(CHANGES):
+        sent = {**body, "target_node": ("Interface:wan1", "DIRECT")[number % 2]}
+        samples.append(timed(lambda sent=sent: api.call("PUT", f"/rules/{rule['id']}", sent)))  # type: ignore[misc]
+    return {
+        "change p50 (ms)": percentile(samples, 0.5) * 1000,
+        "change p99 (ms)": percentile(samples, 0.99) * 1000,
+    }
+
+
+def lists(lab: Lab) -> Figures:
+    """What reading costs."""
+    reader = Reader(lab)
+    size = reader.fetch("/rules")[2]
+    whole = [timed(lambda: reader.fetch("/rules")) for _ in range(READS)]
+    status = [timed(lambda: reader.fetch("/system/interfaces")) for _ in range(READS)]
+    return {
+        "GET /rules (ms)": percentile(whole, 0.5) * 1000,
+        "GET /rules (MB)": size / 1e6,
+        "GET /system/interfaces (ms)": percentile(status, 0.5) * 1000,
+    }
+
+
+CURVES: Mapping[str, Callable[[], Curve]] = {
+    "rules": by_rules,
+    "targets": by_targets,
+    "wans": by_wans,
+    "services": by_services,
+}
+
+
+def main() -> None:
+    """The curves that the command line names, or all."""
+    names = [name for name in CURVES if name in sys.argv[1:]] or list(CURVES)
+    curves: dict[str, dict[str, Figures]] = {}
+    for name in names:
+        curves[name] = {}
+        for count, figures in CURVES[name]():
+            curves[name][str(count)] = figures
+            print(name, count, {k: round(v, 2) for k, v in figures.items()}, file=sys.stderr)
+        show(f"as {name} grow", curves[name])
+    keep("scale", curves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Labs side by side, each with something else in charge of its router."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, ParamSpec, Self, TypeVar
+
+from bench import ends, meter
+from egressd.lab import netns
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from tests.lab.netns import JoinedNamespace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SERVER: Final = "203.0.113.10"
+GIGA: Final = 1e9
+
+
+class Site:
+    """A lab with a measuring server on its internet. A context manager."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.lab = Lab(spec)
+        self.pids: Sequence[int] = ()
+        """The processes that the router's traffic may cost time."""
+        self._stack = ExitStack()
+        self._joined: dict[str, JoinedNamespace] = {}
+        self._kernel = meter.packet_threads()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.lab)
+        self._server = self.within("internet").start(ends.serve, SERVER)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def within(self, role: str) -> JoinedNamespace:
+        """The namespace of a role, to call functions in."""
+        if role not in self._joined:
+            name = netns.namespace(self.lab.name, role)
+            self._joined[role] = self._stack.enter_context(JoinedNamespace(name))
+        return self._joined[role]
+
+    def client(self, number: int, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call in a client's namespace."""
+        return self.within(self.lab.client(number).host.role).run(call, *args, **kwargs)
+
+    def transfer(self, clients: Sequence[Client], seconds: float, way: str) -> tuple[float, float]:
+        """Gbit/s of payload, ``up`` or ``down``, and the router's processor seconds per GB.
+
+        The clients share a namespace.
+        """
+        pump = {"up": ends.upload, "down": ends.download}[way]
+        sources = [client.address for client in clients]
+        used = self.used_s()
+        rate = self.within(clients[0].host.role).run(pump, sources, SERVER, seconds)
+        return rate * 8 / GIGA, (self.used_s() - used) / (rate * seconds / GIGA)
+
+    def used_s(self) -> float:
+        """Processor seconds so far of the router's processes and the kernel's packet threads."""
+        return meter.used_s([*self.pids, *self._kernel])
+
+
+def alternate(
+    rounds: int, measures: Mapping[str, Callable[[], Mapping[str, float]]]
+) -> dict[str, dict[str, list[float]]]:
+    """Samples by measure and figure: all in turn, again and again, and each begins in its turn."""
+    samples: dict[str, dict[str, list[float]]] = {name: {} for name in measures}
+    names = list(measures)
+    for number in range(rounds):
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
+            for figure, value in measures[name]().items():
+                samples[name].setdefault(figure, []).append(value)
+    return samples
