@@ -37,6 +37,14 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("domains", "good.example, bad example", "bad example"),
         ("domains", "ftp://example.com:21", "ftp://example.com:21"),
         ("domains", "https://example.com:0", "https://example.com:0"),
+        ("domains", "https://example.com:65536", "https://example.com:65536"),
+        ("domains", "https://example.com:https", "https://example.com:https"),
+        ("domains", "example.com:8443", "example.com:8443"),
+        ("domains", "*.*.example.com", "*.*.example.com"),
+        ("domains", "bü cher.example", "bü cher.example"),
+        ("domains", "-a.example", "-a.example"),
+        ("domains", "192.0.2.1", "192.0.2.1"),
+        ("domains", "https://", "https://"),
         ("domains", "a\x00b", "domains"),
         ("domains", ["example.com"], "domains"),
         ("ips", "10.0.0.5/24", "10.0.0.5/24"),
@@ -51,3 +59,9 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
 async def test_bad_entries_are_named(device: Device, field: str, value: Any, told: str) -> None:
     assert told in await device.problem("PUT", "/whitelist", WHOLE | {field: value})
     assert (await device.answer("GET", "/whitelist"))["domains"] == ""
+
+
+async def test_international_names_are_taken_and_given_back_as_written(device: Device) -> None:
+    body = WHOLE | {"domains": "bücher.example, *.例え.test, quic://BÜCHER.example:8443"}
+    assert await device.answer("PUT", "/whitelist", body) == {"msg": "whitelist saved"}
+    assert await device.answer("GET", "/whitelist") == body

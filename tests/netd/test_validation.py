@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -34,6 +35,17 @@ def test_a_good_change_has_no_problems() -> None:
 
 def line(name: str) -> Line:
     return Line(id=1, type="l2tp", name=name, server="s", port=1701, username="u", password="p")
+
+
+def reading(path: str) -> Instance:
+    """An instance whose document names a file."""
+    rule_set = {"type": "local", "tag": "listed", "path": path}
+    return Instance(key="node:1", config=json.dumps({"route": {"rule_set": [rule_set]}}))
+
+
+def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
+    wanted = Patch(put={"node:1": reading(f"/proc/self/cwd/{'0' * 32}.srs")})
+    assert list(problems(Change(base=0, revision=1, instances=wanted))) == []
 
 
 @pytest.mark.parametrize(
@@ -73,6 +85,14 @@ def line(name: str) -> Line:
         ("floor", Floor(resolver="resolver.example")),
         ("whitelist", WhitelistPlan(mark=1)),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",))),
+        ("whitelist", WhitelistPlan(rule_sets={"../../etc/passwd": b""})),
+        ("whitelist", WhitelistPlan(rule_sets={f"{'0' * 32}.srs\n": b""})),
+        ("whitelist", WhitelistPlan(epoch=0)),
+        ("whitelist", WhitelistPlan(epoch=0x1000)),
+        ("instances", Patch(put={"node:1": reading("/etc/shadow")})),
+        ("instances", Patch(put={"node:1": reading("/proc/self/cwd/../worker-1.sock")})),
+        ("instances", Patch(put={"node:1": reading(f"/proc/self/cwd/x/{'0' * 32}.srs")})),
+        ("instances", Patch(put={"service:1": Instance(key="service:1", port=65536)})),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, tcp_ports=(0,))),
     ],
 )

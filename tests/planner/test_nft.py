@@ -2,6 +2,8 @@
 
 from ipaddress import IPv4Network
 
+import msgspec
+
 from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
 from egressd.planner import nft
@@ -179,3 +181,42 @@ def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
 def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
     egress = Egress(number=2, resolver="9.9.9.9", is_asked_directly=True)
     assert by_line(egress=egress, is_wanted=False)["asked"] == {}
+
+
+def test_another_whitelist_changes_what_flows_are_compared_with_and_no_client() -> None:
+    plan = msgspec.structs.replace(PLAN, whitelist=WhitelistPlan(epoch=2))
+    text = nft.update(
+        nft.elements(PLAN, ONE_LAN, {}, hosts=False), nft.elements(plan, ONE_LAN, {}, hosts=False)
+    )
+    touched = {line.split()[4] for line in text.splitlines()}
+    assert touched == {"wl", "same", "sealed"}
+    assert (
+        "add element inet egressd sealed { 0x20000001 : 0x20020001, 0x30000000 : 0x30020000 }"
+        in (text.splitlines())
+    )
+
+
+def test_who_has_no_rule_has_flows_without_an_epoch() -> None:
+    assert nft.elements(PLAN, ONE_LAN, {})["plain"] == {
+        "0x20000001 . 0x20000001": "",
+        "0x30000000 . 0x30000000": "",
+    }
+
+
+def test_what_is_listed_goes_on_to_the_destinations_own_instance() -> None:
+    by_node = msgspec.structs.replace(PLAN, whitelist=WhitelistPlan(mark=0x1000_0001))
+    assert nft.elements(by_node, ONE_LAN, {})["listed"] == {"0x1c000002": "0x10000001"}
+    assert nft.elements(PLAN, ONE_LAN, {})["listed"] == {}
+
+
+def test_listeners_without_a_password_are_for_the_lan() -> None:
+    services = {
+        "service:1": Instance(key="service:1", port=1080),
+        "service:2": Instance(key="service:2", port=1081, lan_only=True),
+    }
+    elements = nft.elements(msgspec.structs.replace(PLAN, instances=services), ONE_LAN, {})
+    assert elements["services"] == {"1080": "", "1081": ""}
+    assert elements["lanonly"] == {"1081": ""}
+    assert nft.shield([1081]) == (
+        "add element inet egressd lanonly { 1081 }\nadd element inet egressd services { 1081 }\n"
+    )

@@ -304,7 +304,7 @@ def _node(
     path = dial_path(state, node)
     if path is None:
         return None
-    if state.whitelist.node in (node.name, GROUP_PREFIX + node.group):
+    if state.whitelist.node == node.name:
         listed = None  # whatever is listed goes there anyway
     policy = documents.GroupPolicy.of(state.settings)
     document = documents.target_document((path,), resolvers, policy, listed)

@@ -27,6 +27,7 @@ from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
 
+_SELF: Final = "127.0.0.1"
 _LOG: Final = {"level": "error", "timestamp": False}
 
 _REMEMBERED = 8192
@@ -185,12 +186,15 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
     rules: list[dict[str, Any]] = [{"port": 53, "action": "hijack-dns"}]
     if listed is not None:
         listing = listing_of(listed.whitelist)
+        if listed.mark == MARK_LISTED:
+            # What an instance handed back, itself perhaps, has been looked into.
+            rules.append({"source_ip_cidr": [_SELF], "outbound": document["route"]["final"]})
         rules += listing.rules
         document["route"]["rule_set"] = listing.references
         way = _direct(LISTED, listed.mark)
         if listed.mark == MARK_LISTED:
             # It does not leave the machine: the kernel would take the destination's own address.
-            way["inet4_bind_address"] = "127.0.0.1"
+            way["inet4_bind_address"] = _SELF
         document["outbounds"].append(way)
     document["route"]["rules"] = rules
 
