@@ -173,6 +173,7 @@ def test_why_explains_and_proves(served: Site) -> None:
         page.get_by_role("button", name="Explain").click()
         expect(page.get_by_role("heading", name=f"{client.address} leaves by")).to_be_visible()
         expect(page.get_by_role("list", name="The way")).to_contain_text("ss")
+        page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
         page.get_by_role("button", name="Prove it").click()
         expect(page.get_by_text(f"Seen as {node.address}")).to_be_visible(timeout=15_000)
         screenshot(page, "why")

@@ -150,12 +150,12 @@ def test_what_others_change_appears_by_itself(site: Site) -> None:
             "Object.defineProperty(document, 'hidden', {get: () => globalThis.isHidden}),"
             "globalThis.isHidden = true, document.dispatchEvent(new Event('visibilitychange'))"
         )
-        expect(page.get_by_text("No connection").first).to_be_visible()
+        expect(page.get_by_text("No connection").locator("visible=true")).to_be_visible()
         site.lab.api.post("/rules", {"ip": "10.77.9.99", "target_node": "DIRECT"})
         page.wait_for_timeout(1500)
         expect(grid).to_have_attribute("aria-rowcount", "2")
         page.evaluate(
             "globalThis.isHidden = false, document.dispatchEvent(new Event('visibilitychange'))"
         )
-        expect(page.get_by_text("Running").first).to_be_visible()
+        expect(page.get_by_text("Running").locator("visible=true")).to_be_visible()
         expect(grid).to_have_attribute("aria-rowcount", "3")

@@ -249,6 +249,7 @@ export const en = {
   "why.probe": "Prove it",
   "why.probing": "Trying…",
   "why.probeHint": "Sends a real request on this client's way, and shows the address that was seen.",
+  "why.url": "A site that tells the address it sees",
   "why.proved": "Seen as {ip}, after {ms} ms.",
   "why.failed": "It did not get through.",
   "why.notInForce": "The kernel sends this client elsewhere at the moment.",

@@ -250,6 +250,7 @@ export const zh: Record<Key, string> = {
   "why.probe": "实际验证",
   "why.probing": "验证中…",
   "why.probeHint": "沿该客户端的路径发送真实请求，并显示对方看到的地址。",
+  "why.url": "能显示来访地址的网站",
   "why.proved": "对方看到的地址：{ip}，耗时 {ms} 毫秒。",
   "why.failed": "未能连通。",
   "why.notInForce": "内核当前将该客户端送往别处。",
