@@ -16,7 +16,8 @@ TOKEN = "egt-000000000001"
 def flow(interface: str, source: str, destination: str = SERVER, *, at: int = 0) -> Flow:
     return Flow(
         interface=interface, outgoing=False, protocol="udp", source=source,
-        destination=destination, port=9, token=TOKEN, packets=3, octets=300, first_ns=at, last_ns=at,
+        destination=destination, port=9, token=TOKEN, packets=3, octets=300,
+        first_ns=at, last_ns=at,
     )  # fmt: skip
 
 
