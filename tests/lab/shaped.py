@@ -38,8 +38,10 @@ PAYLOAD = 1400
 _IP_TRANSPARENT = 19
 _UDP_SEGMENT = 103
 _RECEIVE_BUFFER_FORCE = 33
+_TIMESTAMP = 35  # SO_TIMESTAMPNS
 _DATAGRAM_MAX = 60_000
 _TAG = struct.Struct("=I")
+_TIME = struct.Struct("@ll")  # struct timespec
 
 TOPOLOGY = Topology(
     lans=("lan0", "lan1"),
@@ -265,7 +267,7 @@ def _pump(connections: Sequence[socket.socket], seconds: float, receives: bool) 
                 if not size:
                     selector.unregister(active)
                 elif receives:
-                    arrivals.add(0, size)
+                    arrivals.add(0, size, time.monotonic())
         for connection in connections:
             # Reset, or what is still queued would go on for long after the end.
             linger = struct.pack("=ii", 1, 0)
@@ -332,23 +334,28 @@ def udp_send(
 
 
 def udp_receive(seconds: float) -> dict[int, Arrivals]:
-    """Receive for `seconds` from the first packet on; what came, by the number of the pair."""
+    """Receive for `seconds` from the first packet on; what came, by the number of the pair.
+
+    When a packet came is the kernel's to say: on a busy machine this process reads it later.
+    """
     tally = _Tally()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER_FORCE, 1 << 24)
+        opened.setsockopt(socket.SOL_SOCKET, _TIMESTAMP, 1)
         opened.bind(("", PORT))
         opened.settimeout(5)
         deadline = time.monotonic() + seconds + 5
         while time.monotonic() < deadline:
             try:
-                data = opened.recv(1 << 16)
+                data, [(_, _, stamp)], _, _ = opened.recvmsg(1 << 16, 64)
             except TimeoutError:
                 break
             if not tally.begun:
                 deadline = time.monotonic() + seconds
                 opened.settimeout(0.5)
             (flow,) = _TAG.unpack_from(data)
-            tally.add(flow, len(data))
+            whole, nanoseconds = _TIME.unpack(stamp)
+            tally.add(flow, len(data), whole + nanoseconds / 1e9)
     return tally.result()
 
 
@@ -357,8 +364,7 @@ class _Tally:
         self.begun: dict[int, float] = {}
         self._buckets: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
 
-    def add(self, flow: int, size: int) -> None:
-        now = time.monotonic()
+    def add(self, flow: int, size: int, now: float) -> None:
         begun = self.begun.setdefault(flow, now)
         self._buckets[flow][int((now - begun) / BUCKET_S)] += size
 
