@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from egressd.formats.whitelist import parse_whitelist
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Invalid
 from egressd.model.names import GROUP_PREFIX, parse_target
 from egressd.model.nouns import Whitelist
+from egressd.planner.listing import entries_of
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 
@@ -37,7 +37,7 @@ class DeviceWhitelist:
 
 def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:
     try:
-        parse_whitelist(wanted.domains, wanted.ips)
+        entries_of(wanted)  # read once: the planner takes the same
     except Invalid as invalid:
         yield from invalid.problems
     target = parse_target(wanted.node)
