@@ -19,7 +19,12 @@ def node(*argv: str) -> None:
         pytest.skip("Node is not installed: run script/setup --dev")
     environment = {**os.environ, "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [NODE / "node", *argv], cwd=WEB, env=environment, capture_output=True, text=True
+        [NODE / "node", *argv],
+        check=False,
+        cwd=WEB,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from egressd.console.door import SAFE_METHODS, header
 
 FOLDER: Final = Path(__file__).parent / "page"
-"""Where ``make web`` puts the page."""
+"""Where ``script/setup`` builds the page."""
 
 _HASHED: Final = "/assets/"
 """What lies here bears a digest of its content in its name."""
@@ -31,8 +31,8 @@ _TYPES: Final = {
     ".woff2": "font/woff2",
 }
 NOT_BUILT: Final = """\
-egressd is running. Its console is not built: run `make web` in the source folder and start the
-service again. The API is at /svc/api/v1, its documentation at /ops/docs.
+egressd is running. Its console is not built: run `script/setup` in the source folder and start
+the service again. The API is at /svc/api/v1, its documentation at /ops/docs.
 """
 
 
