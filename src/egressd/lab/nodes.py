@@ -6,6 +6,8 @@
 | ``socks5-udp`` | dante | SOCKS5 with a password, UDP too |
 | ``http`` | tinyproxy | HTTP CONNECT with a password |
 | ``ss`` | ss-server | Shadowsocks, TCP and UDP |
+| ``ss-obfs-http``, ``ss-obfs-tls`` | ss-server, obfs-server | within simple-obfs, TCP only |
+| ``ss-websocket`` | ss-server, ss-v2ray-plugin | within WebSocket, TCP only |
 
 For all other protocols see `egressd.lab.lab.Lab.add_engine_node`.
 """
@@ -160,9 +162,46 @@ def _ss(address: str, _: Path) -> Recipe:
     )
 
 
+def _ss_within(
+    plugin: str, plugin_options: str, clash: Mapping[str, Any]
+) -> Callable[[str, Path], Recipe]:
+    """Shadowsocks over TCP, within what a SIP003 plugin makes of it."""
+
+    def make(address: str, folder: Path) -> Recipe:
+        plain = _ss(address, folder)
+        return Recipe(
+            protocol="ss",
+            argv=(
+                *(arg for arg in plain.argv if arg != "-u"),
+                *("--plugin", plugin, "--plugin-opts", plugin_options),
+            ),
+            clash={**plain.clash, "udp": False, **clash},
+        )
+
+    return make
+
+
 RECIPES: Final[Mapping[str, Callable[[str, Path], Recipe]]] = {
     "socks5": _socks5,
     "socks5-udp": _socks5_udp,
     "http": _http,
     "ss": _ss,
+    "ss-obfs-http": _ss_within(
+        "obfs-server",
+        "obfs=http",
+        {"plugin": "obfs", "plugin-opts": {"mode": "http", "host": "cdn.test"}},
+    ),
+    "ss-obfs-tls": _ss_within(
+        "obfs-server",
+        "obfs=tls",
+        {"plugin": "obfs", "plugin-opts": {"mode": "tls", "host": "cdn.test"}},
+    ),
+    "ss-websocket": _ss_within(
+        "ss-v2ray-plugin",
+        "server;mode=websocket;host=cdn.test;path=/w",
+        {
+            "plugin": "v2ray-plugin",
+            "plugin-opts": {"mode": "websocket", "host": "cdn.test", "path": "/w"},
+        },
+    ),
 }

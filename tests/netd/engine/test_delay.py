@@ -151,7 +151,7 @@ WRONG = {
     "wrong ss password": (SS | {"password": "no"}, "", "the node closed the connection"),
     "no such name": (SOCKS | {"server": "no.invalid"}, "", "the node's name was not resolved"),
     "silent node": (BLACK_HOLE, "", "timed out after 700 ms, connecting through the node"),
-    "silent site": (SS, "/mute", "timed out after 700 ms, waiting for the site's answer"),
+    "silent site": (SS, "/mute", "timed out after 700 ms, waiting for an answer through the node"),
     "site that is down": (SS, ":9/", "the node closed the connection without an answer"),
     "site that socks says is down": (SOCKS, ":9/", "the node does not reach the site"),
     "site that is no web site": (SS, "/noise", "the site's answer is not HTTP"),

@@ -61,7 +61,7 @@ async def fetch(
             await writer.start_tls(
                 tls, server_hostname=url.host, ssl_handshake_timeout=_UNLIMITED_S
             )
-        progress.stage = "waiting for the site's answer"
+        progress.stage = "waiting for an answer through the node"
         return await _exchange(reader, writer, url, read_max)
     except ssl.SSLCertVerificationError as error:
         raise Failure(f"TLS failure: {error.verify_message}") from error

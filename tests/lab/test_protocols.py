@@ -1,0 +1,139 @@
+"""Each protocol and transport above a real server: what it carries, and that it blocks when the
+server will not have it, is not there, or says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import RESOLVERS, WHOAMI, LabSpec
+from tests.lab.device_state import SERVER, clear, send
+from tests.lab.served import NAME, Served, every
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+PORT = 8443
+BLACK_HOLE = "198.19.255.1"
+"""An address that packets vanish on the way to."""
+DELAY_MS = 1500
+SILENCE_S = 1.0
+"""How long a client waits for what must not come."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The lab, the nodes' servers in it, and where each of them is."""
+
+    lab: Lab
+    served: dict[str, Served]
+    addresses: dict[str, str]
+
+    def draft(self, name: str, **changes: Any) -> dict[str, str]:
+        """The body that makes node ``n`` one of the server `name`, with other fields."""
+        case = self.served[name]
+        fields = {"port": PORT, **case.fields, "server": self.addresses[name], **changes}
+        return {
+            "name": "n",
+            "protocol": case.protocol,
+            "config_json": json.dumps(fields),
+            "group": "",
+        }
+
+    def put(self, name: str, **changes: Any) -> None:
+        """Make the node ``n`` so, and send client 1 to it."""
+        draft = self.draft(name, **changes)
+        known = self.lab.api.get("/nodes")["data"]
+        if known:
+            self.lab.api.put(f"/nodes/{known[0]['id']}", draft)
+        else:
+            self.lab.api.post("/nodes", draft)
+            send(self.lab, 1, "n")
+
+    def delay(self) -> dict[str, Any]:
+        path = f"/svc/api/v1/nodes/delay?name=n&url={WEB}generate_204&timeout={DELAY_MS}"
+        answer = self.lab.api.ask("GET", path)
+        assert answer.status == 200
+        return dict(answer.body)
+
+    def assert_blocked(self, token: str) -> None:
+        """Nothing of client 1 with `token` arrives anywhere, and it is told or left waiting."""
+        mark = self.lab.internet.mark()
+        client = self.lab.client(1)
+        assert not client.http(f"{WEB}{token}", timeout=SILENCE_S).ok
+        assert not client.udp_echo(token, SERVER, timeout=SILENCE_S).ok
+        assert not client.dns(f"{token}.test", RESOLVERS["google"], timeout=SILENCE_S).addresses
+        assert self.lab.internet.seen(since=mark, text=token) == []
+
+
+PLUGINS = ("ss-obfs-http", "ss-obfs-tls", "ss-websocket")
+NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS)
+
+
+@pytest.fixture(scope="module")
+def site(namespaces: None) -> Iterator[Site]:
+    with Lab(LabSpec(clients=1, nodes=PLUGINS)) as lab:
+        served = every(*lab.authority.certificate(NAME))
+        inbounds = [{**case.inbound, "listen_port": PORT} for case in served.values()]
+        addresses = dict(zip(served, lab.add_engine_node("engine", inbounds), strict=True))
+        for node in lab.nodes.values():
+            served[node.name] = Served("ss", node.clash, {}, {"password": "wrong"}, udp=False)
+            addresses[node.name] = node.address
+        lab.internet.run("ip", "route", "add", "blackhole", BLACK_HOLE)
+        lab.start_egressd()
+        yield Site(lab, served, addresses)
+
+
+@pytest.fixture(autouse=True)
+def _cleared(site: Site) -> Iterator[None]:
+    yield
+    clear(site.lab)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
+    case, address = site.served[name], site.addresses[name]
+    client = site.lab.client(1)
+    site.put(name)
+    assert site.delay()["delay"] > 0
+    reply = client.http(WEB)
+    assert (reply.error, reply.seen) == ("", address)
+    answer = client.dns(f"a.{WHOAMI}", RESOLVERS["google"])
+    assert (answer.error, answer.addresses) == ("", (address,))
+    for port in (7, 443):
+        echo = client.udp_echo("hello", SERVER, port)
+        if case.udp:
+            assert (echo.error, echo.seen) == ("", address)
+        else:
+            assert echo.error == "ECONNREFUSED"
+            assert echo.seconds < 1
+    upload = client.http(f"{WEB}up", method="POST", upload=300_000)
+    assert upload.json["intact"]
+
+    site.put(name, **case.wrong)
+    site.assert_blocked("wrong-secret")
+    failed = site.delay()
+    assert failed["delay"] == -1
+    assert case.reason in failed["error"]
+
+    site.put(name, port=1)
+    site.assert_blocked("closed-port")
+    failed = site.delay()
+    assert failed["delay"] == -1
+    assert "refused" in failed["error"] or not case.is_told_refused
+
+    site.put(name, server=BLACK_HOLE)
+    site.assert_blocked("black-hole")
+    failed = site.delay()
+    assert failed["delay"] == -1
+    assert "timed out" in failed["error"] or "does not answer" in failed["error"]
+
+    site.put(name)
+    assert client.http(WEB).seen == address
