@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.console.accounts import GUESSES_AT_ONCE
 from egressd.console.throttle import FREE, INTERVAL_S
 from tests.console.conftest import HOST, ORIGIN, OWN, PASSWORD, Device
 
@@ -209,6 +210,15 @@ async def test_guesses_sent_at_once_are_not_more(device: Device) -> None:
     guesser = device.browser("192.168.8.66")
     answers = await asyncio.gather(*(guesser.log_in(f"guess number {n}") for n in range(30)))
     assert sum(answer.status_code == 403 for answer in answers) == FREE
+
+
+async def test_guesses_from_everywhere_do_not_pile_up(device: Device) -> None:
+    guessers = [device.browser(f"10.0.{n // 200}.{n % 200}") for n in range(60)]
+    answers = await asyncio.gather(*(guesser.log_in("some guess") for guesser in guessers))
+    looked_at = sum(answer.status_code == 403 for answer in answers)
+    assert looked_at == GUESSES_AT_ONCE
+    assert all(answer.status_code in (403, 429) for answer in answers)
+    assert (await device.browser().log_in()).status_code == 200
 
 
 async def test_codes_cannot_be_guessed_quickly(new_device: Device) -> None:

@@ -153,6 +153,20 @@ async def test_a_new_password_leaves_only_the_session_that_chose_it(
     assert (await browser.send("PUT", "/console/password", body)).status_code == 403
 
 
+async def test_no_session_begins_by_a_password_that_is_being_replaced(
+    device: Device, browser: Browser
+) -> None:
+    body = {"current": PASSWORD, "password": "another password"}
+    others = [device.browser(f"192.168.8.{n}") for n in range(20, 28)]
+    await asyncio.gather(
+        *(other.log_in() for other in others[:4]),
+        browser.send("PUT", "/console/password", body),
+        *(other.log_in() for other in others[4:]),
+    )
+    assert {await other.state() for other in others} == {"login"}
+    assert await browser.state() == "open"
+
+
 async def test_sessions_are_bounded(device: Device) -> None:
     first = device.browser()
     await first.log_in()

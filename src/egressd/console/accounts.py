@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
@@ -17,6 +19,10 @@ from egressd.model.names import has_control_characters
 from egressd.model.source import source_of
 
 log = structlog.get_logger()
+
+GUESSES_AT_ONCE: Final = 20
+_BUSY_S: Final = 5.0
+"""When to try again while too many guesses, from wherever, wait for their turn."""
 
 WRONG_CODE: Final = (
     "the setup code is wrong, or was used already; `egressd console code` shows or makes one"
@@ -56,7 +62,8 @@ class Accounts:
         self._sessions = sessions
         self._throttle = throttle
         self._passwords = Passwords()
-        self._setting_up = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._guesses = 0
 
     async def open(self) -> None:
         """Make and show a setup code where nobody could log in. Raises Failed."""
@@ -76,25 +83,28 @@ class Accounts:
         Raises Invalid, Denied, TooSoon, Failed.
         """
         _check(password)
-        self._charge(visitor)
-        async with self._setting_up:
-            expected = self._code.code()
-            if expected is None or not same_code(code, expected):
-                raise self._denied(visitor, WRONG_CODE)
-            self._throttle.forgive(source_of(visitor.source))
-            self._code.use_up()
-            try:
-                return await self._put(visitor, password)
-            except BaseException:
-                self._code.renew()
-                raise
+        async with self._guess(visitor):
+            return await self._set_up(visitor, code, password)
+
+    async def _set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
+        expected = self._code.code()
+        if expected is None or not same_code(code, expected):
+            raise self._denied(visitor, WRONG_CODE)
+        self._throttle.forgive(source_of(visitor.source))
+        self._code.use_up()
+        try:
+            return await self._put(visitor, password)
+        except BaseException:
+            self._code.renew()
+            raise
 
     async def log_in(self, visitor: Visitor, password: str) -> tuple[str, Session]:
         """A new session and its secret. Raises Denied, TooSoon, Failed."""
-        await self._verify(visitor, password)
-        secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
-        await self._sessions.begin(session)
-        return secret, session
+        async with self._guess(visitor):
+            await self._verify(visitor, password)
+            secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
+            await self._sessions.begin(session)
+            return secret, session
 
     async def change_password(
         self, visitor: Visitor, current: str, password: str
@@ -104,8 +114,9 @@ class Accounts:
         Raises Invalid, Denied, TooSoon, Failed.
         """
         _check(password)
-        await self._verify(visitor, current)
-        return await self._put(visitor, password)
+        async with self._guess(visitor):
+            await self._verify(visitor, current)
+            return await self._put(visitor, password)
 
     async def _put(self, visitor: Visitor, password: str) -> tuple[str, Session]:
         hash_ = await self._passwords.hash(password)
@@ -115,7 +126,6 @@ class Accounts:
         return secret, session
 
     async def _verify(self, visitor: Visitor, password: str) -> None:
-        self._charge(visitor)
         hash_ = await self._store.password()
         if (
             hash_ is None
@@ -125,9 +135,21 @@ class Accounts:
             raise self._denied(visitor, WRONG_PASSWORD)
         self._throttle.forgive(source_of(visitor.source))
 
-    def _charge(self, visitor: Visitor) -> None:
+    @asynccontextmanager
+    async def _guess(self, visitor: Visitor) -> AsyncIterator[None]:
+        """A guess that is looked at inside, one at a time: no session begins by a password that
+        is being replaced. Raises TooSoon for one that is not looked at.
+        """
+        if self._guesses >= GUESSES_AT_ONCE:
+            raise TooSoon(_BUSY_S)
         if wait := self._throttle.charge(source_of(visitor.source)):
             raise TooSoon(wait)
+        self._guesses += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._guesses -= 1
 
     def _denied(self, visitor: Visitor, text: str) -> Denied:
         log.warning("somebody was not let in to the console", source=visitor.source, reason=text)

@@ -55,6 +55,8 @@ class Console:
                 response = await self._endpoints.response(scope, receive)
             else:
                 response = self._page.response(scope)
+        if response.status_code >= 400 and scope["method"] not in SAFE_METHODS:
+            response.headers["connection"] = "close"  # a body that nobody read may follow
         await response(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
