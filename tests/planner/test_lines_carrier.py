@@ -135,5 +135,5 @@ def test_a_missing_carrier_has_no_rule() -> None:
     ],
 )
 def test_the_guard_covers_the_ports_of_lines_with_a_secret(chain: str, rule: str) -> None:
-    assert lines_guard.CHAINS[chain][1:] == (rule,)
+    assert lines_guard.CHAINS[chain][1] == rule
     assert (LINE_PORTS.start, LINE_PORTS.stop - 1) == (16896, 17151)

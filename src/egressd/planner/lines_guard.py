@@ -1,14 +1,21 @@
-"""The guard of L2TP lines with a secret: not one of their packets leaves or comes in clear.
+"""The guard of VPN lines: what may not pass, whatever state their daemons are in.
+
+Not one packet of an L2TP line with a secret leaves or comes in clear.
 
 Without an IPsec association L2TP just comes up in clear, or goes on so when the association
 ends. Such a line sends from a port of `LINE_PORTS`, and nothing else does; whatever the
 daemons' state, a packet from or to those ports that IPsec does not carry is dropped.
+
+And nobody at a line's far end talks to this machine, but to answer it. That goes for late packets
+of flows that ended when the line was down, too: the reset that would answer them is routed like
+any packet of this machine, and so would leave by a WAN.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from egressd.model.names import LINE_TYPES
 from egressd.planner.registry import LINE_PORTS
 
 _RANGE: Final = f"{LINE_PORTS.start}-{LINE_PORTS.stop - 1}"
@@ -21,6 +28,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "input_lines": (
         "type filter hook input priority filter; policy accept;",
         f"udp dport {_RANGE} meta ipsec missing drop",
+        *(f'iifname "{kind}_*" ct state != {{ established, related }} drop' for kind in LINE_TYPES),
     ),
 }
 """Chains of egressd's own table, the hook first; fixed, so that they hold before any line is."""

@@ -50,6 +50,7 @@ class Connection:
         self._awaited: deque[asyncio.Future[tuple[int, Values]]] = deque()
         """For each question that has no answer yet, who waits for it, if still so."""
         self._streamed: tuple[str, list[Values]] | None = None
+        self._collecting = asyncio.Lock()
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
@@ -78,13 +79,15 @@ class Connection:
     async def collect(self, command: str, event: str, values: Values) -> list[Values]:
         """What charon streams as `event` in answer to `command`. Raises as `ask` does."""
         found: list[Values] = []
-        self._streamed = (event, found)
-        try:
-            await self._send(Packet.register_event(event))
-            await self.ask(command, values)
-            await self._send(Packet.unregister_event(event))
-        finally:
-            self._streamed = None
+        # Nothing in an event tells whose question it answers.
+        async with self._collecting:
+            self._streamed = (event, found)
+            try:
+                await self._send(Packet.register_event(event))
+                await self.ask(command, values)
+                await self._send(Packet.unregister_event(event))
+            finally:
+                self._streamed = None
         return found
 
     def close(self) -> None:
