@@ -9,6 +9,7 @@ says what it wants, so that a proxy on the way has something to carry:
 | ``d`` | sends until it is cut |
 | ``p`` | sends each message back |
 | ``c`` | sends one byte and closes |
+| ``n`` | says how much all the ``u`` have brought, at each further byte |
 
 The ends have a core each, since the scheduler's choice otherwise weighs more than the router.
 """
@@ -20,9 +21,10 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from statistics import median
+from typing import NamedTuple
 
 PORT = 5202
 DISCARD = 9
@@ -31,6 +33,10 @@ _CHUNK = 1 << 17
 _MESSAGE = b"x" * 32
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _TIMEOUT_S = 20.0
+_WARM_UP_S = 0.3
+_LETTER_APART_S = 0.05
+"""For the letter to be read before what follows it."""
+_COUNT = struct.Struct("!Q")
 
 
 # --- The server. ------------------------------------------------------------------------------
@@ -44,13 +50,14 @@ def serve(address: str) -> None:
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     buffer = bytearray(_CHUNK)
+    taken = [0]
     while True:
         for key, _ in selector.select():
             if key.fileobj is listener:
                 _accept(listener, selector)
             else:
                 with suppress(BlockingIOError):
-                    _serve_one(key, selector, buffer)
+                    _serve_one(key, selector, buffer, taken)
 
 
 def _accept(listener: socket.socket, selector: selectors.BaseSelector) -> None:
@@ -65,7 +72,10 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector) -> None:
 
 
 def _serve_one(
-    key: selectors.SelectorKey, selector: selectors.BaseSelector, buffer: bytearray
+    key: selectors.SelectorKey,
+    selector: selectors.BaseSelector,
+    buffer: bytearray,
+    taken: list[int],
 ) -> None:
     opened = key.fileobj
     assert isinstance(opened, socket.socket)
@@ -83,8 +93,12 @@ def _serve_one(
                 opened.send(b"c")
             elif wanted == "p" and size > 1:
                 opened.send(buffer[1:size])
+        elif wanted == "u":
+            taken[0] += size
         elif wanted == "p" and size:
             opened.send(buffer[:size])
+        elif wanted == "n" and size:
+            opened.send(_COUNT.pack(taken[0]))
     except ConnectionError:
         size = 0
     if not size:
@@ -102,35 +116,69 @@ def _open(source: str, server: str, letter: bytes) -> socket.socket:
     return opened
 
 
-def upload(sources: Sequence[str], server: str, seconds: float) -> float:
-    """Bytes a second of one connection from each source."""
-    return _pump(sources, server, seconds, b"u")
+class Moved(NamedTuple):
+    """What many connections carried."""
+
+    rate: float
+    """Payload bytes a second, once TCP had found its pace."""
+    size: int
+    """Payload bytes from beginning to end."""
 
 
-def download(sources: Sequence[str], server: str, seconds: float) -> float:
-    """Bytes a second of one connection from each source."""
-    return _pump(sources, server, seconds, b"d")
+def upload(sources: Sequence[str], server: str, seconds: float) -> Moved:
+    """One connection from each source; what arrived counts, as buffers on the way hold much."""
+    data = bytes(_CHUNK)
+    with _open(sources[0], server, b"n") as asking:
+
+        def arrived() -> int:
+            asking.send(b"n")
+            return int(_COUNT.unpack(asking.recv(_COUNT.size, socket.MSG_WAITALL))[0])
+
+        time.sleep(_LETTER_APART_S)
+        return _pump(
+            sources, server, seconds, b"u", lambda opened: opened.send(data), lambda _: arrived()
+        )
 
 
-def _pump(sources: Sequence[str], server: str, seconds: float, letter: bytes) -> float:
+def download(sources: Sequence[str], server: str, seconds: float) -> Moved:
+    """One connection from each source."""
+    data = bytearray(_CHUNK)
+    return _pump(
+        sources, server, seconds, b"d", lambda opened: opened.recv_into(data), lambda moved: moved
+    )
+
+
+def _pump(
+    sources: Sequence[str],
+    server: str,
+    seconds: float,
+    letter: bytes,
+    move: Callable[[socket.socket], int],
+    count: Callable[[int], int],
+) -> Moved:
+    """`count` turns what `move` has moved on this side into what has arrived."""
     os.sched_setaffinity(0, {CLIENT_CORE})
     event = selectors.EVENT_WRITE if letter == b"u" else selectors.EVENT_READ
-    data, moved = bytearray(_CHUNK), 0
+    moved, counted = 0, [count(0)]
+    times = [0.0]
     with selectors.DefaultSelector() as selector:
         connections = [_open(source, server, letter) for source in sources]
         for opened in connections:
             opened.setblocking(False)
-            selector.register(opened, event)
-        begun = time.perf_counter()
-        while (now := time.perf_counter()) < begun + seconds:
-            for key, _ in selector.select(0.1):
-                opened = key.fileobj  # type: ignore[assignment]
-                with suppress(BlockingIOError):
-                    moved += opened.send(data) if letter == b"u" else opened.recv_into(data)
+            selector.register(opened, event, opened)
+        for span in (_WARM_UP_S, seconds):
+            until = time.perf_counter() + span
+            while time.perf_counter() < until:
+                for key, _ in selector.select(0.1):
+                    with suppress(BlockingIOError):
+                        moved += move(key.data)
+            counted.append(count(moved))
+            times.append(time.perf_counter())
         for opened in connections:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             opened.close()
-    return moved / (now - begun)
+    rate = (counted[2] - counted[1]) / (times[2] - times[1])
+    return Moved(rate, counted[2] - counted[0])
 
 
 def round_trip(source: str, server: str, count: int = 2000) -> float:

@@ -64,8 +64,8 @@ class Site:
         pump = {"up": ends.upload, "down": ends.download}[way]
         sources = [client.address for client in clients]
         used = self.used_s()
-        rate = self.within(clients[0].host.role).run(pump, sources, SERVER, seconds)
-        return rate * 8 / GIGA, (self.used_s() - used) / (rate * seconds / GIGA)
+        moved = self.within(clients[0].host.role).run(pump, sources, SERVER, seconds)
+        return moved.rate * 8 / GIGA, (self.used_s() - used) * GIGA / moved.size
 
     def used_s(self) -> float:
         """Processor seconds so far of the router's processes and the kernel's packet threads."""
