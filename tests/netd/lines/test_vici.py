@@ -1,0 +1,106 @@
+"""The conversation with charon, with a stand-in that speaks its protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vici.protocol import Message, Packet  # type: ignore[import-untyped]
+
+from egressd.netd.lines.vici import Connection, Refused
+
+Conversation = Callable[[Connection], Awaitable[None]]
+
+
+class StandIn:
+    """Lists what it is asked for by name, in two events a question, and refuses ``terminate``."""
+
+    def __init__(self) -> None:
+        self.stays_silent = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def send(kind: int, body: bytes) -> None:
+            writer.write(struct.pack("!IB", 1 + len(body), kind) + body)
+
+        while True:
+            try:
+                length = struct.unpack("!I", await reader.readexactly(4))[0]
+            except asyncio.IncompleteReadError:
+                break
+            data = await reader.readexactly(length)
+            name = data[2 : 2 + data[1]].decode()
+            values = Message.deserialize(Packet.parse(data).payload) if data[0] == 0 else {}
+            if self.stays_silent:
+                continue
+            if data[0] != Packet.CMD_REQUEST:
+                send(Packet.EVENT_CONFIRM, b"")
+            elif name == "list-sas":
+                for number in (1, 2):
+                    event = {"of": values["of"], "number": str(number)}
+                    send(Packet.EVENT, bytes([7]) + b"list-sa" + Message.serialize(event))
+                    await asyncio.sleep(0.01)
+                send(Packet.CMD_RESPONSE, b"")
+            elif name == "terminate":
+                refusal = {"success": "no", "errmsg": "no such thing"}
+                send(Packet.CMD_RESPONSE, Message.serialize(refusal))
+            else:
+                send(Packet.CMD_UNKNOWN, b"")
+        writer.close()
+
+
+def converse(tmp_path: Path, charon: StandIn, body: Conversation) -> list[str]:
+    """Run `body` with a connection; what was told of its end."""
+    told: list[str] = []
+
+    async def run() -> None:
+        path = tmp_path / "vici"
+        server = await asyncio.start_unix_server(charon.serve, path)
+        connection = await Connection.open(
+            path, lambda event, _: told.append(event), lambda: told.append("closed"), ()
+        )
+        await body(connection)
+        connection.close()
+        server.close()
+        await asyncio.sleep(0.05)  # until both ends have hung up
+
+    asyncio.run(run())
+    return told
+
+
+def test_two_who_list_at_once_each_get_their_own(tmp_path: Path) -> None:
+    async def body(connection: Connection) -> None:
+        async def listed(of: str) -> list[Any]:
+            found = await connection.collect("list-sas", "list-sa", {"of": of})
+            return [(event["of"], event["number"]) for event in found]
+
+        a, b = await asyncio.gather(listed("a"), listed("b"))
+        assert a == [(b"a", b"1"), (b"a", b"2")]
+        assert b == [(b"b", b"1"), (b"b", b"2")]
+
+    assert converse(tmp_path, StandIn(), body) == []
+
+
+def test_a_refusal_is_told_in_charons_words(tmp_path: Path) -> None:
+    async def body(connection: Connection) -> None:
+        with pytest.raises(Refused, match="no such thing"):
+            await connection.ask("terminate", {"ike": "x"})
+        with pytest.raises(Refused, match="knows no dance"):
+            await connection.ask("dance")
+
+    converse(tmp_path, StandIn(), body)
+
+
+def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
+    charon = StandIn()
+
+    async def body(connection: Connection) -> None:
+        charon.stays_silent = True
+        with pytest.raises(OSError, match="does not answer"):
+            await connection.ask("terminate", {"ike": "x"})
+
+    converse(tmp_path, charon, body)
