@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from egressd.lab import netns
-from egressd.lab.chaos.story import Chaos, Report, Trace
+from egressd.lab.chaos.report import Report, Trace, line, told
+from egressd.lab.chaos.story import Chaos
 from egressd.lab.ownership import abandoned
 from egressd.model.errors import Failed
 
@@ -49,13 +50,13 @@ def main(*, minutes: float, seed: int | None, rate: float, quiet: bool) -> None:
         with trace.open("ab") as file:
             file.write(msgspec.json.encode(event) + b"\n")
         if not quiet or event.breaches:
-            click.echo(_line(event))
+            click.echo(line(event))
 
     try:
         report = _run(Chaos(minutes=minutes, seed=seed, rate=rate, disk=disk, say=say))
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
-    click.echo(_told(report))
+    click.echo(told(report))
     sys.exit(1 if report.breaches else 0)
 
 
@@ -69,31 +70,6 @@ def _run(chaos: Chaos) -> Report:
 
 def _end(_: int, __: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
-
-
-def _line(event: Trace) -> str:
-    answer = f" [{event.answer}]" if event.answer else ""
-    line = f"{event.second:7.1f}  {event.longest_block_s:5.2f} s  {event.what}{answer}"
-    return "\n".join([line, *(f"         BREACH {breach}" for breach in event.breaches)])
-
-
-def _told(report: Report) -> str:
-    grown = ", ".join(f"{part} {a} -> {b} MiB" for part, (a, b) in report.memory.items())
-    lines = [
-        f"what happened              {sum(report.happened.values())} things, "
-        f"{report.changes} changes and {report.kills} kills among them",
-        f"packets sent               {report.sent:,}",
-        f"packets on a wrong egress  {report.wrong}",
-        f"longest block              {report.longest_block_s:.2f} s, after: "
-        f"{report.longest_block_after}",
-        f"bystanders                 {report.exchanges:,} exchanges, {report.cuts} flows cut, "
-        f"longest pause {report.longest_pause_s:.2f} s",
-        f"longest wait for the API   {report.longest_api_wait_s:.2f} s",
-        f"memory                     {grown}",
-        f"breaches                   {len(report.breaches)}",
-        *(f"  {breach.promise}: {breach.what}" for breach in report.breaches),
-    ]
-    return "\n".join(lines)
 
 
 main()

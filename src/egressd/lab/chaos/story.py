@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from egressd.lab.capture import Capture
 from egressd.lab.chaos.accidents import API, NETD, WORKER, Accident, Accidents
 from egressd.lab.chaos.cast import Bystander, Sender
@@ -22,6 +20,7 @@ from egressd.lab.chaos.changes import Change, Changes, server_of
 from egressd.lab.chaos.desired import Desired, read
 from egressd.lab.chaos.judge import Breach, Judge
 from egressd.lab.chaos.memory import Memory
+from egressd.lab.chaos.report import Report, Trace
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
@@ -45,40 +44,6 @@ _SUBJECT_SHARE: Final = {"udp": 0.03, "tcp": 0.006, "icmp": 0.004}
 _KERNEL_SHARE: Final = {"udp": 0.28, "icmp": 0.01}
 _ENGINE_SHARE: Final = {"udp": 0.03}
 _BLOCKED_SHARE: Final = {"udp": 0.04, "tcp": 0.02, "icmp": 0.01}
-
-
-class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened, as a line of the trace."""
-
-    second: float
-    what: str
-    answer: str = ""
-    longest_block_s: float = 0.0
-    api_back_s: float = 0.0
-    breaches: tuple[str, ...] = ()
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """What a run came to."""
-
-    seed: int
-    minutes: float
-    happened: dict[str, int] = {}
-    changes: int = 0
-    sent: int = 0
-    captured: int = 0
-    wrong: int = 0
-    """Packets on a wrong egress."""
-    longest_block_s: float = 0.0
-    longest_block_after: str = ""
-    longest_api_wait_s: float = 0.0
-    exchanges: int = 0
-    cuts: int = 0
-    longest_pause_s: float = 0.0
-    kills: int = 0
-    memory: dict[str, tuple[int, int]] = {}
-    """Part -> MiB at the beginning, at the end."""
-    breaches: list[Breach] = []
 
 
 class Chaos:
