@@ -1,0 +1,102 @@
+"""What a saturated client's ping takes: with the queue that limits have here, and with a pfifo.
+
+``.venv/bin/python -m bench.ping`` measures on the running kernel (1 minute), with ``vm`` behind it
+on Debian's, booted under QEMU (5 minutes). The client is limited to 2 Mbps both ways and kept
+busy by TCP flows; beside them it pings the server ten times a second.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.figures import keep, percentile, show
+from egressd.planner.shaping import shape
+from tests.lab.shaped import SERVER, Site, connect, limit, listen
+from tests.vm import boot
+
+KBPS: Final = 2_000
+CLIENT: Final = "10.77.1.2"
+PINGS: Final = 80
+SECONDS: Final = 12.0
+_MODULES: Final = ("bridge", "veth", "ifb", "sch_htb", "sch_tbf", "nf_tables", "nft_fwd_netdev")
+"""What the kernel loads by itself, where it has somebody to load modules."""
+
+Rows = dict[str, dict[str, float | str]]
+
+
+def main() -> None:
+    """Measure here, or in a VM."""
+    if "vm" in sys.argv:
+        with tempfile.TemporaryDirectory() as shared:
+            print(boot.run("bench.ping", Path(shared), timeout_s=600))
+        return
+    subprocess.run(["modprobe", "-qa", *_MODULES], check=False)
+    rows = measure()
+    show(f"ping through a client saturated at {KBPS / 1000:g} Mbps", rows)
+    keep("ping", rows)
+
+
+def measure() -> Rows:
+    """Round trips in ms, by queue and kind of load."""
+    rows: Rows = {}
+    with Site() as site:
+        site.limit({CLIENT: limit(1, KBPS, KBPS)})
+        rows["idle"] = row(ping(site))
+        for queue in dict.fromkeys((best_queue(site), "pfifo")):
+            use(site, queue)
+            for way, upload in (("up", True), ("down", False)):
+                for flows in (1, 8):
+                    rows[f"{queue}, {way}, TCP {flows}"] = row(loaded(site, upload, flows))
+    return rows
+
+
+def best_queue(site: Site) -> str:
+    """The kind of queue that the limit was given."""
+    shown = site.router.shell("tc qdisc show dev egressd-up0")
+    (found,) = re.findall(r"qdisc (\w+) \S+ parent 6500:1\b", shown)
+    return str(found)
+
+
+def use(site: Site, queue: str) -> None:
+    """Put a queue of that kind beneath both classes, unless there is one."""
+    if queue == best_queue(site):
+        return
+    for device in ("egressd-up0", "egressd-down0"):
+        site.router.shell(
+            f"tc qdisc del dev {device} parent 6500:1;"
+            f"tc qdisc add dev {device} parent 6500:1 handle 1: {queue} limit {shape(KBPS).queue}"
+        )
+
+
+def loaded(site: Site, upload: bool, flows: int) -> list[float]:
+    far = site.server.start(listen, flows, SECONDS, upload, SERVER)
+    near = site.client.start(connect, CLIENT, SERVER, flows, SECONDS, not upload)
+    found = ping(site, after_s=2)
+    near.result()
+    far.result()
+    return found
+
+
+def ping(site: Site, after_s: float = 0) -> list[float]:
+    """Round trips in ms."""
+    command = f"sleep {after_s}; ping -n -i 0.1 -c {PINGS} -W 2 -I {CLIENT} {SERVER}"
+    return [float(time) for time in re.findall(r"time=([\d.]+)", site.client.shell(command))]
+
+
+def row(times: list[float]) -> dict[str, float | str]:
+    return {
+        "p50 (ms)": median(times),
+        "p90 (ms)": percentile(times, 0.9),
+        "max (ms)": max(times),
+        "lost": float(PINGS - len(times)),
+    }
+
+
+if __name__ == "__main__":
+    main()
