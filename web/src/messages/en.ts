@@ -130,6 +130,7 @@ export const en = {
 
   "overview.throughput": "Throughput",
   "overview.throughputBy": "Throughput by way out",
+  "overview.gathering": "Gathering what there is to draw…",
   "overview.connections": "Connections",
   "overview.linesOnline": "Lines online",
   "overview.memory": "Memory",
@@ -238,7 +239,7 @@ export const en = {
   "why.protocol": "Protocol",
   "why.ask": "Explain",
   "why.blocked": "{client} is blocked",
-  "why.leaves": "{client} leaves by {egress}",
+  "why.leaves": "{client} leaves by {target}",
   "why.way": "The way",
   "why.rule": "Rule",
   "why.noRule": "no rule",

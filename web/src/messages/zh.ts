@@ -131,6 +131,7 @@ export const zh: Record<Key, string> = {
 
   "overview.throughput": "吞吐量",
   "overview.throughputBy": "各出口吞吐量",
+  "overview.gathering": "正在收集数据…",
   "overview.connections": "连接数",
   "overview.linesOnline": "在线线路",
   "overview.memory": "内存",
@@ -239,7 +240,7 @@ export const zh: Record<Key, string> = {
   "why.protocol": "协议",
   "why.ask": "查看",
   "why.blocked": "{client} 被阻断",
-  "why.leaves": "{client} 从 {egress} 出去",
+  "why.leaves": "{client} 从 {target} 出去",
   "why.way": "路径",
   "why.rule": "规则",
   "why.noRule": "无规则",
