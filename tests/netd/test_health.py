@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Change, Group, Instance, Patch, Plan
@@ -194,8 +196,51 @@ def test_choices_outlive_netd(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     later = Groups(path)
     later.load()
-    assert later.choices == groups.choices
+    assert later.choices["group:1"].kept == {"10.0.0.1": "node:2"}
     path.write_text("{")
     damaged = Groups(path)
     damaged.load()
     assert damaged.choices == {}
+
+
+def sticky(hosts: dict[str, int]) -> Plan:
+    plan = plan_of()
+    group = msgspec.structs.replace(plan.groups["group:1"], strategy="sticky")
+    return msgspec.structs.replace(plan, groups={"group:1": group}, hosts=hosts)
+
+
+def test_clients_that_come_and_go_are_noticed_whatever_was_chosen_before(tmp_path: Path) -> None:
+    mark, other = 0x1800_0001, 0x3000_0000
+    groups = Groups(tmp_path / "groups.json")
+    plan = sticky({"10.0.0.1": mark})
+
+    def after(hosts: Patch[int] = Patch()) -> set[str]:  # noqa: B008 - it is immutable
+        change = Change(base=plan.revision, revision=plan.revision + 1, hosts=hosts)
+        groups.choices = groups.decide(plan, change)
+        plan.apply(change)
+        return set(groups.choices["group:1"].kept)
+
+    assert after() == {"10.0.0.1"}
+    assert after(Patch(put={"10.0.0.2": other})) == {"10.0.0.1"}
+    assert after(Patch(put={"10.0.0.2": mark})) == {"10.0.0.1", "10.0.0.2"}
+    assert after(Patch(put={"10.0.0.1": other})) == {"10.0.0.2"}
+    assert after(Patch(drop=("10.0.0.2",))) == set()
+    plan.hosts["10.0.0.3"] = mark  # as if netd had died before it wrote down its choice
+    groups.save()
+    groups.load()
+    assert after() == {"10.0.0.3"}
+
+
+def test_another_strategy_is_another_choice(tmp_path: Path) -> None:
+    groups = Groups(tmp_path / "groups.json")
+    plan = sticky({"10.0.0.1": 0x1800_0001})
+    nothing = Change(base=0, revision=0)
+    fallback = msgspec.structs.replace(plan.groups["group:1"], strategy="fallback")
+    groups.choices = groups.decide(plan, nothing)
+    groups.choices = groups.decide(
+        plan, msgspec.structs.replace(nothing, groups=Patch(put={"group:1": fallback}))
+    )
+    assert groups.choices["group:1"].elected == "node:1"
+    assert not groups.choices["group:1"].kept
+    groups.choices = groups.decide(plan, nothing)
+    assert groups.choices["group:1"].kept == {"10.0.0.1": "node:1"}

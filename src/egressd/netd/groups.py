@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from egressd.model.plan import Change, Plan
-from egressd.planner.groups import Choice, choose
+from egressd.model.plan import Change, Group, Plan
+from egressd.planner.groups import Choice, choose, living_of
 
 log = structlog.get_logger()
 
@@ -35,6 +35,10 @@ class Groups:
         """Take up the choices of an earlier netd. Without a file that can be read: none."""
         with suppress(OSError, msgspec.DecodeError):
             self.choices = msgspec.json.decode(self._path.read_bytes(), type=Choices)
+        # What was written down last need not be of the plan that was.
+        self.choices = {
+            key: msgspec.structs.replace(choice, living=()) for key, choice in self.choices.items()
+        }
 
     def save(self) -> None:
         """Write the choices. Blocks; a failure only costs clients their nodes at a restart."""
@@ -48,17 +52,25 @@ class Groups:
             log.warning("could not write down the groups' choices", error=str(error))
 
     def decide(self, plan: Plan, change: Change) -> Choices:
-        """The choices for `plan` as it is after `change`. O(hosts) where clients keep nodes."""
-        groups = dict(change.groups.applied(plan.groups))
-        clients: dict[int, list[str]] = {g.mark: [] for g in groups.values()}
-        if any(group.strategy == "sticky" for group in groups.values()):
-            for address, mark in change.hosts.applied(plan.hosts):
-                if mark in clients:
-                    clients[mark].append(address)
-        return {
-            key: choose(group, self.delays, self.choices.get(key, Choice()), clients[group.mark])
-            for key, group in groups.items()
-        }
+        """The choices for `plan` as it is after `change`. O(hosts) only where clients who keep
+        nodes come, go, or lose theirs.
+        """
+        groups = change.groups.applied(plan.groups)
+        return {key: self._choose(key, group, plan, change) for key, group in groups}
+
+    def _choose(self, key: str, group: Group, plan: Plan, change: Change) -> Choice:
+        before = self.choices.get(key, Choice())
+        if group.strategy != "sticky":
+            return choose(group, self.delays, before, ())
+        # Who keeps which node concerns all clients at once: that is left as it is when neither
+        # they nor the nodes that live are others.
+        is_sticky = bool(before.slots)
+        lives = living_of(group, self.delays)
+        if is_sticky and before.living == lives and not _concerns(change, group, before):
+            return before
+        hosts = change.hosts.applied(plan.hosts)
+        clients = [address for address, mark in hosts if mark == group.mark]
+        return choose(group, self.delays, before, clients)
 
     def forget(self, change: Change, plan: Plan) -> None:
         """What was known of nodes that `change` redefines or takes away means nothing more."""
@@ -68,6 +80,14 @@ class Groups:
             before = plan.instances.get(key)
             if before is None or before.config != instance.config:
                 self.delays.pop(key, None)
+
+
+def _concerns(change: Change, group: Group, choice: Choice) -> bool:
+    """Whether clients come to the group or leave it."""
+    put = change.hosts.put.items()
+    return any(mark == group.mark or address in choice.kept for address, mark in put) or any(
+        address in choice.kept for address in change.hosts.drop
+    )
 
 
 def serving(choices: Choices) -> set[str]:

@@ -52,6 +52,11 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return {self.elected, *self.kept.values(), *self.slots} - {""}
 
 
+def living_of(group: Group, delays: Mapping[str, int]) -> tuple[str, ...]:
+    """The nodes that flows may stay with: those that live, or all if none does."""
+    return tuple(key for key in group.members if delays.get(key) != DEAD) or group.members
+
+
 def choose(
     group: Group, delays: Mapping[str, int], before: Choice, clients: Iterable[str]
 ) -> Choice:
@@ -60,7 +65,7 @@ def choose(
     `delays`: key -> milliseconds, or `DEAD`; a node that is not in it has not been measured.
     `clients`: the addresses that rules send to the group.
     """
-    living = tuple(key for key in group.members if delays.get(key) != DEAD) or group.members
+    living = living_of(group, delays)
     match group.strategy:
         case "sticky":
             slots = _spread(living, dict(enumerate(before.slots)), range(SLOTS))
