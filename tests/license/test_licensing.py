@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from egressd.license.device import device_id, this_device
 from egressd.license.document import LICENSE_VERSION, License, sign
-from egressd.license.grants import NOTHING
+from egressd.license.grants import NOTHING, ApiAccess
 from egressd.license.keys import key_ring, public_key_text
 from egressd.license.licensing import LicenseSettings, Licensing, install
 from egressd.model.errors import Failed, Invalid, OverQuota
@@ -107,6 +107,27 @@ def test_a_trial_ends_after_its_calls_and_a_full_license_opens_again(device: Dev
     assert [device.call() for _ in range(3)] == [None, None, "API_TRIAL_QUOTA_EXHAUSTED"]
     device.install(replace(FULL, serial="next"))
     assert device.call() is None
+
+
+def test_access_and_the_trial_calls_that_are_left_are_told(device: Device) -> None:
+    assert device.licensing.access() == (ApiAccess.REQUIRED, 0)
+    device.install(TRIAL)
+    assert device.licensing.access() == (ApiAccess.TRIAL, 2)
+    device.call()
+    assert device.licensing.access() == (ApiAccess.TRIAL, 1)
+    device.call()
+    assert device.licensing.access() == (ApiAccess.EXHAUSTED, 0)
+    device.install(replace(FULL, serial="full"))
+    assert device.licensing.access() == (ApiAccess.OPEN, 0)
+
+
+def test_a_license_is_installed_by_its_bytes(device: Device) -> None:
+    assert device.licensing.install(sign(FULL, KEY)) == FULL.serial
+    assert device.licensing.access() == (ApiAccess.OPEN, 0)
+    before = device.path.read_bytes()
+    with pytest.raises(Invalid, match="the license is not installed"):
+        device.licensing.install(sign(replace(FULL, device="another"), KEY))
+    assert device.path.read_bytes() == before
 
 
 def test_a_call_that_was_let_in_is_refused_when_the_last_one_went_meanwhile(

@@ -23,7 +23,8 @@ SLOWNESS_S = 0.05
 
 @asynccontextmanager
 async def site(certificate: Path | None = None) -> AsyncIterator[list[str]]:
-    """Serves ``/<status>``; ``/mute`` never answers, ``/noise`` answers what is not HTTP.
+    """Serves ``/<status>``; ``/page`` has 26,013 bytes, ``/mute`` never answers, ``/noise`` answers
+    what is not HTTP.
 
     Gives the request lines and Host fields that came. HTTPS too, given a certificate.
     """
@@ -38,6 +39,9 @@ async def site(certificate: Path | None = None) -> AsyncIterator[list[str]]:
             match what:
                 case "mute":
                     await reader.read()
+                case "page":
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 26013\r\n\r\n")
+                    writer.write(b"ip=192.0.2.1\n" + b"0123456789abc" * 2000)
                 case "noise":
                     writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
                 case _:

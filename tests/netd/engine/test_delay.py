@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from egressd.model.errors import Invalid
@@ -92,6 +93,25 @@ def test_a_delay_is_measured_through_the_node(inside: Inside, run_dir: Path, kin
         async with nodes(run_dir) as pool, site() as requests:
             assert_is_the_sites(await delay(pool, NODES[kind], f"{HTTP}/204?x=1"))
             assert requests == [f"HEAD /204?x=1 HTTP/1.1 Host: site.test:{HTTP_PORT}"]
+
+    inside(body)
+
+
+@pytest.mark.parametrize("read_max", [13, 4096, 100_000])
+def test_a_probe_that_wants_the_page_gets_its_beginning(
+    inside: Inside, run_dir: Path, read_max: int
+) -> None:
+    async def body() -> None:
+        async with nodes(run_dir) as pool, site() as requests:
+            wanted = msgspec.structs.replace(probe("it", NODES["socks"]), read_max=read_max)
+            found = (await pool.delays([wanted], f"{HTTP}/page", 2000))["it"]
+            assert_is_the_sites(found)
+            assert found.page.startswith(b"ip=192.0.2.1\n")
+            assert len(found.page) == min(read_max, 26_013)
+            assert requests[0].startswith("GET /page HTTP/1.1")
+            # An answer without a page is one too.
+            found = (await pool.delays([wanted], f"{HTTP}/204", 2000))["it"]
+            assert (found.error, found.page) == ("", b"")
 
     inside(body)
 
