@@ -57,6 +57,15 @@ def test_the_exposure_that_systemd_sees_is_small(installed: Path, name: str, lim
     assert float(level[1]) <= limit
 
 
+def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
+    guard = settings("egressd-guard.service")
+    assert {"network-pre.target", "egressd-netd.service"} <= set(guard["Before"])
+    assert guard["DefaultDependencies"] == ["no"]
+    assert guard["ExecStart"][0] == "/usr/sbin/nft"
+    assert guard["RemainAfterExit"] == ["yes"]  # or a later start of netd would start it again
+    assert "ExecStop" not in guard
+
+
 def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     netd = settings("egressd-netd.service")
     assert "network-pre.target" in netd["Before"]

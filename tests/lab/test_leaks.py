@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -345,6 +346,26 @@ def test_p1_nothing_passes_before_the_first_start_nor_during_it(namespaces: None
         lab.start_egressd()
         assert sum(flood.stop().sent for flood in floods) > 100
         assert not {flow.token for flow in capture.flows()} & set(tokens)
+
+
+def test_p1_the_boots_guard_holds_until_netd_has_its_own(namespaces: None) -> None:
+    guard = Path(__file__).resolve().parent.parent.parent / "packaging" / "guard.nft"
+    with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
+        first, second = lab.client(1), lab.client(2)
+        capture.prove(first.udp_echo)  # whoever forwards, forwards
+        lab.router.run("nft", "-f", str(guard))
+        capture.clear()
+        tokens = [new_token(), new_token()]
+        floods = [first.flood(tokens[0], rate=300), second.flood(tokens[1], rate=300)]
+        assert not first.http(WEB, timeout=0.5).ok
+        lab.start_egressd()
+        lab.router.run("sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+        assert not first.http(WEB, timeout=0.5).ok
+        assert not {flow.token for flow in capture.flows()} & set(tokens)
+        send(lab, 1, "DIRECT")
+        assert eventually(lambda: first.http(WEB, timeout=0.5).ok) < 5
+        assert sum(flood.stop().sent for flood in floods) > 100
+        assert not capture.flows(tokens[1])
 
 
 def test_p1_one_arm(namespaces: None) -> None:
