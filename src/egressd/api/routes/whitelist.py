@@ -38,7 +38,7 @@ def add(app: FastAPI, services: Services) -> None:
         example={"msg": "whitelist saved"},
     )
     async def replace_whitelist(body: WhitelistReplace) -> Response:
-        """Takes effect at once, and closes the connections there are.
+        """Takes effect at once, and closes the connections of clients with a rule.
 
         A domain stands for itself and its subdomains. For another port than the usual ones,
         write `http://`, `https://` or `quic://`, the domain, a colon and the port.

@@ -13,7 +13,7 @@ from egressd.api.wire.fields import Lines, Target
 
 
 class WhitelistReplace(Body):
-    """The whole whitelist. Saving it closes the connections there are."""
+    """The whole whitelist. Saving it closes the connections of clients with a rule."""
 
     domains: Annotated[Lines, Field(description="Domains, comma or newline separated.")]
     ips: Annotated[Lines, Field(description="IPv4 addresses and CIDRs, likewise.")]

@@ -2,6 +2,10 @@
 
 They lie in a folder that is every worker's working directory; root writes, the engine's group
 reads. A file is named by its content, so it never changes.
+
+sing-box also watches each file that it reads, for changes that never come. Where its user may have
+no more inotify instances (``fs.inotify.max_user_instances``, 128 by default) it says so in the
+worker's log, and works all the same.
 """
 
 from __future__ import annotations
