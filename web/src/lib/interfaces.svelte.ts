@@ -17,12 +17,14 @@ class Interfaces {
     }
   }
 
-  /** Those that clients' traffic can leave by, for a picker. */
+  /** Those that clients' traffic can leave by, for a picker: WANs and lines come first. */
   get outward(): string[] {
-    const inward = new Set(
-      live.overview?.interfaces.filter((one) => one.role === "lan").map((one) => one.name),
-    );
-    return this.names.filter((name) => !inward.has(name));
+    const roles = new Map(live.overview?.interfaces.map((one) => [one.name, one.role]));
+    const others = this.names.filter((name) => roles.get(name) === "");
+    return [
+      ...this.names.filter((name) => roles.get(name) !== "lan" && roles.get(name) !== ""),
+      ...others,
+    ];
   }
 }
 
