@@ -45,6 +45,7 @@ class Watch:
             {node.link: node.address for node in lab.nodes.values()},
         )
         self.senders: dict[int, Sender] = {}
+        self._next: dict[int, frozenset[str]] = {}
 
     def begin(self, client: int, target: str) -> None:
         """Let a client flood whose rule has that target already."""
@@ -60,20 +61,19 @@ class Watch:
 
     def expect(self, client: int, target: str) -> None:
         """From now on a client may leave by that target too."""
-        self.senders[client].expect_change(exits_of(self._lab, target))
-        self._next = exits_of(self._lab, target)
+        self._next[client] = exits_of(self._lab, target)
+        self.senders[client].expect_change(self._next[client])
 
     def settle(self, client: int) -> None:
         """What was expected has been answered. The old flood must obey it, then a new one does."""
         self.senders[client].answered()
-        self.senders[client].begin(self._next)
+        self.senders[client].begin(self._next.pop(client))
 
     def every_way(self, client: int) -> dict[str, ProbeResult]:
         """Let a client try every known way out at once, under the same judge."""
         token = new_token()
         self.judge.eras[token] = Era(
             client=f"client{client}",
-            address=self._lab.client(client).address,
             token=token,
             exits=self.senders[client].exits,
         )

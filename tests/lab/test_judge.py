@@ -28,7 +28,7 @@ def judged(era: Era, seen: Flow) -> list[str]:
 
 
 def era(*exits: str) -> Era:
-    return Era(client="client1", address="10.77.0.11", token=TOKEN, exits=frozenset(exits))
+    return Era(client="client1", token=TOKEN, exits=frozenset(exits))
 
 
 def test_packets_on_their_way_are_fine() -> None:

@@ -40,7 +40,7 @@ class Sender:
         """Flood with a new token that may be seen with `exits`; the old token ends."""
         self.stop()
         token = new_token()
-        self._era = Era(client=self.name, address=self.address, token=token, exits=exits)
+        self._era = Era(client=self.name, token=token, exits=exits)
         self._judge.eras[token] = self._era
         self.exits = exits
         self._floods = [

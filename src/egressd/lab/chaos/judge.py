@@ -24,7 +24,6 @@ class Era(msgspec.Struct, kw_only=True):
     """One token of one client. Exits are the addresses it may be seen with outside."""
 
     client: str
-    address: str
     token: str
     exits: frozenset[str]
     next_exits: frozenset[str] = frozenset()
