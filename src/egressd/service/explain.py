@@ -20,7 +20,7 @@ from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
-from egressd.planner.compile import dial_paths, line_resolver
+from egressd.planner.compile import dial_paths, instance_keys, line_resolver
 from egressd.planner.documents import outbound_of, settings_of
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.service.overview import blocked_now, egresses_of
@@ -213,7 +213,8 @@ def _why_blocked(
 ) -> str:
     if target.kind == "reject" and not state.settings.stopped:
         return "its target is REJECT"
-    if reason := blocked_now(state, target, egresses, seen):
+    keys = instance_keys(state, str(target))
+    if reason := blocked_now(state, target, egresses, keys, seen):
         return reason
     if asked.protocol == "udp" and asked.port != _DNS_PORT and not _carries_udp(state, target):
         return "its node does not carry UDP: it is refused at once, so that clients take TCP"

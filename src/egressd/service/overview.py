@@ -10,9 +10,9 @@ from egressd import __version__
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
-from egressd.model.names import DIRECT, TargetName, parse_target
-from egressd.planner.compile import dial_paths, instance_keys, used_targets
-from egressd.planner.documents import settings_of
+from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
+from egressd.planner.compile import dial_path, dial_paths, used_targets
+from egressd.planner.documents import DialPath, settings_of
 from egressd.service.consequences import why_blocked
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Clock, Netd
@@ -79,12 +79,15 @@ class Overviews:
         self._system = system
         self._revision = -1
         self._planned: list[Flow] = []
+        self._ways = _Ways(DesiredState())
 
     async def now(self) -> Overview:
         """The device as it is. Never fails: without netd it is ``restoring``."""
         state = self._ledger.state
         if state.revision != self._revision:
-            self._planned = [_planned(state, target) for target in used_targets(state)]
+            if self._ways.nodes is not state.nodes:
+                self._ways = _Ways(state)
+            self._planned = [self._plan(state, target) for target in used_targets(state)]
             self._revision = state.revision
         system = await self._system.status()
         seen = await seen_by(self._netd)
@@ -92,7 +95,7 @@ class Overviews:
             line.name: seen.lines.get(line.name, LineStatus(is_online=False))
             for line in state.lines.values()
         }
-        flows = [_live(flow, state, seen) for flow in self._planned]
+        flows = [self._live(flow, state, seen) for flow in self._planned]
         flows.sort(
             key=lambda flow: (not (flow.problem and flow.clients), -flow.clients, flow.target)
         )
@@ -120,6 +123,54 @@ class Overviews:
             problems=seen.problems,
         )
 
+    def _plan(self, state: DesiredState, target: str) -> Flow:
+        parsed = parse_target(target)
+        return Flow(
+            target=target,
+            kind=parsed.kind,
+            clients=state.target_uses.get(target, 0),
+            egresses=self._ways.egresses_of(parsed),
+        )
+
+    def _live(self, flow: Flow, state: DesiredState, seen: Status) -> Flow:
+        keys = self._ways.keys_of(flow.target)
+        target = parse_target(flow.target)
+        problem = blocked_now(state, target, flow.egresses, keys, seen)
+        return msgspec.structs.replace(flow, problem=problem) if problem else flow
+
+
+class _Ways:
+    """What each node is reached by and served by, found once for all: O(nodes)."""
+
+    def __init__(self, state: DesiredState) -> None:
+        self.nodes = state.nodes
+        self._by_node: dict[str, tuple[str, ...]] = {}
+        self._keys: dict[str, set[str]] = {}
+        by_group: dict[str, dict[str, None]] = {}
+        for node in state.nodes.values():
+            for name in (node.name, GROUP_PREFIX + node.group):
+                self._keys.setdefault(name, set()).add(f"node:{node.id}")
+            way = dial_path(state, node)
+            if way is not None:
+                name = _egress_of(way)
+                self._by_node[node.name] = (name,)
+                by_group.setdefault(node.group, {})[name] = None
+        self._by_group = {group: tuple(names) for group, names in by_group.items()}
+
+    def keys_of(self, target: str) -> set[str]:
+        """The engine instances that serve a node or a group."""
+        return self._keys.get(target, set())
+
+    def egresses_of(self, target: TargetName) -> tuple[str, ...]:
+        """What `egresses_of` finds for the state that this was made of."""
+        match target.kind:
+            case "node":
+                return self._by_node.get(target.name, ())
+            case "group":
+                return self._by_group.get(target.name, ())
+            case _:
+                return _routed_by(target)
+
 
 async def seen_by(netd: Netd) -> Status:
     """What netd sees of the device, its lines included; hardly anything while it is away."""
@@ -132,58 +183,55 @@ async def seen_by(netd: Netd) -> Status:
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
     """The interfaces that a target's traffic may leave by; ``DIRECT``: the device's own choice."""
+    if target.kind not in ("node", "group"):
+        return _routed_by(target)
+    return tuple(dict.fromkeys(_egress_of(way) for way in dial_paths(state, target)))
+
+
+def _routed_by(target: TargetName) -> tuple[str, ...]:
+    """The same for a target that the kernel routes."""
     match target.kind:
         case "direct":
             return (DIRECT,)
         case "interface":
             return (target.name,)
         case _:
-            last_hops = (path.hops[-1] for path in dial_paths(state, target))
-            names = (settings_of(hop).interface_name or DIRECT for hop in last_hops)
-            return tuple(dict.fromkeys(names))
+            return ()
+
+
+def _egress_of(way: DialPath) -> str:
+    return settings_of(way.hops[-1]).interface_name or DIRECT
 
 
 def blocked_now(
-    state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
+    state: DesiredState,
+    target: TargetName,
+    egresses: tuple[str, ...],
+    keys: set[str],
+    seen: Status,
 ) -> str:
     """Why clients of `target`, which leave by `egresses`, are blocked at the moment; else empty.
 
-    REJECT blocks nobody by mistake, so it has no reason.
+    `keys` are those of the engine instances that serve a node or a group. REJECT blocks nobody by mistake, so it has no reason.
     """
     if state.settings.stopped:
         return "an operator has stopped the device"
     return (
         (why_blocked(state, str(target)) or "")
-        or _instance_problem(state, target, egresses, seen)
+        or _instance_problem(target, egresses, keys, seen)
         or _egress_problem(egresses, seen)
     )
 
 
-def _planned(state: DesiredState, target: str) -> Flow:
-    parsed = parse_target(target)
-    return Flow(
-        target=target,
-        kind=parsed.kind,
-        clients=state.target_uses.get(target, 0),
-        egresses=egresses_of(state, parsed),
-    )
-
-
-def _live(flow: Flow, state: DesiredState, seen: Status) -> Flow:
-    problem = blocked_now(state, parse_target(flow.target), flow.egresses, seen)
-    return msgspec.structs.replace(flow, problem=problem) if problem else flow
-
-
 def _instance_problem(
-    state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
+    target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
 ) -> str:
     """Why the engine instances of a target serve nobody; empty when one does, or none has to."""
     if target.kind not in ("node", "group"):
         return ""
     if not egresses:
         return "none of its nodes has a way out"
-    keys = sorted(instance_keys(state, str(target)) & seen.instances.keys())
-    problems = [seen.instances[key].problem for key in keys]
+    problems = [seen.instances[key].problem for key in sorted(keys & seen.instances.keys())]
     return problems[0] if problems and all(problems) else ""
 
 
