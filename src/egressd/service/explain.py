@@ -20,7 +20,7 @@ from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
-from egressd.planner.compile import dial_paths, instance_keys, line_resolver
+from egressd.planner.compile import dial_paths, instance_keys, is_asked_directly, line_resolver
 from egressd.planner.documents import outbound_of, settings_of
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.service.overview import blocked_now, egresses_of
@@ -236,9 +236,9 @@ def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSe
             server = device.server
             if line_id is not None:
                 server = line_resolver(state.lines[line_id], resolvers)
-            return DnsSeen(
-                server=server or "what the line's peer hands out", way=f"by {target.name}"
-            )
+            directly = is_asked_directly(state, resolvers, target.name)
+            way = "directly" if directly else f"by {target.name}"
+            return DnsSeen(server=server or "what the line's peer hands out", way=way)
         case "node" | "group":
             paths = dial_paths(state, target)
             if not paths:

@@ -212,7 +212,8 @@ def blocked_now(
 ) -> str:
     """Why clients of `target`, which leave by `egresses`, are blocked at the moment; else empty.
 
-    `keys` are those of the engine instances that serve a node or a group. REJECT blocks nobody by mistake, so it has no reason.
+    `keys` are those of the engine instances that serve a node or a group. REJECT blocks nobody
+    by mistake, so it has no reason.
     """
     if state.settings.stopped:
         return "an operator has stopped the device"
