@@ -15,7 +15,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, clear, send
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
 from tests.lab.hellos import ADDRESS, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
 
@@ -346,6 +346,27 @@ def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None
         assert wrong == []
         assert total > 500
         assert on_listed > 50
+
+
+def test_it_outlives_netd_and_a_restart(lab: Lab) -> None:
+    """P3, P4: a new netd knows the epoch of the flows that it finds, and the files of domains."""
+    send(lab, 1, "Interface:wan2")
+    send(lab, 2, "socks5-udp")
+    save(lab, "another.test")
+    save(lab, DOMAINS, "192.0.2.1")
+    connections = [lab.client(number).connect() for number in (1, 2)]
+    for pid in lab.device.pids("egressd.app netd"):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(lab.device.pids("egressd.app netd")) > 0, 10)
+    lab.device.wait_healthy()
+    for connection in connections:
+        assert connection.exchange("still here").ok
+        connection.close()
+    lab.device.stop()
+    lab.device.start()
+    for number, own in ((1, lab.wan(2)), (2, lab.nodes["socks5-udp"])):
+        assert wrong(lab, number, LISTED[::5], lab.wan(1).address) == []
+        assert wrong(lab, number, UNLISTED[::5], own.address) == []
 
 
 def test_a_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
