@@ -1,0 +1,178 @@
+"""The network of the VM tests, and the VPN servers in it.
+
+::
+
+    client ── lan0 router wan1 ──┐
+                     wan2 ──── isp ──┬── s1   L2TP, L2TP/IPsec, PPTP
+                                     ├── s2   the same; gives its public address as far end
+                                     └── web  answers with the address that it sees
+
+The router is the VM itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.vm.inside.netns import kill_processes, sh
+
+WEB: Final = "192.0.2.2"
+SERVERS: Final = {"s1": "198.51.101.10", "s2": "198.51.102.10"}
+FAR_ENDS: Final = {"s1": "192.168.101.1", "s2": "198.51.102.10"}
+WANS: Final = {"wan1": "10.1.0.2", "wan2": "10.2.0.2"}
+DNS: Final = {"s1": "192.168.101.1", "s2": "192.168.102.53"}
+
+PASSWORD: Final = "pa\"ss 'w\\ord#$(reboot);é @/x"
+SECRET: Final = "se\"cret 'with\\ all#$ of;ü{}"
+
+RUN: Final = Path("/run/vm")
+
+_MODULES: Final = (
+    *("l2tp_ppp", "ppp_generic", "ppp_async", "ppp_mppe", "esp4", "xfrm_user", "veth"),
+    # What charon asks the kernel for at the first association, which loading would hold up.
+    *("authenc", "echainiv", "cbc", "hmac", "sha1_generic", "sha256_generic"),
+    *("nf_tables", "nft_chain_nat", "nft_tproxy", "nft_fib_inet", "nft_ct", "nft_masq"),
+    *("nft_reject_inet", "nf_conntrack_netlink"),
+)
+
+
+def build() -> None:
+    """Make the namespaces, addresses and routes."""
+    for module in _MODULES:
+        subprocess.run(["modprobe", "-q", module], check=False)
+    RUN.mkdir()
+    sh(
+        "ip link set lo up; for n in isp s1 s2 web client; do ip netns add $n; "
+        "ip -n $n link set lo up; done; "
+        "for n in isp s1 s2; do ip netns exec $n sysctl -qw net.ipv4.ip_forward=1; done"
+    )
+    for wan, address in WANS.items():
+        number = wan[-1]
+        sh(
+            f"ip link add {wan} type veth peer name r{number} netns isp; "
+            f"ip address add {address}/24 dev {wan}; ip link set {wan} up; "
+            f"ip -n isp address add 10.{number}.0.1/24 dev r{number}; "
+            f"ip -n isp link set r{number} up; "
+            f"ip route add default via 10.{number}.0.1 dev {wan} metric {number}00"
+        )
+    for place, (name, address) in enumerate((*SERVERS.items(), ("web", WEB))):
+        network = address.rpartition(".")[0]
+        sh(
+            f"ip -n isp link add d{place} type veth peer name eth0 netns {name}; "
+            f"ip -n isp address add {network}.1/24 dev d{place}; ip -n isp link set d{place} up; "
+            f"ip -n {name} address add {address}/24 dev eth0; ip -n {name} link set eth0 up; "
+            f"ip -n {name} route add default via {network}.1"
+        )
+    for name, address in SERVERS.items():
+        sh(f"ip -n isp route add {pool(name)}.0/24 via {address}")
+    sh(
+        "ip link add lan0 type veth peer name eth0 netns client; "
+        "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up; "
+        "ip -n client link set eth0 up; ip -n client address add 10.77.0.99/24 dev eth0; "
+        "ip -n client route add default via 10.77.0.1"
+    )
+
+
+def pool(server: str) -> str:
+    """The first three numbers of the addresses that a server hands out."""
+    return f"192.168.10{server[-1]}"
+
+
+def start_server(name: str, users: dict[str, str]) -> None:
+    """Start a server's daemons. `users`: user name -> the address it gets."""
+    folder = RUN / name
+    (folder / "ppp").mkdir(parents=True, exist_ok=True)
+    (folder / "run").mkdir(exist_ok=True)
+    for file, content in _files(name, users).items():
+        (folder / file).write_text(content)
+    (folder / "ppp" / "ip-up").chmod(0o755)
+    spawn = ["ip", "netns", "exec", name, "unshare", "-m", "sh", "-c"]
+    private = f"mount --bind {folder}/ppp /etc/ppp; mount --bind {folder}/run /run/xl2tpd; "
+    Path("/run/xl2tpd").mkdir(exist_ok=True)
+    for program, argv in (
+        ("xl2tpd", f"xl2tpd -D -c {folder}/xl2tpd.conf -p {folder}/x.pid -C {folder}/control"),
+        ("pptpd", f"pptpd -f -c {folder}/pptpd.conf -p {folder}/p.pid -o {folder}/options.pptp"),
+        ("charon", "charon-systemd"),
+    ):
+        with (folder / f"{program}.log").open("ab") as output:
+            subprocess.Popen(
+                [*spawn, f"{private} exec {argv}"],
+                env={"PATH": os.environ["PATH"], "STRONGSWAN_CONF": f"{folder}/strongswan.conf"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+    for _ in range(300):
+        if (folder / "vici").exists():
+            break
+        time.sleep(0.1)
+    sh(f"swanctl --load-all --file {folder}/swanctl.conf --uri unix://{folder}/vici")
+
+
+def stop_server(name: str) -> None:
+    """Everything of the server dies at once, its IPsec state too."""
+    kill_processes(name)
+    sh(f"ip -n {name} xfrm state flush; ip -n {name} xfrm policy flush")
+    (RUN / name / "vici").unlink(missing_ok=True)
+
+
+def end_associations(name: str, client_port: int) -> None:
+    """The server ends the IPsec association with one UDP port of a client."""
+    uri = f"unix://{RUN / name}/vici"
+    listed = sh(f"swanctl --list-sas --raw --uri {uri}")
+    for part in listed.split("list-sa event")[1:]:
+        if f"udp/{client_port}" in part:
+            number = part.split("uniqueid=")[1].split()[0]
+            sh(f"swanctl --terminate --ike-id {number} --force --timeout 2 --uri {uri}")
+            return
+    raise AssertionError(f"{name} has no association with port {client_port}: {listed}")
+
+
+def _files(name: str, users: dict[str, str]) -> dict[str, str]:
+    folder, address = RUN / name, SERVERS[name]
+    octal = "".join(f"\\{byte:03o}" for byte in PASSWORD.encode())
+    secret = "0x" + SECRET.encode().hex()
+    accounts = "".join(f'{user} * "{octal}" {ip}\n' for user, ip in users.items())
+    common = (
+        "name vpn\nauth\nnodefaultroute\nrequire-mschap-v2\nlcp-echo-interval 10\n"
+        f"lcp-echo-failure 6\nms-dns {DNS[name]}\n"
+    )
+    return {
+        "ppp/chap-secrets": accounts,
+        "ppp/options": "",
+        # A user's new call takes the place of one whose end the server has not noticed.
+        "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',
+        "xl2tpd.conf": (
+            f"[global]\nlisten-addr = {address}\n[lns default]\n"
+            f"ip range = {pool(name)}.100-{pool(name)}.199\nlocal ip = {FAR_ENDS[name]}\n"
+            f"require authentication = yes\nname = vpn\npppoptfile = {folder}/options.l2tp\n"
+        ),
+        "options.l2tp": f"{common}noccp\nmtu 1400\nmru 1400\nlogfile {folder}/ppp-l2tp.log\n",
+        "options.pptp": f"{common}require-mppe-128\nlogfile {folder}/ppp-pptp.log\n",
+        "pptpd.conf": (
+            f"option {folder}/options.pptp\nlisten {address}\nlocalip {FAR_ENDS[name]}\n"
+            f"remoteip {pool(name)}.200-230\n"
+        ),
+        "strongswan.conf": (
+            "charon-systemd {\n install_routes = no\n"
+            " load = random nonce aes sha1 sha2 md5 hmac kdf openssl gmp kernel-netlink "
+            "socket-default vici\n"
+            " journal {\n default = -1\n }\n"
+            " filelog {\n stderr {\n default = 1\n }\n }\n"
+            f" plugins {{\n vici {{\n socket = unix://{folder}/vici\n }}\n }}\n}}\n"
+        ),
+        "swanctl.conf": (
+            f"connections {{\n l2tp {{\n version = 1\n local_addrs = {address}\n"
+            " proposals = aes256-sha256-modp2048,aes128-sha1-modp1024\n unique = never\n"
+            f" local {{\n auth = psk\n id = {address}\n }}\n remote {{\n auth = psk\n }}\n"
+            " children {\n l2tp {\n mode = transport\n local_ts = dynamic[udp/1701]\n"
+            " remote_ts = dynamic[udp]\n esp_proposals = aes256-sha256,aes128-sha1\n"
+            " dpd_action = clear\n }\n }\n dpd_delay = 10s\n }\n}\n"
+            f"secrets {{\n ike-1 {{\n secret = {secret}\n }}\n}}\n"
+        ),
+    }

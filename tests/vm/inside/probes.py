@@ -1,0 +1,173 @@
+"""What the VM tests watch by: clients that never stop asking, and taps on the WANs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+import time
+from collections import defaultdict
+from contextlib import suppress
+from ipaddress import IPv4Address
+
+from egressd.planner.registry import LINE_PORTS
+from tests.vm.inside import netns
+from tests.vm.inside.network import WEB
+
+PORT = 7000
+EVERY_S = 0.2
+
+
+class Web:
+    """Answers on UDP and TCP with what it got and the address that it came from."""
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._udp = netns.udp("web", WEB, PORT)
+        loop.add_reader(self._udp, self._answer)
+        listener = netns.tcp("web")
+        listener.bind((WEB, PORT))
+        listener.listen(64)
+        self._server = await asyncio.start_server(self._serve, sock=listener)
+
+    def _answer(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                data, (address, port) = self._udp.recvfrom(2048)
+                with suppress(OSError):
+                    self._udp.sendto(data + b" " + address.encode(), (address, port))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(2048):
+                writer.write(data)
+
+
+class Client:
+    """A LAN client that asks the web server several times a second, for as long as it lives."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.answers: list[tuple[float, float, str]] = []
+        """When each answered question was asked, when it was answered, and the address seen."""
+        self.resets = 0
+        """TCP connections that ended under it."""
+        self._asked: dict[int, float] = {}
+
+    def start(self) -> None:
+        netns.sh(f"ip -n client address add {self.address}/24 dev eth0")
+        self._socket = netns.udp("client", self.address)
+        asyncio.get_running_loop().add_reader(self._socket, self._hear)
+        self._tasks = [asyncio.create_task(self._ask()), asyncio.create_task(self._talk())]
+
+    async def _ask(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            self._asked[number] = time.monotonic()
+            with suppress(OSError):
+                self._socket.sendto(str(number).encode(), (WEB, PORT))
+            await asyncio.sleep(EVERY_S)
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                number, seen = self._socket.recv(2048).decode().split()
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # an ICMP error: the line is down
+            asked = self._asked.pop(int(number))
+            self.answers.append((asked, time.monotonic(), seen))
+
+    async def _talk(self) -> None:
+        """Keep one TCP connection, and count how often it breaks."""
+        loop = asyncio.get_running_loop()
+        while True:
+            talking = netns.tcp("client")
+            talking.bind((self.address, 0))
+            try:
+                await asyncio.wait_for(loop.sock_connect(talking, (WEB, PORT)), 5)
+                while True:
+                    await loop.sock_sendall(talking, b"still there?")
+                    if not await loop.sock_recv(talking, 64):
+                        raise ConnectionResetError
+                    await asyncio.sleep(0.5)
+            except TimeoutError:
+                pass
+            except OSError:
+                self.resets += 1
+                await asyncio.sleep(0.5)
+            finally:
+                talking.close()
+
+    # --- What came of it. -------------------------------------------------------------------
+
+    def seen_since(self, since: float) -> set[str]:
+        """The addresses that the web server saw it by."""
+        return {seen for asked, _, seen in self.answers if asked >= since}
+
+    def gap_since(self, since: float) -> float:
+        """The longest time without an answer to a question asked in it, in seconds."""
+        times = [since, *(asked for asked, _, _ in self.answers if asked >= since)]
+        times.append(time.monotonic())
+        return max(b - a for a, b in itertools.pairwise(times))
+
+    def cut_and_back(self, since: float) -> tuple[float, float]:
+        """When it was cut off after `since`, and when it was back, in seconds after it."""
+        times = [asked for asked, _, _ in self.answers if asked >= since - 5 * EVERY_S]
+        gaps = [(b - a, a, b) for a, b in itertools.pairwise(times) if b >= since]
+        _, cut, back = max(gaps)
+        return max(cut - since, 0.0), back - since
+
+    async def answered(self, timeout_s: float) -> float:
+        """Wait for the answer to a question asked from now on; how long it took."""
+        since = time.monotonic()
+        async with asyncio.timeout(timeout_s):
+            while not self.seen_since(since):  # noqa: ASYNC110 (it sets no event)
+                await asyncio.sleep(0.05)
+        return time.monotonic() - since
+
+
+_ETHERNET, _IP = 14, struct.Struct("!B8xB2x4s4s")
+_PORTS = struct.Struct("!HH")
+
+
+class Tap:
+    """Notes what must not be on a WAN, by the outer header: what goes to the web server without
+    a tunnel around it, and L2TP of lines with a secret that is not encrypted.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self.bare: list[float] = []
+        self.clear: list[float] = []
+        self.packets = 0
+        self.encapsulated = 0
+        """ESP in UDP (RFC 3948)."""
+        self.by_address: defaultdict[str, int] = defaultdict(int)
+        """Packets by source address."""
+        self._interface = interface
+
+    def start(self) -> None:
+        self._socket = netns.raw("isp", self._interface)
+        asyncio.get_running_loop().add_reader(self._socket, self._hear)
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                frame = self._socket.recv(128)
+                if frame[12:14] == b"\x08\x00":
+                    self._note(frame)
+
+    def _note(self, frame: bytes) -> None:
+        self.packets += 1
+        length, protocol, source, destination = _IP.unpack_from(frame, _ETHERNET)
+        self.by_address[str(IPv4Address(source))] += 1
+        if IPv4Address(WEB).packed in (source, destination):
+            self.bare.append(time.monotonic())
+        start = _ETHERNET + (length & 15) * 4
+        if protocol == 17 and len(frame) >= start + 4:
+            ports = _PORTS.unpack_from(frame, start)
+            self.encapsulated += 4500 in ports
+            if any(port in LINE_PORTS for port in ports):
+                self.clear.append(time.monotonic())

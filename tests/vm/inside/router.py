@@ -1,0 +1,122 @@
+"""The router's process: netd's own reconciler, without an engine.
+
+Reads JSON requests from a pipe and answers each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from egressd.app import logs
+from egressd.model.device import Ports
+from egressd.model.messages import Event, LineNews
+from egressd.model.nouns import Line
+from egressd.model.plan import Egress, Plan
+from egressd.netd.engine.pool import Pool
+from egressd.netd.groups import Groups
+from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.shaping import Shaper
+from egressd.netd.limits import Limits
+from egressd.netd.lines.lines import Lines
+from egressd.netd.machine import Machine
+from egressd.netd.planfile import PlanFile
+from egressd.netd.reconciler import Reconciler
+from egressd.planner.topology import interface_mark
+
+PORTS: Final = Ports(lan=("lan0",), wan=("wan1", "wan2"))
+_ENGINE_UID: Final = 64_000
+
+
+class Request(msgspec.Struct):
+    """``apply`` with the lines and their clients; ``status``, ``release`` or ``close``."""
+
+    do: str
+    lines: dict[str, Line] = {}
+    clients: dict[str, str] = {}
+    """Line -> the address of its client."""
+
+
+class Router:
+    """netd, as far as lines need it."""
+
+    def __init__(self, run_dir: Path) -> None:
+        nft = Nft()
+        self._machine = Machine(nft, PORTS, _ENGINE_UID)
+        self._lines = Lines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
+        self._pool = Pool(
+            run_dir / "engine",
+            _ENGINE_UID,
+            _ENGINE_UID,
+            size=0,
+            on_lost=lambda _: None,
+            on_trouble=lambda _: None,
+        )
+        self._reconciler = Reconciler(
+            machine=self._machine,
+            limits=Limits(Shaper(nft)),
+            pool=self._pool,
+            lines=self._lines,
+            plan_file=PlanFile(run_dir / "plan.db"),
+            groups=Groups(run_dir / "groups.json"),
+            publish=self._heard,
+        )
+        self._events: list[str] = []
+
+    def _heard(self, news: Event | LineNews) -> None:
+        if isinstance(news, Event):
+            self._events.append(news.text)
+
+    async def open(self) -> None:
+        await self._reconciler.guard()
+        await self._pool.open()
+        await self._reconciler.start()
+        self._watcher = await Watcher(self._reconciler.refresh).__aenter__()
+
+    async def answer(self, request: Request) -> dict[str, Any]:
+        match request.do:
+            case "apply":
+                await self._reconciler.set_plan(self._plan(request))
+            case "release":
+                await self._reconciler.release()
+            case "close":
+                await self._reconciler.stop()
+        return {
+            "status": self._reconciler.line_news.lines,
+            "resolvers": self._machine.handed_out,
+            "events": self._events,
+        }
+
+    def _plan(self, request: Request) -> Plan:
+        numbers = {name: n for n, name in enumerate(sorted(request.clients), 1)}
+        return Plan(
+            revision=self._reconciler.plan.revision + 1,
+            lines=request.lines,
+            egresses={name: Egress(number=n) for name, n in numbers.items()},
+            hosts={request.clients[n]: interface_mark(n, number) for n, number in numbers.items()},
+        )
+
+
+def serve(pipe: Connection, run_dir: Path) -> None:
+    """Be the router until the pipe is closed or a signal ends it."""
+    logs.configure("router")
+    asyncio.run(_serve(pipe, run_dir))
+
+
+async def _serve(pipe: Connection, run_dir: Path) -> None:
+    router = Router(run_dir)
+    await router.open()
+    pipe.send_bytes(b"{}")
+    readable = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pipe.fileno(), readable.set)
+    while True:
+        await readable.wait()
+        while pipe.poll():
+            answer = await router.answer(msgspec.json.decode(pipe.recv_bytes(), type=Request))
+            pipe.send_bytes(msgspec.json.encode(answer))
+        readable.clear()
