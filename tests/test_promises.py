@@ -13,7 +13,7 @@ PROMISES = re.findall(r"^\| (P\d) \|", TEXT, re.MULTILINE)
 
 
 def test_promises_are_numbered_in_turn() -> None:
-    assert PROMISES == [f"P{number}" for number in range(1, len(PROMISES) + 1)]
+    assert [f"P{number}" for number in range(1, len(PROMISES) + 1)] == PROMISES
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:tests|script)/[^` ]*)", TEXT))))
