@@ -82,6 +82,8 @@ class Engine:
         program = self._program("--hold")
         program.start()
         while not held_file(self._config).exists():
+            if not program.running:
+                raise RuntimeError(f"{self._kind} did not start: {program.tail()}")
             time.sleep(0.01)
         held_file(self._config).unlink()
         return program
@@ -189,8 +191,8 @@ DIRECT: Final[Document] = {"type": "direct", "tag": "direct"}
 def direct_tun(lab: Lab) -> Engine:
     """sing-box's TUN device in front of its direct outbound.
 
-    ``auto_redirect``, which its documentation recommends on routers, needs a kernel with
-    NFQUEUE; without it TCP goes through the device too.
+    Not with ``auto_redirect``, which its documentation recommends on routers: the test machine's
+    kernel refuses the rules that it makes. So TCP goes through the device too.
     """
     _forward(lab)
     document = sing_box([DIRECT], inbound=TUN_INBOUND)

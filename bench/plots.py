@@ -118,9 +118,9 @@ def moves(figures: Figures) -> None:
 def scale(figures: Figures) -> None:
     """Curves of start-up, memory and change latency, a row for each thing that grows."""
     groups = (
-        ("seconds", ("traffic flows (s)", "healthy (s)", "import (s)")),
+        ("seconds", ("traffic flows (s)", "healthy (s)", "start's CPU (s)", "import (s)")),
         ("MB", ("netd and api (MB)", "workers (MB)")),
-        ("ms", ("change p50 (ms)", "change p99 (ms)", "GET /rules (ms)")),
+        ("ms", ("change p50 (ms)", "change's CPU (ms)", "GET /rules (ms)")),
     )
     height = 2.6 * len(figures)
     _, axes = plt.subplots(len(figures), len(groups), figsize=(11, height), squeeze=False)

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from bench import ends
+from bench import ends, meter
 from bench.api import Reader, address, timed
 from bench.figures import keep, option, percentile, show
 from bench.sites import SERVER, Site
 from egressd.lab.client import Client
+from egressd.lab.device import API_PREFIX
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.netd.kernel.memory import resident
@@ -31,6 +32,7 @@ TARGETS = (1, 10, 100, 200, 500, 1_000)
 WANS = (1, 4, 16, 64)
 SERVICES = (1, 10, 100, 500)
 FIRST_PORT = 11_000
+PARTS = {"netd and api": "egressd.app", "workers": "engine.worker"}
 
 Figures = dict[str, float]
 Curve = Iterator[tuple[int, Figures]]
@@ -99,8 +101,9 @@ def by_services() -> Curve:
 
 def import_rules(lab: Lab, rows: list[str]) -> None:
     """Replace all rules."""
-    answer = lab.api.post("/rules/import", {"text": "\n".join(rows), "replace": True})
-    assert answer["imported"] == len(rows), answer
+    body = {"text": "\n".join(rows), "replace": True}
+    answer = lab.api.ask("POST", f"{API_PREFIX}/rules/import", body, timeout=300)
+    assert answer.body.get("imported") == len(rows), answer
 
 
 def point(lab: Lab, client: Client, exit_address: str) -> Figures:
@@ -111,34 +114,34 @@ def point(lab: Lab, client: Client, exit_address: str) -> Figures:
     while client.http(f"http://{SERVER}/", timeout=0.2).seen != exit_address:
         pass
     flows = time.monotonic() - begun
-    lab.device.wait_healthy()
+    lab.device.wait_healthy(300)
     healthy = time.monotonic() - begun
-    processes = {
-        name: resident(lab.device.pids(part)) / 1e6
-        for name, part in (("netd and api", "egressd.app"), ("workers", "engine.worker"))
-    }
+    parts = {name: lab.device.pids(pattern) for name, pattern in PARTS.items()}
     return {
         "traffic flows (s)": flows,
         "healthy (s)": healthy,
-        "netd and api (MB)": processes["netd and api"],
-        "workers (MB)": processes["workers"],
+        "start's CPU (s)": meter.used_s(pid for pids in parts.values() for pid in pids),
+        **{f"{name} (MB)": resident(pids) / 1e6 for name, pids in parts.items()},
         **changes(lab),
         **lists(lab),
     }
 
 
 def changes(lab: Lab) -> Figures:
-    """Milliseconds of one host's change."""
+    """Milliseconds of one host's change, and of processor time that it costs in all processes."""
     rule = lab.api.get("/rules")["data"][-1]
     without = ("id", "created_at", "updated_at")
     body = {field: value for field, value in rule.items() if field not in without}
     api, samples = Reader(lab), []
+    pids = [pid for pattern in PARTS.values() for pid in lab.device.pids(pattern)]
+    before = meter.used_s(pids)
     for number in range(CHANGES):
         sent = {**body, "target_node": ("Interface:wan1", "DIRECT")[number % 2]}
-        samples.append(timed(lambda sent=sent: api.call("PUT", f"/rules/{rule['id']}", sent)))  # type: ignore[misc]
+        samples.append(timed(partial(api.call, "PUT", f"/rules/{rule['id']}", sent)))
     return {
         "change p50 (ms)": percentile(samples, 0.5) * 1000,
         "change p99 (ms)": percentile(samples, 0.99) * 1000,
+        "change's CPU (ms)": (meter.used_s(pids) - before) * 1000 / CHANGES,
     }
 
 
