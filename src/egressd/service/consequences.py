@@ -46,18 +46,21 @@ def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator
 
 
 def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
-    """What nodes were given that nothing is made of."""
+    """What nodes were given, and didn't have before, that nothing is made of."""
     unknown: set[str] = set()
     for edit in edits:
-        node = edit.after
-        if isinstance(node, Node) and node != before.nodes.get(node.id):
-            unknown.update(read_config(node.protocol, node.config_json).unknown)
+        if isinstance(edit.after, Node):
+            unknown.update(_unknown_of(edit.after) - _unknown_of(before.nodes.get(edit.after.id)))
     if unknown:
         more = len(unknown) - _UNKNOWN_SHOWN
         shown = ", ".join(sorted(unknown)[:_UNKNOWN_SHOWN]) + (
             f" and {more} more" if more > 0 else ""
         )
         yield f"these fields of config_json were kept and have no effect: {shown}"
+
+
+def _unknown_of(node: Node | None) -> set[str]:
+    return set() if node is None else set(read_config(node.protocol, node.config_json).unknown)
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:
