@@ -76,7 +76,8 @@ class Contestant:
         raise NotImplementedError
 
     def connect(self) -> None:
-        """Let others hold connections."""
+        """Let others hold connections, and start what the mover's probes need."""
+        self.lab.client(MOVER).udp_echo("ready", SERVER)
         others = BYSTANDERS[: 6 if self.rules < len(BYSTANDERS) else None]
         self._held = [self.lab.client(n).connect() for n in others]
 
@@ -285,8 +286,8 @@ def measure(rules: int) -> dict[str, dict[str, float]]:
             spec = LabSpec(clients=max(BYSTANDERS), nodes=("ss",))
             made[name] = make(stack.enter_context(Site(spec)), rules)
         for contestant in made.values():
-            contestant.sample()
             contestant.connect()
+            contestant.sample()
         samples = alternate(ROUNDS, {name: partial(_sample, name, made[name]) for name in made})
         rows: dict[str, dict[str, float]] = {}
         for table in compared(samples, BASE).values():
