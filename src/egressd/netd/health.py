@@ -1,9 +1,10 @@
 """How the nodes of groups are doing: asked regularly, and at once when one gives trouble.
 
-Within a check interval every node is asked once, and those that serve clients twice, so that
-one that falls silent is found out in time: half an interval until it is asked, and two
-requests that time out after a sixth of it (`_TIMEOUTS`). One that refuses connections is found
-out by the first client that it refuses: the engine tells of it (`suspect`).
+Nodes that serve clients are asked twice in a check interval, so that one that falls silent is
+found out in time: half an interval until it is asked, and two requests that time out after a
+sixth of it (`_TIMEOUTS`). All others are asked once, a few at a time: a thousand outbounds at
+once would cost a hundred megabytes. A node that refuses connections is found out by the first
+client that it refuses: the engine tells of it (`suspect`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ log = structlog.get_logger()
 _TIMEOUTS: Final = 6
 """Time limits of a request that fit into the check interval."""
 _TIMEOUT_MAX_MS: Final = 5_000
-_ALL_DEAD_S: Final = 2.0
-"""How soon the nodes of a group are asked again when none of them lives."""
+_AT_ONCE: Final = 64
+"""Nodes that a survey asks at the same time."""
+_ALL_DEAD_S: Final = 4.0
+"""The check interval while none of a group's nodes lives."""
+_NO_GROUPS_S: Final = 5.0
+"""How soon it is looked whether there are groups: the shortest check interval."""
 _TRUST_S: Final = 1.0
 """How long a suspect that answered is not suspected again: its clients ask for what cannot be
 reached."""
@@ -63,7 +68,8 @@ class Health:
 
     def start(self) -> None:
         """Begin to look after the nodes of the plan's groups."""
-        self._run(self._look_after())
+        self._run(self._attend())
+        self._run(self._survey())
 
     async def close(self) -> None:
         """Stop."""
@@ -78,8 +84,7 @@ class Health:
     def suspect(self, keys: Iterable[str]) -> None:
         """The engine could not connect through these nodes: ask those that are in groups."""
         now = asyncio.get_running_loop().time()
-        members = {key for group in self._plan().groups.values() for key in group.members}
-        for key in members.intersection(keys) - self._suspected:
+        for key in self._members().intersection(keys) - self._suspected:
             if now - self._cleared.get(key, -_TRUST_S) >= _TRUST_S:
                 self._suspected.add(key)
                 self._run(self._clear_up(key))
@@ -95,29 +100,35 @@ class Health:
         finally:
             self._suspected.discard(key)
 
-    async def _look_after(self) -> None:
-        is_full = True
+    async def _attend(self) -> None:
+        """Ask those that serve clients, twice an interval."""
         while True:
-            self._woken.clear()
-            plan = self._plan()
-            members = {key for group in plan.groups.values() for key in group.members}
-            await self._ask(members if is_full else serving(self._groups.choices) & members)
-            pause = self._pause(plan)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
-            is_full = self._woken.is_set() or not is_full
+            await self._ask(self._members() & serving(self._groups.choices))
+            await asyncio.sleep(self._period() / 2)
 
-    def _pause(self, plan: Plan) -> float | None:
-        """Seconds until nodes are asked again; None while there are no groups."""
-        groups = plan.groups.values()
-        if not groups:
-            return None
-        half = min(group.interval_s for group in groups) / 2
+    async def _survey(self) -> None:
+        """Ask the others once an interval; all of them when there is something new."""
+        while True:
+            attended = set() if self._woken.is_set() else serving(self._groups.choices)
+            self._woken.clear()
+            keys = sorted(self._members() - attended)
+            for first in range(0, len(keys), _AT_ONCE):
+                await self._ask(keys[first : first + _AT_ONCE])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._period()):
+                    await self._woken.wait()
+
+    def _members(self) -> set[str]:
+        return {key for group in self._plan().groups.values() for key in group.members}
+
+    def _period(self) -> float:
+        """The check interval in seconds; a short one while some group has no node that lives."""
+        groups = self._plan().groups.values()
+        interval = min((group.interval_s for group in groups), default=_NO_GROUPS_S)
         delays = self._groups.delays
         if any(all(delays.get(key) == DEAD for key in group.members) for group in groups):
-            return min(half, _ALL_DEAD_S)
-        return half
+            return min(interval, _ALL_DEAD_S)
+        return interval
 
     async def _ask(self, keys: Iterable[str]) -> None:
         """Measure nodes, and those that serve clients and fail once more."""
