@@ -1,0 +1,237 @@
+"""A whole machine under systemd with egressd installed, and its neighbours on this side.
+
+The kernel and the files are those of `tests.vm.boot`; over the files lies an overlay in memory, so
+that the machine can be set up as an administrator would: units, configuration, a network that
+other software brings up, forwarding that somebody switched on in ``/etc/sysctl.d``. Its two
+network cards end in a namespace here, where clients flood and the WAN is captured.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from egressd.lab import netns, ownership
+from egressd.lab.capture import Capture
+from egressd.lab.client import Client
+from egressd.lab.host import Host
+from egressd.lab.spec import Place
+from tests.vm import boot
+
+LAN_MAC: Final = "52:54:00:00:00:01"
+WAN_MAC: Final = "52:54:00:00:00:02"
+GATEWAY_MAC: Final = "52:54:00:00:00:fe"
+UNRULED: Final = "10.99.0.11"
+
+_9P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
+
+_INIT: Final = """\
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+modprobe -a overlay virtio_net
+mount -t tmpfs tmpfs /tmp
+mkdir /tmp/lower /tmp/upper /tmp/work /tmp/new
+mount -t 9p -o ro,cache=loose,{ninep} cached /tmp/lower
+mount -t overlay -o lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work overlay /tmp/new
+mount -t tmpfs tmpfs /tmp/new/tmp
+mkdir -p /tmp/new{shared}
+mount -t 9p -o rw,{ninep} shared /tmp/new{shared}
+chroot /tmp/new sh {shared}/prepare
+umount /proc
+exec chroot /tmp/new /lib/systemd/systemd
+"""
+
+_PREPARE: Final = """\
+set -e
+rm -rf /etc/systemd/system/* /etc/fstab /var/lib/egressd /.dockerenv
+mkdir -p /etc/systemd/system/multi-user.target.wants /etc/systemd/system/sysinit.target.wants
+chmod 755 /root  # the interpreter may lie there, and the api is nobody
+echo 0123456789abcdef0123456789abcdef > /etc/machine-id
+mkdir -p /etc/egressd
+cat > /etc/egressd/egressd.toml <<END
+[lan]
+interfaces = ["eth0"]
+[wan]
+interfaces = ["eth1"]
+[dns]
+device = ["203.0.113.53"]
+END
+echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-somebody.conf
+cat > /etc/systemd/system/network-of-others.service <<END
+[Unit]
+DefaultDependencies=no
+After=network-pre.target systemd-sysctl.service
+Before=network.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh {shared}/network
+END
+ln -s ../network-of-others.service /etc/systemd/system/sysinit.target.wants/
+cat > /etc/systemd/system/driver.service <<END
+[Unit]
+After=network.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh {shared}/driver
+StandardOutput=file:{shared}/driver.log
+StandardError=file:{shared}/driver.log
+END
+ln -s ../driver.service /etc/systemd/system/multi-user.target.wants/
+# What an emulated machine would spend its time on.
+for unit in getty.target serial-getty@ttyS0.service systemd-logind.service timers.target \
+    systemd-tmpfiles-setup.service systemd-tmpfiles-setup-dev.service systemd-sysusers.service \
+    systemd-udevd.service systemd-udev-trigger.service systemd-journal-flush.service \
+    systemd-modules-load.service systemd-random-seed.service systemd-update-utmp.service \
+    kmod-static-nodes.service modprobe@.service systemd-binfmt.service cryptsetup.target \
+    sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount \
+    sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount remote-fs.target; do
+    ln -sf /dev/null /etc/systemd/system/$unit
+done
+for unit in egressd-guard egressd-netd egressd-api; do
+    sed "s#@ROOT@#{root}#g; s#ProtectHome=read-only##" {root}/packaging/systemd/$unit.service \\
+        > /etc/systemd/system/$unit.service
+    if [ {installed} = yes ]; then
+        ln -s ../$unit.service /etc/systemd/system/multi-user.target.wants/
+    fi
+done
+"""
+
+_NETWORK: Final = """\
+set -e
+ip link set eth0 up
+ip address add 10.99.0.1/24 dev eth0
+ip link set eth1 up
+ip address add 198.51.100.2/30 dev eth1
+ip neighbour replace 198.51.100.1 lladdr {gateway_mac} dev eth1 nud permanent
+ip route add default via 198.51.100.1
+echo "network is up" > {shared}/network.done
+"""
+
+
+class Machine:
+    """One boot. `driver` is the shell script that is run once all is up; then it powers off."""
+
+    def __init__(self, shared: Path, side: Side, driver: str, *, installed: bool) -> None:
+        self._shared = shared
+        self._side = side
+        self._driver = driver
+        self._installed = installed
+        self.console = shared / "console"
+
+    def run(self, timeout_s: float) -> str:
+        """Boot, wait until it is off, and give what the driver said. Kills it after a while."""
+        text = {
+            "shared": self._shared,
+            "ninep": _9P,
+            "root": boot.ROOT,
+            "installed": "yes" if self._installed else "no",
+            "gateway_mac": GATEWAY_MAC,
+        }
+        files = {"init": _INIT, "prepare": _PREPARE, "network": _NETWORK, "driver": self._driver}
+        for name, content in files.items():
+            (self._shared / name).write_text(_filled(content, text))
+        (self._shared / "init").chmod(0o755)
+        image = boot.kernel()
+        version = image.name.removeprefix("vmlinuz-")
+        make = str(Path(sys.executable).with_name("virtme-mkinitramfs"))
+        target = str(self._shared / "initramfs")
+        subprocess.run([make, "--mod-kversion", version, "--outfile", target], check=True)
+        with self.console.open("wb") as output:
+            machine = subprocess.Popen(
+                netns.exec_argv(self._side.namespace, self._command(image)),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+            try:
+                machine.wait(timeout_s)
+            finally:
+                if machine.poll() is None:
+                    machine.send_signal(signal.SIGKILL)
+                    machine.wait()
+        said = self._shared / "driver.log"
+        console = self.console.read_text("latin-1")[-4000:]
+        return said.read_text(errors="replace") if said.exists() else f"no driver ran: {console}"
+
+    def _command(self, image: Path) -> list[str]:
+        def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
+            backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
+            return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
+
+        def card(name: str, mac: str) -> list[str]:
+            tap = f"tap,id={name},ifname={name},script=no,downscript=no"
+            return ["-netdev", tap, "-device", f"virtio-net-pci,netdev={name},mac={mac},romfile="]
+
+        return [
+            "qemu-system-x86_64",
+            *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G", "-no-reboot"),
+            *("-display", "none", "-vga", "none", "-serial", "stdio", "-monitor", "none"),
+            *folder("root", "/dev/root", Path("/"), ",readonly=on"),
+            *folder("cached", "cached", Path("/"), ",readonly=on"),
+            *folder("shared", "shared", self._shared),
+            *card("lan", LAN_MAC),
+            *card("wan", WAN_MAC),
+            *("-kernel", str(image), "-initrd", str(self._shared / "initramfs")),
+            "-append",
+            f"console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 "
+            f"init={self._shared}/init",
+        ]
+
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    """`text` with the values in it. Shell has braces of its own, so no format string."""
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", str(value))
+    return text
+
+
+class Side:
+    """The namespace on this side of the machine's cards."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.namespace = host.namespace
+
+    def client(self, address: str) -> Client:
+        """A client on the LAN."""
+        return Client(self.host, Place(name=address, role="outside", address=address))
+
+    def capture(self) -> Capture:
+        """Of all that passes here. What leaves the machine arrives on ``wan``.
+
+        Cards of a machine that is off pass nothing on, so the capture's own proof has to wait for
+        what the tests send through the machine.
+        """
+        return self.host.capture()
+
+
+@contextmanager
+def side() -> Iterator[Side]:
+    """Make the namespace with both taps, and remove it in the end."""
+    name = secrets.token_hex(3)
+    folder = netns.RUN_DIR / name
+    folder.mkdir(parents=True)
+    ownership.note(name, detached=False)
+    host = Host(name, "outside", folder)
+    try:
+        netns.run_ip("netns", "add", host.namespace)
+        lines = ["link set lo up"]
+        for tap, mac in (("lan", "52:54:00:00:01:01"), ("wan", GATEWAY_MAC)):
+            lines += [f"tuntap add dev {tap} mode tap", f"link set {tap} address {mac} up"]
+        lines += [
+            f"address add {UNRULED}/24 dev lan",
+            f"neighbour replace 10.99.0.1 lladdr {LAN_MAC} dev lan nud permanent",
+            "route add default via 10.99.0.1 dev lan",
+        ]
+        netns.run_ip("-n", host.namespace, batch=lines)
+        host.start()
+        yield Side(host)
+    finally:
+        host.close()
+        netns.remove_lab(name)
