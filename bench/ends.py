@@ -34,8 +34,6 @@ _MESSAGE = b"x" * 32
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _TIMEOUT_S = 20.0
 _WARM_UP_S = 0.3
-_LETTER_APART_S = 0.05
-"""For the letter to be read before what follows it."""
 _COUNT = struct.Struct("!Q")
 
 
@@ -93,6 +91,8 @@ def _serve_one(
                 opened.send(b"c")
             elif wanted == "p" and size > 1:
                 opened.send(buffer[1:size])
+            elif wanted == "n" and size > 1:
+                opened.send(_COUNT.pack(taken[0]))
         elif wanted == "u":
             taken[0] += size
         elif wanted == "p" and size:
@@ -134,7 +134,6 @@ def upload(sources: Sequence[str], server: str, seconds: float) -> Moved:
             asking.send(b"n")
             return int(_COUNT.unpack(asking.recv(_COUNT.size, socket.MSG_WAITALL))[0])
 
-        time.sleep(_LETTER_APART_S)
         return _pump(
             sources, server, seconds, b"u", lambda opened: opened.send(data), lambda _: arrived()
         )

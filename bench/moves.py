@@ -109,10 +109,12 @@ class Contestant:
     def outcome(self) -> dict[str, float]:
         """What became of the others' connections, and becomes of the mover's at one more move."""
         cut = sum(not held.exchange("still there").ok for held in self._held)
+        found: dict[str, float] = {"others": len(self._held), "others cut": cut}
         own = self.lab.client(MOVER).connect()
-        self.sample()
-        stays = own.exchange("still there", timeout=2).ok
-        return {"others": len(self._held), "others cut": cut, "own old flow stays": float(stays)}
+        if own.exchange("there").ok:
+            self.sample()
+            found["own old flow stays"] = float(own.exchange("still there", timeout=2).ok)
+        return found
 
     def _keep_lists(self, target: str) -> None:
         address = self.lab.client(MOVER).address
