@@ -229,7 +229,8 @@ def _reality() -> dict[str, Served]:
             **over,
         }
         wrong = {"reality-opts": {"public-key": other, "short-id": SHORT_ID}}
-        reason = "REALITY verification failed"
+        # The engine's gRPC keeps trying, and does not say why.
+        reason = "" if over else "REALITY verification failed"
         found[f"vless reality {name}"] = Served("vless", config, inbound, wrong, reason=reason)
     return found
 

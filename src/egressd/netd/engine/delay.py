@@ -43,6 +43,9 @@ dead ones would take minutes."""
 
 _PORT_TRIES: Final = 10
 
+_LOG_S: Final = 0.1
+"""The engine tells of a failure first and logs it then, in time to be read if it is left alone."""
+
 
 class Measurer:
     """Measures. Made while root's files can be read: it loads the system's CA certificates."""
@@ -123,6 +126,8 @@ class _Measurement:
                 await self._serve(parts)
             await asyncio.gather(*(self._take_turn(number) for number in self._serving))
         finally:
+            if self._unexplained:
+                await asyncio.sleep(_LOG_S)
             for serving in set(self._serving.values()):
                 self._explain(await asyncio.to_thread(serving.stop))
         return self._results
