@@ -173,7 +173,8 @@ def test_groups_that_come_later_are_looked_after() -> None:
         assert network.asked == []
         network.plan = plan_of()
         health.look()
-        await until(lambda: len(network.asked) == 2, 1)
+        await until(lambda: len(network.asked) == 1, 1)
+        assert network.asked[0][1] == KEYS
 
     live(body, ())
 
