@@ -11,12 +11,11 @@ import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.names import is_interface_name
-from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.netlink import (
     ROUTE,
     Listener,
@@ -149,27 +148,18 @@ def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
         hops = hops[(length + 3) & ~3 :]
 
 
-class Watcher:
+class Watcher(Announcements):
     """Awaits ``on_change()`` soon after links, addresses, routes or rules changed.
 
     Our own changes count too, so a call that has nothing left to do must change nothing.
-    Events that the kernel had to drop count as a change. See `Follower` for how often it
-    calls. An asynchronous context manager: it watches from entering to leaving.
+    Events that the kernel had to drop count as a change.
     """
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         self._on_change = on_change
 
-    async def __aenter__(self) -> Self:
-        self._follower = Follower(self._on_change)
-        self._listener = Listener(ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
-        return self
+    def _listen(self) -> Listener:
+        return Listener(ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._listener.close()
-        await self._follower.close()
+    async def _call(self) -> None:
+        await self._on_change()

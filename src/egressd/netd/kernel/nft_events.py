@@ -14,13 +14,11 @@ changes are heard in place of its end: they name the family.
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.announcements import Announcements, not_from
 from egressd.netd.kernel.netlink import NETFILTER, Listener, Message, attributes, text
 
 _GROUP_NFTABLES: Final = 7
@@ -30,22 +28,15 @@ _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
 _PROCESS_ID, _PROCESS_NAME = 2, 3  # NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
 _NFGENMSG_BYTES = 4
 
-# Offsets in struct nlmsghdr, and classic BPF's instructions (linux/filter.h).
-_TYPE_AT, _PORT_AT = 4, 12
-_LOAD_HALF, _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x20, 0x15, 0x06
-_WHOLE, _NOTHING = 0xFFFF_FFFF, 0
-
 LOST: Final = "changes of the ruleset came faster than they could be read"
 """The reason given when the kernel dropped announcements."""
 
 
-class ForeignChanges:
+class ForeignChanges(Announcements):
     """Awaits ``on_change(reason)`` soon after another process changed nftables.
 
     `reason` says who it was, for a log. With `family`, changes of other families' tables are
-    not told. Announcements that the kernel had to drop count as
-    foreign. See `Follower` for how often it calls. An asynchronous context manager: it
-    watches from entering to leaving.
+    not told. Announcements that the kernel had to drop count as foreign.
     """
 
     def __init__(
@@ -56,21 +47,12 @@ class ForeignChanges:
         self._reason = ""
         self._ports = frozenset[int]()
 
-    async def __aenter__(self) -> Self:
+    def _listen(self) -> Listener:
         self._ports = _own_ports()
-        self._follower = Follower(lambda: self._on_change(self._reason))
-        program = self._program()
-        self._listener = Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, program)
-        return self
+        return Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, self._program())
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._listener.close()
-        await self._follower.close()
+    async def _call(self) -> None:
+        await self._on_change(self._reason)
 
     def _heard(self, messages: list[Message], lost: bool) -> None:
         foreign = self._foreign(messages)
@@ -101,7 +83,7 @@ class ForeignChanges:
         return message.kind != _NEW_GENERATION and message.body[0] == self._family
 
     def _program(self) -> bytes:
-        return _program(self._ports, only_generations=self._family is None)
+        return not_from(self._ports, _NEW_GENERATION if self._family is None else None)
 
 
 def _own_ports() -> frozenset[int]:
@@ -118,28 +100,3 @@ def _own_ports() -> frozenset[int]:
         finally:
             borrowed.detach()
     return frozenset(ports - {0})  # 0: nothing was sent from it yet
-
-
-def _program(ports: frozenset[int], *, only_generations: bool) -> bytes:
-    """Classic BPF that drops what `ports` caused, and what is no new generation if asked to.
-
-    It loads in network byte order what netlink holds in the host's.
-    """
-    known = sorted(ports)
-    code = []
-    if only_generations:
-        kind = socket.htons(_NEW_GENERATION)
-        code += [
-            _instruction(_LOAD_HALF, _TYPE_AT),
-            _instruction(_JUMP_IF_EQUAL, kind, skip_unless=len(known) + 2),
-        ]
-    code.append(_instruction(_LOAD_WORD, _PORT_AT))
-    for place, port in enumerate(known):
-        code.append(_instruction(_JUMP_IF_EQUAL, socket.htonl(port), skip_if=len(known) - place))
-    code += [_instruction(_RETURN, _WHOLE), _instruction(_RETURN, _NOTHING)]
-    return b"".join(code)
-
-
-def _instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
-    """``struct sock_filter``: operation, jumps if true and if false, operand."""
-    return struct.pack("=HBBI", code, skip_if, skip_unless, operand)
