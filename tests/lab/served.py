@@ -1,7 +1,7 @@
 """Nodes of every protocol and transport, each with the real server that it is for.
 
-The servers are sing-box's inbounds; for Shadowsocks with a plugin, which those have not, there are
-nodes of the lab.
+The servers are sing-box's inbounds, for HTTP Upgrade with `upgrading` in front. For Shadowsocks
+with a plugin, which those have not, there are nodes of the lab.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Served:
     udp: bool = True
     reason: str = ""
     """Part of what the delay call tells of a node with `wrong`, where that is told."""
+    upgrade: str = ""
+    """The path of the HTTP Upgrade that `upgrading` does for the inbound, if any."""
+    is_secure: bool = False
+    """Whether that is done within TLS."""
 
     @property
     def is_told_refused(self) -> bool:
@@ -58,6 +62,7 @@ def every(certificate: Path, key: Path) -> dict[str, Served]:
         **_plain(tls),
         **_shadowsocks(),
         **_v2ray(tls),
+        **_upgraded(),
         **_reality(),
         **_quic({**tls, "alpn": ["h3"]}),
         "anytls": Served(
@@ -145,10 +150,6 @@ TRANSPORTS: Final[dict[str, tuple[Fields, Fields]]] = {
         {"network": "grpc", "grpc-opts": {"grpc-service-name": "Svc"}},
         {"type": "grpc", "service_name": "Svc"},
     ),
-    "httpupgrade": (
-        {"network": "httpupgrade", "ws-opts": {"path": "/u", "headers": {"Host": NAME}}},
-        {"type": "httpupgrade", "path": "/u"},
-    ),
 }
 
 
@@ -189,6 +190,34 @@ def _v2ray(tls: Fields) -> dict[str, Served]:
             "tls": tls,
         },
         {"uuid": OTHER_UUID},
+    )
+    return found
+
+
+def _upgraded() -> dict[str, Served]:
+    """HTTP Upgrade: the inbounds are bare."""
+    path = "/u"
+    over: Fields = {"network": "httpupgrade", "ws-opts": {"path": path, "headers": {"Host": NAME}}}
+    uuids = [{"name": "u", "uuid": UUID}]
+    found = {}
+    for protocol in ("vmess", "vless"):
+        for secure in (False, True):
+            layer: Fields = {"tls": True, "servername": NAME} if secure else {}
+            found[f"{protocol} httpupgrade{' tls' if secure else ''}"] = Served(
+                protocol,
+                {"uuid": UUID, **over, **layer},
+                {"type": protocol, "users": uuids},
+                {"uuid": OTHER_UUID},
+                upgrade=path,
+                is_secure=secure,
+            )
+    found["trojan httpupgrade"] = Served(
+        "trojan",
+        {"password": PASSWORD, "sni": NAME, "client-fingerprint": "chrome", **over},
+        {"type": "trojan", "users": [{"name": "u", "password": PASSWORD}]},
+        {"password": "wrong"},
+        upgrade=path,
+        is_secure=True,
     )
     return found
 

@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from egressd.lab import netns
 from egressd.lab.lab import Lab
+from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS, WHOAMI, LabSpec
 from tests.lab.device_state import SERVER, clear, send
 from tests.lab.served import NAME, Served, every
+from tests.lab.upgrading import BEHIND, Front, command
 
 pytestmark = pytest.mark.lab
 
@@ -63,14 +67,23 @@ class Site:
         assert answer.status == 200
         return dict(answer.body)
 
-    def assert_blocked(self, token: str) -> None:
-        """Nothing of client 1 with `token` arrives anywhere, and it is told or left waiting."""
+    def fault(self, token: str) -> str:
+        """What a delay test says of the node, while nothing of client 1 with `token` arrives
+        anywhere and the client is told or left waiting."""
         mark = self.lab.internet.mark()
         client = self.lab.client(1)
-        assert not client.http(f"{WEB}{token}", timeout=SILENCE_S).ok
-        assert not client.udp_echo(token, SERVER, timeout=SILENCE_S).ok
-        assert not client.dns(f"{token}.test", RESOLVERS["google"], timeout=SILENCE_S).addresses
+        with ThreadPoolExecutor() as threads:
+            http = threads.submit(client.http, f"{WEB}{token}", timeout=SILENCE_S)
+            echo = threads.submit(client.udp_echo, token, SERVER, timeout=SILENCE_S)
+            asked = f"{token}.test", RESOLVERS["google"]
+            dns = threads.submit(client.dns, *asked, timeout=SILENCE_S)
+            failed = self.delay()
+        assert not http.result().ok
+        assert not echo.result().ok
+        assert not dns.result().addresses
         assert self.lab.internet.seen(since=mark, text=token) == []
+        assert failed["delay"] == -1
+        return str(failed["error"])
 
 
 PLUGINS = ("ss-obfs-http", "ss-obfs-tls", "ss-websocket")
@@ -80,15 +93,36 @@ NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS)
 @pytest.fixture(scope="module")
 def site(namespaces: None) -> Iterator[Site]:
     with Lab(LabSpec(clients=1, nodes=PLUGINS)) as lab:
-        served = every(*lab.authority.certificate(NAME))
-        inbounds = [{**case.inbound, "listen_port": PORT} for case in served.values()]
+        certificate, key = lab.authority.certificate(NAME)
+        served = every(certificate, key)
+        inbounds = [
+            {**case.inbound, "listen_port": PORT + (BEHIND if case.upgrade else 0)}
+            for case in served.values()
+        ]
         addresses = dict(zip(served, lab.add_engine_node("engine", inbounds), strict=True))
+        fronts = [
+            Front(
+                addresses[name],
+                PORT,
+                case.upgrade,
+                *((str(certificate), str(key)) if case.is_secure else ()),
+            )
+            for name, case in served.items()
+            if case.upgrade
+        ]
+        front = Program(
+            netns.namespace(lab.name, "node-engine"),
+            command(fronts, lab.folder / "fronts.json"),
+            lab.folder / "fronts.log",
+        )
+        front.start()
         for node in lab.nodes.values():
             served[node.name] = Served("ss", node.clash, {}, {"password": "wrong"}, udp=False)
             addresses[node.name] = node.address
         lab.internet.run("ip", "route", "add", "blackhole", BLACK_HOLE)
         lab.start_egressd()
         yield Site(lab, served, addresses)
+        front.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -118,22 +152,14 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
     assert upload.json["intact"]
 
     site.put(name, **case.wrong)
-    site.assert_blocked("wrong-secret")
-    failed = site.delay()
-    assert failed["delay"] == -1
-    assert case.reason in failed["error"]
+    assert case.reason in site.fault("wrong-secret")
 
     site.put(name, port=1)
-    site.assert_blocked("closed-port")
-    failed = site.delay()
-    assert failed["delay"] == -1
-    assert "refused" in failed["error"] or not case.is_told_refused
+    assert "refused" in site.fault("closed-port") or not case.is_told_refused
 
     site.put(name, server=BLACK_HOLE)
-    site.assert_blocked("black-hole")
-    failed = site.delay()
-    assert failed["delay"] == -1
-    assert "timed out" in failed["error"] or "does not answer" in failed["error"]
+    fault = site.fault("black-hole")
+    assert "timed out" in fault or "does not answer" in fault
 
     site.put(name)
     assert client.http(WEB).seen == address

@@ -1,0 +1,83 @@
+"""HTTP Upgrade in front of nodes' servers: ``python -m tests.lab.upgrading CONFIG``.
+
+The engine's own server for this transport loses the client's first byte when it comes right after
+the upgrade: net/http has read it ahead by then, and the server drops what ``Hijack`` hands over
+with the connection (sing-box, transport/v2rayhttpupgrade/server.go). So the upgrade is answered
+here, and what follows goes on to an inbound without a transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+BEHIND = 1
+"""What is added to a front's port to find the server behind it, on the same address."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """An address and port that takes upgrades of one path; with TLS if there is a certificate."""
+
+    address: str
+    port: int
+    path: str
+    certificate: str = ""
+    key: str = ""
+
+    async def listen(self) -> None:
+        """Serve."""
+        context = None
+        if self.certificate:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self.certificate, self.key)
+        await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, EOFError):
+            if await self._upgrade(reader, writer):
+                behind = await asyncio.open_connection(self.address, self.port + BEHIND)
+                await asyncio.gather(_pass(reader, behind[1]), _pass(behind[0], writer))
+        writer.close()
+
+    async def _upgrade(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer the request for an upgrade; whether it was one."""
+        line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        if line != f"get {self.path} http/1.1" or "upgrade: websocket" not in fields:
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return False
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
+        return True
+
+
+async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Pass on what comes until it ends; then the target's way is at its end too."""
+    with suppress(OSError):
+        while data := await source.read(1 << 16):
+            target.write(data)
+            await target.drain()
+    target.close()
+
+
+def command(fronts: Sequence[Front], config: Path) -> list[str]:
+    """The command that serves them; `config` is the file to write for it."""
+    config.write_text(json.dumps([asdict(front) for front in fronts]))
+    return [sys.executable, "-m", __name__, str(config)]
+
+
+async def _main(config: Path) -> None:
+    for front in json.loads(config.read_text()):
+        await Front(**front).listen()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1])))

@@ -1,0 +1,231 @@
+"""Scenarios in which something fails under the lines. They follow those of `suite`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from egressd.netd.lines.unit import members
+from tests.vm.inside import network
+from tests.vm.inside.netns import sh
+from tests.vm.inside.network import SERVERS, WANS
+from tests.vm.inside.suite import (
+    _PLACES,
+    BLOCK_S,
+    ONLINE_S,
+    RUN_DIR,
+    Suite,
+    _has_state,
+    _users,
+    leader,
+    local_port,
+    replaced,
+)
+
+
+async def daemons_are_killed(suite: Suite) -> None:
+    """kill -9 of xl2tpd alone, of pppd alone, and of all processes of a line."""
+    hit = ("l2tp_a", "l2tp_b", "pptp_a")
+    others = suite.bystanders(*hit)
+    since = time.monotonic()
+    os.kill(leader("l2tp_a"), signal.SIGKILL)
+    second = members(RUN_DIR / "units" / "l2tp_b") - {leader("l2tp_b")}
+    for pid in (*second, *members(RUN_DIR / "units" / "pptp_a")):
+        os.kill(pid, signal.SIGKILL)
+    await asyncio.sleep(0.5)
+    await suite.online(hit)
+    for name in hit:
+        suite.figures[f"{name} cut"], suite.figures[f"{name} back"] = suite.clients[
+            name
+        ].cut_and_back(since)
+    suite.figures["longest silence"] = others.check()
+
+
+async def an_association_is_lost(suite: Suite) -> None:
+    """The server ends IPsec: not one clear packet, and the line's twin goes on."""
+    others = suite.bystanders("l2tp_d")
+    since = time.monotonic()
+    await asyncio.to_thread(network.end_associations, "s2", local_port("l2tp_d"))
+    await asyncio.sleep(1)
+    await suite.online(["l2tp_d"])
+    cut, back = suite.clients["l2tp_d"].cut_and_back(since)
+    suite.figures |= {"cut": cut, "back": back, "longest silence": others.check()}
+
+
+async def a_nat_comes_between(suite: Suite) -> None:
+    """Two lines with a secret by one WAN, whose address the server does not see."""
+    hit = ("l2tp_d", "l2tp_e")
+    others = suite.bystanders("l2tp_a", *hit)
+    kept = {name: suite.lines[name] for name in hit}
+    await suite.apply(**dict.fromkeys(hit))
+    sh(
+        "ip netns exec isp nft 'add table ip nat; add chain ip nat post "
+        "{ type nat hook postrouting priority 100; }; "
+        f"add rule ip nat post ip saddr {WANS['wan1']} ip daddr {SERVERS['s2']} masquerade'"
+    )
+    before = suite.taps["wan1"].encapsulated
+    began = time.monotonic()
+    await suite.apply(**kept)
+    await suite.online(hit)
+    suite.figures["online behind NAT"] = time.monotonic() - began
+    assert suite.taps["wan1"].encapsulated > before, "no ESP in UDP was seen"
+    await suite.apply(**dict.fromkeys(hit))
+    sh("ip netns exec isp nft delete table ip nat")
+    await suite.apply(**kept)
+    await suite.online(hit)
+    suite.figures["longest silence"] = others.check()
+
+
+async def charon_is_killed(suite: Suite) -> None:
+    """kill -9 of the IKE daemon: its lines are dialled anew, in clear never."""
+    hit = ("l2tp_c", "l2tp_d", "l2tp_e")
+    others = suite.bystanders(*hit)
+    since = time.monotonic()
+    record = msgspec.json.decode((RUN_DIR / "charon" / "unit.json").read_bytes())
+    os.kill(record["pid"], signal.SIGKILL)
+    await asyncio.sleep(1)
+    await suite.online(hit)
+    for name in hit:
+        suite.figures[f"{name} back"] = suite.clients[name].cut_and_back(since)[1]
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_path_is_cut(suite: Suite) -> None:
+    """Packets between one WAN and one server vanish: seen by silence, other lines go on."""
+    hit = ("l2tp_c", "pptp_a", "pptp_b")
+    others = suite.bystanders(*hit)
+    since = time.monotonic()
+    sh(
+        f"ip -n isp rule add pref 10 from {WANS['wan2']} to {SERVERS['s1']} blackhole; "
+        f"ip -n isp rule add pref 10 from {SERVERS['s1']} to {WANS['wan2']} blackhole"
+    )
+    for name in hit:
+        status = await suite.until(name, lambda status: not status.is_online, BLOCK_S)
+        suite.figures[f"{name} known down"] = time.monotonic() - since
+        assert status.reason, status
+    await asyncio.sleep(4)
+    status = (await suite.statuses())["pptp_a"]
+    assert status.state in ("lost", "unreachable", "dialing"), status
+    sh("ip -n isp rule del pref 10; ip -n isp rule del pref 10")
+    restored = time.monotonic()
+    await suite.online(hit)
+    for name in hit:
+        suite.figures[f"{name} back"] = suite.clients[name].cut_and_back(since)[1] - (
+            restored - since
+        )
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_server_is_gone_for_a_minute(suite: Suite) -> None:
+    """And meanwhile, at the other server: a wrong password and a wrong secret, corrected."""
+    hit = [name for name, place in _PLACES.items() if place[0] == "s2"]
+    since = time.monotonic()
+    await asyncio.to_thread(network.stop_server, "s2")
+    others = suite.bystanders(*hit, "l2tp_a", "l2tp_c", "pptp_b")
+
+    good = {name: suite.lines[name] for name in ("l2tp_a", "l2tp_c", "pptp_b")}
+    await suite.apply(
+        l2tp_a=replaced(good["l2tp_a"], password="wrong"),
+        l2tp_c=replaced(good["l2tp_c"], secret="wrong"),
+        pptp_b=replaced(good["pptp_b"], password="wrong"),
+    )
+    for name, state in (
+        ("l2tp_a", "wrong_password"),
+        ("pptp_b", "wrong_password"),
+        ("l2tp_c", "wrong_secret"),
+    ):
+        status = await suite.until(name, partial(_has_state, state), ONLINE_S)
+        assert status.next_attempt, status
+        assert status.reason, status
+        suite.figures[f"{name} {state} known"] = time.monotonic() - since
+    corrected = time.monotonic()
+    await suite.apply(**good)
+    await suite.online(good)
+    suite.figures["corrected and back"] = time.monotonic() - corrected
+
+    states = {name: (await suite.statuses())[name].state for name in hit}
+    assert not {"online"} & set(states.values()), states
+    await asyncio.sleep(max(0.0, 60 - (time.monotonic() - since)))
+    await asyncio.to_thread(network.start_server, "s2", _users("s2"))
+    restored = time.monotonic()
+    await suite.online(hit)
+    suite.figures["all back after"] = time.monotonic() - restored
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_wan_is_gone(suite: Suite) -> None:
+    """Lines left to themselves move to the other WAN; pinned ones wait, and leak nothing."""
+    moving, pinned = ("l2tp_a", "l2tp_d"), ("l2tp_e",)
+    others = suite.bystanders(*moving, *pinned)
+    foreign = suite.taps["wan2"].by_address[WANS["wan1"]]
+    began = time.monotonic()
+    sh("ip link set wan1 down")
+    await suite.until("l2tp_e", lambda status: status.state == "no_carrier", BLOCK_S)
+    await suite.online(moving)
+    suite.figures["moved"] = time.monotonic() - began
+    assert "wan1" in (await suite.statuses())["l2tp_e"].reason
+    assert suite.taps["wan2"].by_address[WANS["wan1"]] == foreign, "packets left by another WAN"
+    sh("ip link set wan1 up; ip route add default via 10.1.0.1 dev wan1 metric 100")
+    began = time.monotonic()
+    await suite.online(pinned)
+    suite.figures["pinned back"] = time.monotonic() - began
+    await suite.online(moving)
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_line_is_switched_off(suite: Suite) -> None:
+    """It ends at once, its client gets an error, and nothing goes another way."""
+    names = ("l2tp_a", "l2tp_d", "pptp_b")
+    others = suite.bystanders(*names)
+    kept = {name: suite.lines[name] for name in names}
+    folders = {name: RUN_DIR / "units" / name for name in names}
+    began = time.monotonic()
+    await suite.apply(**dict.fromkeys(names))
+    suite.figures["blocked"] = time.monotonic() - began
+    await asyncio.sleep(0.1)  # what was on its way
+    since = time.monotonic()
+    while any(folder.exists() for folder in folders.values()):
+        assert time.monotonic() - began < 8, "a line that is off is still there"
+        await asyncio.sleep(0.1)
+    suite.figures["gone"] = time.monotonic() - began
+    left = sh("ip -o link")
+    for name, folder in folders.items():
+        assert f"{name}:" not in left
+        assert not members(folder)
+    await asyncio.sleep(1)
+    for name in names:
+        assert not suite.clients[name].seen_since(since)
+    await suite.apply(**kept)
+    await suite.online(names)
+    suite.figures["longest silence"] = others.check()
+
+
+async def all_is_ended(suite: Suite) -> None:
+    """Nothing of the lines stays behind."""
+    began = time.monotonic()
+    await suite.ask("close")
+    suite.figures["ended"] = time.monotonic() - began
+    assert "ppp" not in sh("ip -o link"), sh("ip -o link")
+    assert not [path for path in (RUN_DIR / "units").iterdir() if members(path)]
+    assert not members(RUN_DIR / "charon")
+    assert "esp" not in sh("ip xfrm state")
+    await suite.end_router(signal.SIGTERM)
+
+
+FAILURES: Final = (
+    daemons_are_killed,
+    an_association_is_lost,
+    a_nat_comes_between,
+    charon_is_killed,
+    a_path_is_cut,
+    a_server_is_gone_for_a_minute,
+    a_wan_is_gone,
+    a_line_is_switched_off,
+    all_is_ended,
+)
