@@ -41,7 +41,9 @@ def test_rules_are_added_edited_and_deleted(shell: Shell) -> None:
 def test_what_the_device_refuses_is_told(shell: Shell) -> None:
     assert "ip must be an IPv4 address" in shell.problem("rules", "add", "x", "DIRECT")
     assert shell.problem("rules", "edit", "10.9.9.9") == "there is no rule for 10.9.9.9"
-    assert "there is no node a" in shell.problem("nodes", "delete", "a")
+    assert shell.problem("nodes", "delete", "a", "b") == "there is no node a, b"
+    assert shell.problem("lines", "enable", "l2tp_a") == "there is no line l2tp_a"
+    assert shell.problem("proxies", "edit", "a") == "there is no proxy service a"
     shell.token = "wrong"
     assert shell.problem("rules", "list") == "API Token invalid"
     shell.url = "http://127.0.0.1:1"

@@ -9,7 +9,7 @@ import click
 
 from egressd.cli import config_option
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
-from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
 
 _COLUMNS = ("name", "server", "port", "username", "interface", "is_enabled", "is_online", "comment")
@@ -114,7 +114,7 @@ def add(
 @over_api
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
     """Change what is given of the line NAME; the rest stays."""
-    (found,) = _named(remote, (name,))
+    (found,) = remote.named("/vpn-lines", (name,), "line")
     body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
     body |= {field: value for field, value in changed.items() if value not in (None, ())}
@@ -201,12 +201,7 @@ def _type_of(name: str) -> str:
 
 
 def _keys(remote: Remote, names: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"type": line["type"], "name": line["name"]} for line in _named(remote, names)]
-
-
-def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The lines of these names. Raises Refused when one is not there."""
-    known = {line["name"]: line for line in remote.rows("/vpn-lines")}
-    if missing := [name for name in names if name not in known]:
-        raise Refused(f"there is no line {', '.join(missing)}")
-    return [known[name] for name in names]
+    return [
+        {"type": line["type"], "name": line["name"]}
+        for line in remote.named("/vpn-lines", names, "line")
+    ]

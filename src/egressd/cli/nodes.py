@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
-from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
 
 _COLUMNS = ("id", "name", "protocol", "group", "created_at")
@@ -64,7 +64,7 @@ def edit(
     as_json: bool,
 ) -> None:
     """Change what is given of the node NAME; the rest stays."""
-    (found,) = _named(remote, (name,))
+    (found,) = remote.named("/nodes", (name,), "node")
     body = {field: found[field] for field in _EDITABLE}
     text = None if config_json is None else config_json.read()
     changed = {"name": new_name, "group": group, "config_json": text}
@@ -87,7 +87,7 @@ def edit(
 @over_api
 def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields: Any) -> None:
     """Change the group, egress or DNS of NAMES. An empty text clears a setting."""
-    ids = [node["id"] for node in _named(remote, names)]
+    ids = [node["id"] for node in remote.named("/nodes", names, "node")]
     given = {name: value for name, value in fields.items() if value is not None}
     done(remote.send("PATCH", "/nodes/batch", {"ids": ids, **given}), as_json)
 
@@ -98,7 +98,7 @@ def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields
 @over_api
 def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
     """Delete NAMES. Rules that name them block their clients."""
-    ids = [node["id"] for node in _named(remote, names)]
+    ids = [node["id"] for node in remote.named("/nodes", names, "node")]
     done(remote.send("DELETE", "/nodes/batch", {"ids": ids}), as_json)
 
 
@@ -183,11 +183,3 @@ def export(remote: Remote, as_json: bool) -> None:
         click.echo(node["link"])
         if node["lost"]:
             click.echo(f"{node['name']}: not in the link: {', '.join(node['lost'])}", err=True)
-
-
-def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The nodes of these names. Raises Refused when one is not there."""
-    known = {node["name"]: node for node in remote.rows("/nodes")}
-    if missing := [name for name in names if name not in known]:
-        raise Refused(f"there is no node {', '.join(missing)}")
-    return [known[name] for name in names]

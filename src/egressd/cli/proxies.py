@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows, write_rows
-from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
 
 _COLUMNS = ("id", "name", "outbound_interface", "port", "username", "is_enabled")
@@ -86,7 +86,7 @@ def add(
 @over_api
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
     """Change what is given of the proxy service NAME; the rest stays."""
-    (found,) = _named(remote, (name,))
+    (found,) = remote.named("/proxy-services", (name,), "proxy service")
     body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
     body |= {field: value for field, value in changed.items() if value is not None}
@@ -150,12 +150,4 @@ def export(remote: Remote, as_json: bool) -> None:
 
 
 def _ids(remote: Remote, names: tuple[str, ...]) -> list[int]:
-    return [service["id"] for service in _named(remote, names)]
-
-
-def _named(remote: Remote, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The proxy services of these names. Raises Refused when one is not there."""
-    known = {service["name"]: service for service in remote.rows("/proxy-services")}
-    if missing := [name for name in names if name not in known]:
-        raise Refused(f"there is no proxy service {', '.join(missing)}")
-    return [known[name] for name in names]
+    return [service["id"] for service in remote.named("/proxy-services", names, "proxy service")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -49,6 +49,13 @@ class Remote:
         """A list of the API's."""
         data: list[dict[str, Any]] = self.get(path)["data"]
         return data
+
+    def named(self, path: str, names: Sequence[str], what: str) -> list[dict[str, Any]]:
+        """Those rows of a list that have these names. Raises Refused when one is not there."""
+        known = {row["name"]: row for row in self.rows(path)}
+        if missing := [name for name in names if name not in known]:
+            raise Refused(f"there is no {what} {', '.join(missing)}")
+        return [known[name] for name in names]
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
         """What is answered. Raises Invalid, Refused, or Failed when there is no device."""
