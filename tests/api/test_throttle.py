@@ -10,10 +10,10 @@ from egressd.api.throttle import (
     DEBT_MAX_S,
     FREE,
     INTERVAL_S,
-    SOURCES_MAX,
     Throttle,
 )
 from egressd.model.source import source_of
+from egressd.service.debts import SOURCES_MAX
 
 
 def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() -> None:
@@ -68,7 +68,7 @@ def test_the_memory_for_sources_is_bounded() -> None:
     throttle = Throttle()
     for number in range(SOURCES_MAX + 100):
         throttle.wrong(str(number), 0.0)
-    assert len(throttle._paid_at) <= SOURCES_MAX
+    assert len(throttle._debts) <= SOURCES_MAX
 
 
 @pytest.mark.parametrize(

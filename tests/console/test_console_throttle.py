@@ -7,9 +7,9 @@ from egressd.console.throttle import (
     ALL_INTERVAL_S,
     FREE,
     INTERVAL_S,
-    SOURCES_MAX,
     Throttle,
 )
+from egressd.service.debts import SOURCES_MAX
 
 
 class Clock:
@@ -62,5 +62,5 @@ def test_what_is_remembered_is_bounded() -> None:
     throttle = Throttle(Clock())
     for number in range(SOURCES_MAX * 2):
         throttle.charge(str(number))
-    assert len(throttle._paid_at) <= SOURCES_MAX
+    assert len(throttle._debts) <= SOURCES_MAX
     assert throttle.charge("0") == 0

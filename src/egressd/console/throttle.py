@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from egressd.service.debts import Debts
+
 FREE: Final = 5
 """Guesses that a source has to begin with."""
 INTERVAL_S: Final = 60.0
@@ -20,43 +22,26 @@ INTERVAL_S: Final = 60.0
 ALL_FREE: Final = 50
 ALL_INTERVAL_S: Final = 5.0
 """The same for all sources together."""
-SOURCES_MAX: Final = 4096
-
-_EVERYBODY: Final = ""
 
 
 class Throttle:
-    """The debts of sources, as the times at which they are paid off."""
+    """Who is heard when."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds that never go back."""
         self._clock = clock
-        self._paid_at: dict[str, float] = {}
+        self._debts = Debts(each_s=INTERVAL_S, all_s=ALL_INTERVAL_S)
 
     def charge(self, source: str) -> float:
         """Take a guess from `source`: 0.0, or the seconds for which it will not be heard."""
         now = self._clock()
-        wait = self._wait(source, now, FREE, INTERVAL_S)
-        if wait == 0 and source in self._paid_at:
-            wait = self._wait(_EVERYBODY, now, ALL_FREE, ALL_INTERVAL_S)
+        wait = max(0.0, self._debts.of(source, now) - (FREE - 1) * INTERVAL_S)
+        if wait == 0 and source in self._debts:
+            wait = max(0.0, self._debts.of_all(now) - (ALL_FREE - 1) * ALL_INTERVAL_S)
         if wait == 0:
-            self._add(source, now, INTERVAL_S)
-            self._add(_EVERYBODY, now, ALL_INTERVAL_S)
+            self._debts.charge(source, now)
         return wait
 
     def forgive(self, source: str) -> None:
         """The guess was right."""
-        self._paid_at.pop(source, None)
-
-    def _wait(self, source: str, now: float, free: int, interval: float) -> float:
-        """Seconds until `source` may owe one more guess and be within its free ones."""
-        debt = max(0.0, self._paid_at.get(source, now) - now)
-        return max(0.0, debt - (free - 1) * interval)
-
-    def _add(self, source: str, now: float, interval: float) -> None:
-        self._paid_at[source] = max(self._paid_at.pop(source, now), now) + interval
-        if len(self._paid_at) > SOURCES_MAX:
-            self._paid_at = {key: at for key, at in self._paid_at.items() if at > now}
-        while len(self._paid_at) > SOURCES_MAX:
-            oldest = next(key for key in self._paid_at if key != _EVERYBODY)
-            del self._paid_at[oldest]
+        self._debts.forgive(source)

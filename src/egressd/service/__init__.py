@@ -11,6 +11,7 @@ outside world comes in through the protocols of `ports`. Every method checks wha
 - `checks`, `listeners`: what a field may hold; which ports are taken.
 - `imports`: what became of an import's rows.
 - `references`, `relays`: what a rename moves; which node dials through which.
+- `debts`: what callers owe for their guesses.
 - `numbering`: the numbers that groups and interfaces are given.
 - `consequences`: what an operator should know after a change.
 """
