@@ -3,7 +3,9 @@
 - `server`: the Unix socket that the api talks to; `client`: the api's end of it.
 - `reconciler`: makes a plan so, change by change, and keeps it so.
 - `machine`, `serving`: its two hands, in the kernel and in the engine; `limits`: speed limits.
-- `tidier`, `status`: what is left of moved clients' flows; how the device is doing.
+- `impact`, `tidier`: whom a change moves, and the end of what they had open.
+- `steering`, `groups`, `health`: which node a group's clients go by, and which nodes live.
+- `reviver`: tries again what would not start. `status`, `usage`: how the device is doing.
 - `planfile`: the last accepted plan on disk, so that a boot needs no api.
 - `validation`: every plan is checked again here; the sender is not trusted.
 - `kernel`: nftables, routes, conntrack, sockets, sysctls, and what the machine has.

@@ -28,35 +28,28 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from egressd.model.errors import Failed, Invalid
+from egressd.model.errors import Failed
 from egressd.model.messages import Event, LineNews, RuleCount, Status
 from egressd.model.plan import Change, Egress, Instance, Plan, difference
-from egressd.netd import status, validation
+from egressd.netd import impact, status, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import conntrack, memory, sockets
+from egressd.netd.kernel import conntrack, memory
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
 from egressd.netd.lines import news
 from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
+from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.steering import Steering
-from egressd.netd.tidier import Tidier, may_have
+from egressd.netd.tidier import Tidier, cut, may_have
 from egressd.netd.usage import Meter, Usage
-from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
-
-_REVIVE_FIRST_S = 0.2
-_REVIVE_MAX_S = 30.0
-"""Back-off between attempts to start an instance that should run and does not."""
-_PROBLEMS_TOLD = 20
-_MANY_CLIENTS = 64
-"""For more, the engine's sockets are looked through in a thread."""
 
 
 class Conflict(Exception):
@@ -89,8 +82,7 @@ class Reconciler:
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
-        self._reviving: asyncio.Task[None] | None = None
-        self._newly_lost = asyncio.Event()
+        self._reviver = Reviver(self._revive_missing, lambda: bool(self._missing()))
         self._meter = Meter(lambda: asyncio.to_thread(self._measure))
         self._counts = Meter(limits.counters)
         self._steering = Steering(
@@ -133,7 +125,7 @@ class Reconciler:
             self._serving.adopt(self.plan)
             self._steering.restore()
             await self._load()
-        if missing := self._serving.missing(self.plan):
+        if missing := self._missing():
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
         self._line_follower = Follower(self._follow_lines)
@@ -159,8 +151,7 @@ class Reconciler:
         self.pool.release()
 
     async def _quiesce(self) -> None:
-        if self._reviving is not None:
-            self._reviving.cancel()
+        self._reviver.close()
         if self._line_follower is not None:
             await self._line_follower.close()
         await self._steering.close()
@@ -178,7 +169,7 @@ class Reconciler:
         """
         async with self._lock:
             change = difference(self.plan, plan)
-            _check(change)
+            validation.check(change)
             await self._carry_out(change, strict=False)
             self._is_restored = True
 
@@ -191,7 +182,7 @@ class Reconciler:
         async with self._lock:
             if change.base != self.plan.revision:
                 raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
-            _check(change)
+            validation.check(change)
             await self._carry_out(change, strict=True)
 
     async def halt(self, reason: str) -> None:
@@ -234,14 +225,14 @@ class Reconciler:
         return "stopped" if self.plan.floor.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool) -> None:
-        change = _with_epoch(change, self.plan)
+        change = impact.with_epoch(change, self.plan)
         started = await self._start(change, strict=strict)
         choices = await self._steering.muster(change, started)
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
-        clients = _moved(change, self.plan)
-        served = _engine_served(clients, self.plan)
+        clients = impact.moved(change, self.plan)
+        served = impact.engine_served(clients, self.plan)
         before = self._steering.settle(choices)
         self.plan.apply(change)
         try:
@@ -263,16 +254,13 @@ class Reconciler:
             self._lines.want(self.plan.lines)
         if change.whitelist is not None:
             self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
-        if len(served) > _MANY_CLIENTS:
-            await asyncio.to_thread(self._cut, served)
-        elif served:
-            self._cut(served)
+        await cut(served, self.plan, self.machine.topology.router_addresses)
         if clients:
             self._tidier.add(clients)
         if choices != before and self._steering.follow_up(before):
             self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
-        if self._serving.missing(self.plan):
-            self._revive_later()
+        if self._missing():
+            self._reviver.tell()
 
     async def _start(self, change: Change, *, strict: bool) -> dict[str, Running]:
         """Start what the change brings; all is as it was when that raises."""
@@ -294,7 +282,7 @@ class Reconciler:
 
     async def _restart_services(self) -> None:
         """Start again the proxy services that made room for a change that failed."""
-        gone = [instance for instance in self._serving.missing(self.plan) if instance.port]
+        gone = [instance for instance in self._missing() if instance.port]
         self._serving.replace(await self._serving.start(gone, strict=False), ())
 
     def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
@@ -307,7 +295,7 @@ class Reconciler:
         """The nftables transaction of a change; the plan is already the new one."""
         if change.floor is not None:
             await self.machine.load(self.plan, ports)
-        elif is_regrouped or _is_more_than_hosts(change):
+        elif is_regrouped or impact.is_more_than_hosts(change):
             await self.machine.update(self.plan, ports, hosts)
         else:
             await self.machine.move(self.plan, ports, hosts)
@@ -334,19 +322,6 @@ class Reconciler:
             await self._load()
         await self._serving.end(started.values())
         await self._restart_services()
-
-    def _cut(self, clients: Sequence[str]) -> None:
-        """End the engine's sockets of moved clients; `seal` has stopped their flows already."""
-        named = set(clients)
-
-        def is_other(address: str) -> bool:
-            """Whether a host within a moved range has a rule of its own that stays."""
-            return address in self.plan.hosts and address not in named
-
-        try:
-            sockets.destroy_clients(clients, self.machine.topology.router_addresses, is_other)
-        except OSError as error:
-            log.warning("could not end sockets of moved clients", error=str(error))
 
     def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
         """Converge routing to the plan, and to egresses that are about to leave it."""
@@ -442,78 +417,14 @@ class Reconciler:
         self._serving.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(Event(topic="engine", text=text))
-        self._newly_lost.set()
-        self._revive_later()
+        self._reviver.hurry()
 
-    def _revive_later(self) -> None:
-        if self._reviving is None or self._reviving.done():
-            self._reviving = asyncio.create_task(self._revive_all())
+    async def _revive_missing(self) -> None:
+        await self.revive(self._missing())
 
-    async def _revive_all(self) -> None:
-        """Try again with a back-off; at once when a worker was lost, whatever fails otherwise."""
-        delay = _REVIVE_FIRST_S
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await self._newly_lost.wait()
-            if self._newly_lost.is_set():
-                self._newly_lost.clear()
-                delay = _REVIVE_FIRST_S
-            try:
-                await self.revive(self._serving.missing(self.plan))
-            except Failed as error:
-                log.warning("could not revive instances", error=str(error))
-            if not self._serving.missing(self.plan):
-                return
-            delay = min(delay * 2, _REVIVE_MAX_S)
+    def _missing(self) -> list[Instance]:
+        """Instances that should run and do not."""
+        return self._serving.missing(self.plan)
 
     async def _load(self) -> None:
         await self.machine.load(self.plan, self._serving.ports())
-
-
-def _is_more_than_hosts(change: Change) -> bool:
-    """Whether the change touches more of the nftables table than single clients."""
-    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
-    return bool(tables) or change.whitelist is not None
-
-
-def _check(change: Change) -> None:
-    """Raise Invalid unless the change is well-formed."""
-    if problems := list(validation.problems(change)):
-        raise Invalid(*problems[:_PROBLEMS_TOLD])
-
-
-def _with_epoch(change: Change, plan: Plan) -> Change:
-    """The change with the epoch of its whitelist: a new one if that sends other traffic, or the
-    same elsewhere.
-    """
-    wanted = change.whitelist
-    if wanted is None:
-        return change
-    epoch = plan.whitelist.epoch
-    if not wanted.same_entries(plan.whitelist):
-        epoch = epoch % (MARK_EPOCHS - 1) + 1
-    return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
-
-
-def _moved(change: Change, plan: Plan) -> list[str]:
-    """Addresses and ranges whose target becomes another one: all, with another whitelist."""
-    if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
-        return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
-    hosts = [
-        ip
-        for ip in (*change.hosts.put, *change.hosts.drop)
-        if change.hosts.put.get(ip) != plan.hosts.get(ip)
-    ]
-    return [*hosts, *change.nets.drop, *change.nets.put]
-
-
-def _engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
-    """Those of `clients` that may have sockets in the engine under `plan`."""
-    if plan.whitelist.mark or plan.nets:
-        return list(clients)
-    return [
-        client
-        for client in clients
-        if plan.hosts.get(client, MARK_ENGINE) & MARK_KIND_MASK == MARK_ENGINE
-    ]

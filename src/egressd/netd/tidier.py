@@ -1,22 +1,55 @@
-"""Removes what the kernel still tracks of flows that were cut.
+"""Removes what is left of moved clients' flows: the engine's sockets, and conntrack entries.
 
-`seal` has cut the flows of a moved client already; their conntrack entries only stand in the
-way of new flows with the same ports (a UDP flow would go on without address translation).
-Walking the kernel's table takes 25 ms even when it is empty, so it is done beside the
-changes and not within them, for all clients that moved meanwhile in one walk.
+`seal` has cut the flows of a moved client already. The engine's sockets are ended at once, so
+that a client notices. The conntrack entries only stand in the way of new flows with the same
+ports (a UDP flow would go on without address translation). Walking the kernel's table takes
+25 ms even when it is empty, so it is done beside the changes and not within them, for all
+clients that moved meanwhile in one walk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
+from typing import Final
+
+import structlog
 
 from egressd.model.plan import Plan
-from egressd.netd.kernel import conntrack
+from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.follower import Follower
 from egressd.planner.groups import Choice
 from egressd.planner.registry import flow_mark
+
+log = structlog.get_logger()
+
+_MANY: Final = 64
+"""The engine's sockets are looked through in a thread for more clients than that."""
+
+
+async def cut(
+    clients: Sequence[str], plan: Plan, router_addresses: Collection[IPv4Address]
+) -> None:
+    """End the sockets that the engine has of these addresses and ranges.
+
+    A host within a range stays if it has a rule of its own under `plan` and is not named itself.
+    """
+    named = set(clients)
+
+    def is_other(address: str) -> bool:
+        return address in plan.hosts and address not in named
+
+    def destroy() -> None:
+        try:
+            sockets.destroy_clients(clients, router_addresses, is_other)
+        except OSError as error:
+            log.warning("could not end sockets of moved clients", error=str(error))
+
+    if len(clients) > _MANY:
+        await asyncio.to_thread(destroy)
+    elif clients:
+        destroy()
 
 
 class Tidier:

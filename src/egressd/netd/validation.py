@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from egressd.model.errors import Invalid
 from egressd.model.names import is_interface_name
 from egressd.model.nouns import Line
 from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
@@ -40,6 +41,13 @@ _RULE_SET = re.compile(r"[0-9a-f]{32}\.srs\Z")
 _DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
 _MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
 _LIMIT_MAX_KBPS: Final = 10_000_000
+_TOLD_MAX: Final = 20
+
+
+def check(change: Change) -> None:
+    """Raise Invalid, with the first of its faults, unless the change is well-formed."""
+    if found := list(problems(change)):
+        raise Invalid(*found[:_TOLD_MAX])
 
 
 def problems(change: Change) -> Iterator[str]:

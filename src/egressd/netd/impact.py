@@ -1,0 +1,55 @@
+"""What a change means for clients, told before anything is touched.
+
+Pure: from a change and the plan that it starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from egressd.model.plan import Change, Plan
+from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
+
+
+def with_epoch(change: Change, plan: Plan) -> Change:
+    """The change with the epoch of its whitelist: a new one if that sends other traffic, or the
+    same elsewhere.
+    """
+    wanted = change.whitelist
+    if wanted is None:
+        return change
+    epoch = plan.whitelist.epoch
+    if not wanted.same_entries(plan.whitelist):
+        epoch = epoch % (MARK_EPOCHS - 1) + 1
+    return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
+
+
+def is_more_than_hosts(change: Change) -> bool:
+    """Whether the change touches more of the nftables table than single clients."""
+    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
+    return bool(tables) or change.whitelist is not None
+
+
+def moved(change: Change, plan: Plan) -> list[str]:
+    """Addresses and ranges whose target becomes another one: all, with another whitelist."""
+    if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
+        return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
+    hosts = [
+        ip
+        for ip in (*change.hosts.put, *change.hosts.drop)
+        if change.hosts.put.get(ip) != plan.hosts.get(ip)
+    ]
+    return [*hosts, *change.nets.drop, *change.nets.put]
+
+
+def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
+    """Those of `clients` that may have sockets in the engine under `plan`."""
+    if plan.whitelist.mark or plan.nets:
+        return list(clients)
+    return [
+        client
+        for client in clients
+        if plan.hosts.get(client, MARK_ENGINE) & MARK_KIND_MASK == MARK_ENGINE
+    ]

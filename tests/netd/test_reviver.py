@@ -1,0 +1,73 @@
+"""What should run and does not is started again, sooner or later."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.netd import reviver
+from egressd.netd.reviver import Reviver
+
+
+class Patient:
+    """Something that runs after so many attempts."""
+
+    def __init__(self, fails: int) -> None:
+        self.fails = fails
+        self.attempts: list[float] = []
+        """When, in seconds."""
+        self.attempted = asyncio.Event()
+        self.reviver = Reviver(self._revive, lambda: len(self.attempts) <= self.fails)
+
+    async def _revive(self) -> None:
+        self.attempts.append(asyncio.get_running_loop().time())
+        self.attempted.set()
+        if len(self.attempts) <= self.fails:
+            raise Failed("start it", "not yet")
+
+    async def next_attempt(self) -> None:
+        await asyncio.wait_for(self.attempted.wait(), 5)
+        self.attempted.clear()
+
+
+def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviver, "_FIRST_S", 0.02)
+
+    async def run() -> None:
+        patient = Patient(fails=3)
+        begun = asyncio.get_running_loop().time()
+        patient.reviver.tell()
+        patient.reviver.tell()
+        for _ in range(4):
+            await patient.next_attempt()
+        times = [begun, *patient.attempts]
+        pauses = [later - first for first, later in pairwise(times)]
+        assert all(pause >= 0.019 * 2**n for n, pause in enumerate(pauses)), pauses
+        await asyncio.sleep(0.4)
+        assert len(patient.attempts) == 4, "it was tried though it runs"
+        patient.fails = 4
+        patient.reviver.tell()
+        await patient.next_attempt()
+
+    asyncio.run(run())
+
+
+def test_what_was_lost_is_started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviver, "_FIRST_S", 60.0)
+
+    async def run() -> None:
+        patient = Patient(fails=10)
+        patient.reviver.tell()
+        await asyncio.sleep(0.02)
+        assert not patient.attempts
+        for _ in range(2):
+            patient.reviver.hurry()
+            await patient.next_attempt()
+        patient.reviver.close()
+        await asyncio.sleep(0.01)
+        assert len(patient.attempts) == 2
+
+    asyncio.run(run())
