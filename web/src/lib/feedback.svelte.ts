@@ -2,6 +2,7 @@
 
 import { Refused } from "./http.ts";
 import { t } from "./language.svelte.ts";
+import type { Said } from "./types.ts";
 
 export interface Toast {
   id: number;
@@ -51,7 +52,7 @@ class Feedback {
   }
 
   /** Do something, say what came of it, and whether it went well. */
-  async during(act: () => Promise<{ msg: string }>): Promise<boolean> {
+  async during(act: () => Promise<Said>): Promise<boolean> {
     try {
       this.say((await act()).msg);
       return true;

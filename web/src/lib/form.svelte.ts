@@ -1,7 +1,9 @@
 /** A form's way to the device and back: busy, then done, or the device's texts at its fields. */
 
-import { faultText } from "./feedback.svelte.ts";
+import { faultText, feedback } from "./feedback.svelte.ts";
 import { Refused } from "./http.ts";
+import type { Resource } from "./resources.svelte.ts";
+import type { Said } from "./types.ts";
 
 export class Form {
   isBusy = $state(false);
@@ -31,5 +33,16 @@ export class Form {
     } finally {
       this.isBusy = false;
     }
+  }
+
+  /** Change rows of a list; once the device has done so, tell what it said and close the form. */
+  async save(
+    act: () => Promise<Said>,
+    list: Pick<Resource<unknown>, "load">,
+    close: () => void,
+  ): Promise<void> {
+    if (!(await this.send(async () => feedback.say((await act()).msg)))) return;
+    close();
+    await list.load();
   }
 }

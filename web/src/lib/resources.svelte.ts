@@ -1,9 +1,9 @@
 /** The device's lists as this page knows them: loaded when shown, kept up while shown. */
 
-import { Refused, request } from "./http.ts";
+import { Refused, call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { V1 } from "./paths.ts";
-import type { Line, Node, ProxyService, Rule } from "./types.ts";
+import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
 /** Where others change something many times a second, a list is loaded once in so long. */
 const RELOAD_MS = 1000;
@@ -44,6 +44,25 @@ export class Resource<T> {
     this.#isStale = true;
     this.#loading ??= this.#loadWhileStale().finally(() => (this.#loading = null));
     return this.#loading;
+  }
+
+  /** Give a row new fields, or make one; `key` is the end of its path. */
+  put(key: string | number | undefined, body: unknown): Promise<Said> {
+    return key === undefined
+      ? call("POST", this.path, body)
+      : call("PUT", `${this.path}/${key}`, body);
+  }
+
+  /** Switch rows on or off: one by its own call, several by one that names them in `batch`. */
+  enable(
+    rows: readonly { id: number }[],
+    batch: Record<string, unknown>,
+    is_enabled: boolean,
+  ): Promise<Said> {
+    const [only, another] = rows;
+    return only && !another
+      ? call("PATCH", `${this.path}/${only.id}/status`, { is_enabled })
+      : call("PATCH", `${this.path}/batch/status`, { ...batch, is_enabled });
   }
 
   /** Forget everything: another operator may log in. */

@@ -1,5 +1,10 @@
 /** The documents that the device sends. Fields as its API names them. */
 
+/** What a change answers. */
+export interface Said {
+  msg: string;
+}
+
 export interface Rule {
   id: number;
   ip: string;

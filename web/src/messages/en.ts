@@ -80,6 +80,7 @@ export const en = {
   "target.none": "Nothing of that name. It can be typed in full.",
 
   "table.actions": "Actions",
+  "table.change": "Change…",
   "table.clear": "Clear the selection",
   "table.noMatch": "Nothing matches the filter.",
   "table.rows": "{n} row | {n} rows",
@@ -112,7 +113,6 @@ export const en = {
   "rule.mac": "MAC (a note only)",
   "rules.add": "Add a rule",
   "rules.edit": "Edit the rule of {ip}",
-  "rules.change": "Change…",
   "rules.changeMany": "Change {n} rule | Change {n} rules",
   "rules.delete": "Delete {n} rule? | Delete {n} rules?",
   "rules.deleteOne": "Delete the rule of {ip}",
@@ -155,7 +155,6 @@ export const en = {
   "node.notJson": "This is not a JSON object.",
   "nodes.add": "Add a node",
   "nodes.edit": "Edit {name}",
-  "nodes.change": "Change…",
   "nodes.changeMany": "Change {n} node | Change {n} nodes",
   "nodes.delete": "Delete {n} node? | Delete {n} nodes?",
   "nodes.deleteOne": "Delete {name}",

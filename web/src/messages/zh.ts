@@ -81,6 +81,7 @@ export const zh: Record<Key, string> = {
   "target.none": "没有匹配的目标，可以输入完整名称。",
 
   "table.actions": "操作",
+  "table.change": "修改…",
   "table.clear": "清除选择",
   "table.noMatch": "没有符合筛选条件的内容。",
   "table.rows": "{n} 行",
@@ -113,7 +114,6 @@ export const zh: Record<Key, string> = {
   "rule.mac": "MAC（仅作备注）",
   "rules.add": "添加规则",
   "rules.edit": "编辑 {ip} 的规则",
-  "rules.change": "修改…",
   "rules.changeMany": "修改 {n} 条规则",
   "rules.delete": "删除 {n} 条规则？",
   "rules.deleteOne": "删除 {ip} 的规则",
@@ -156,7 +156,6 @@ export const zh: Record<Key, string> = {
   "node.notJson": "不是有效的 JSON 对象。",
   "nodes.add": "添加节点",
   "nodes.edit": "编辑 {name}",
-  "nodes.change": "修改…",
   "nodes.changeMany": "修改 {n} 个节点",
   "nodes.delete": "删除 {n} 个节点？",
   "nodes.deleteOne": "删除 {name}",
