@@ -21,6 +21,7 @@ from egressd.api.routes import (
     nodes,
     operations,
     ops,
+    previews,
     proxy_services,
     rules,
     system,
@@ -57,7 +58,17 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = Endpoint
-    for resource in (system, nodes, lines, rules, whitelist, proxy_services, backups, operations):
+    for resource in (
+        system,
+        nodes,
+        lines,
+        rules,
+        whitelist,
+        proxy_services,
+        backups,
+        operations,
+        previews,
+    ):
         resource.add(app, services)
     registry = CollectorRegistry()
     documentation = ops.Documentation()

@@ -8,12 +8,10 @@ from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from egressd import __version__
-from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
+from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
 from egressd.api.wire.answers import Said, reply, said
-from egressd.api.wire.bodies import TextImport
-from egressd.api.wire.lines import LineImport, LineStates, line_state
-from egressd.api.wire.nodes import NodeImport
+from egressd.api.wire.lines import LineStates, line_state
 from egressd.api.wire.operations import (
     Changes,
     ChangesQuery,
@@ -22,12 +20,10 @@ from egressd.api.wire.operations import (
     NodeLink,
     NodeLinks,
     Nothing,
-    Preview,
     ProbeBody,
     SettingsAnswer,
     SettingsReplace,
 )
-from egressd.model.drafts import ImportOutcome
 from egressd.model.nouns import Settings
 from egressd.service.explain import Explanation, question
 from egressd.service.overview import Overview
@@ -46,7 +42,6 @@ _ASKED: Final[dict[str, Any]] = {
     "port": 443,
     "protocol": "tcp",
 }
-_PREVIEW: Final = {"imported": 1, "skipped": 1, "errors": ["line 2: ip must be an IPv4 address"]}
 
 
 def add(app: FastAPI, services: Services) -> None:
@@ -54,7 +49,6 @@ def add(app: FastAPI, services: Services) -> None:
     endpoints = Endpoints(app, "Operations", OPS_PREFIX)
     _add_looks(endpoints, services)
     _add_settings(endpoints, services)
-    _add_previews(endpoints, services)
 
 
 def _add_looks(endpoints: Endpoints, services: Services) -> None:
@@ -303,81 +297,3 @@ def _add_settings(endpoints: Endpoints, services: Services) -> None:
         """
         await settings.open()
         return reply(Said(msg="opened: no rule applies, every client goes out directly"))
-
-
-def _add_previews(endpoints: Endpoints, services: Services) -> None:
-    @endpoints.add(
-        "POST",
-        "/preview/rules",
-        "What an import of rules would do",
-        body={"text": "192.168.8.21,Group_hk,living room", "replace": False},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_rules(body: TextImport) -> Response:
-        return _previewed(
-            await services.rules.import_rows(body.text, replace=body.replace, preview=True)
-        )
-
-    @endpoints.add(
-        "POST",
-        "/preview/nodes",
-        "What an import of nodes would do",
-        body={"type": "socks5", "text": "203.0.113.7,1080,u,p,hk-01"},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_nodes(body: NodeImport) -> Response:
-        return _previewed(
-            await services.nodes.import_rows(
-                body.type,
-                body.text,
-                replace=body.replace,
-                group=body.group,
-                auto_name=body.auto_node_name,
-                start_index=body.auto_node_name_start_index,
-                preview=True,
-            )
-        )
-
-    @endpoints.add(
-        "POST",
-        "/preview/vpn-lines",
-        "What an import of VPN lines would do",
-        body={"type": "l2tp", "text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_lines(body: LineImport) -> Response:
-        return _previewed(
-            await services.lines.import_rows(
-                body.type,
-                body.text,
-                auto_name=body.auto_line_name,
-                start_index=body.auto_line_name_start_index,
-                preview=True,
-            )
-        )
-
-    @endpoints.add(
-        "POST",
-        "/preview/proxy-services",
-        "What an import of proxy services would do",
-        body={"text": "scraper,wan1,18080,office,correct horse", "replace": False},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_proxy_services(body: TextImport) -> Response:
-        return _previewed(
-            await services.proxy_services.import_rows(body.text, replace=body.replace, preview=True)
-        )
-
-
-def _previewed(outcome: ImportOutcome) -> Response:
-    return reply(
-        Preview(imported=outcome.imported, skipped=outcome.skipped, errors=list(outcome.errors))
-    )
