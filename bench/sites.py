@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar
 
 from bench import ends, meter
@@ -37,12 +36,7 @@ class Site:
         self._server = self.within("internet").start(ends.serve, SERVER)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def within(self, role: str) -> JoinedNamespace:

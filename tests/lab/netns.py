@@ -25,7 +25,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import pytest
@@ -98,12 +97,7 @@ class Namespace:
         self.shell("ip link set lo up")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for running in self._started:
             running.kill()
         os.close(self._descriptor)

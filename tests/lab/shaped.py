@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from egressd.model.plan import Limit
@@ -91,12 +90,7 @@ class Site:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _build(self) -> None:

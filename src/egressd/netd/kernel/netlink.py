@@ -18,7 +18,6 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 ROUTE: Final = 0
@@ -125,12 +124,7 @@ class NetlinkSocket:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
