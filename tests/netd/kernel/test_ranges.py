@@ -23,16 +23,17 @@ def test_an_address_is_in_it_if_in_one_of_its_parts(
         address = IPv4Address(number)
         inside = any(first <= address <= last for first, last in parts)
         assert (address.packed in ranges) == inside
-        assert any(address in network for network in ranges.networks) == inside
+        assert any(address in network for network in ranges.networks()) == inside
 
 
 def test_all_three_notations() -> None:
     ranges = Ranges(["10.0.0.1", "10.1.0.0/16", "10.2.0.4-10.2.0.7"])
-    assert ranges.networks == (
+    assert list(ranges.networks()) == [
         IPv4Network("10.0.0.1/32"),
         IPv4Network("10.1.0.0/16"),
         IPv4Network("10.2.0.4/30"),
-    )
+    ]
+    assert ranges.size == 1 + 65_536 + 4
 
 
 @pytest.mark.parametrize(

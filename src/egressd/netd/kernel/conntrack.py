@@ -76,8 +76,8 @@ def count(networks: Iterable[IPv4Network]) -> int:
 
 def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
     """Entries among which are all those of `wanted`."""
-    if sum(network.num_addresses for network in wanted.networks) <= _FEW:
-        for host in (address for network in wanted.networks for address in network):
+    if wanted.size <= _FEW:
+        for host in (address for network in wanted.networks() for address in network):
             for side in (_ORIGINAL, _REPLY):
                 yield from asked.stream(_GET, _HEADER + _filter(side, host.packed))
         return

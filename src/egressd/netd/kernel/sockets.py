@@ -11,6 +11,7 @@ import errno
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
 from socket import AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
@@ -57,13 +58,14 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
     Listening and closed ones are left out. Raises OSError when the kernel won't tell.
     """
     wanted = Ranges(clients)
-    if not wanted.networks:
+    if not wanted.size:
         return
+    networks = list(islice(wanted.networks(), _FEW + 1))
     with NetlinkSocket(SOCK_DIAG) as asked:
         for protocol in (IPPROTO_TCP, IPPROTO_UDP):
             request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
-            if len(wanted.networks) <= _FEW:
-                request += attribute(_BYTECODE, _any_remote(wanted.networks))
+            if len(networks) <= _FEW:
+                request += attribute(_BYTECODE, _any_remote(networks))
             for body in _stream(asked, request):
                 (identity,) = _ANSWER.unpack_from(body)
                 local_port, remote_port, local, remote = _ID.unpack(identity)
