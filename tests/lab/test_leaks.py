@@ -97,14 +97,14 @@ def test_p1_a_clients_own_address_never_shows_and_foreign_ones_are_dropped(lab: 
         assert seen.isdisjoint(tokens.values())
 
 
-def test_p1_nobody_outside_can_pose_as_a_client(lab: Lab) -> None:
+def test_p1_nobody_outside_can_pose_as_a_client_or_as_the_router(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     stranger = outsider(lab, "internet", lab.wan(1).gateway)
     with lab.client(2).host.capture("eth0") as capture:
         capture.prove()
         token = new_token()
-        stranger.raw(lab.client(1).address, lab.client(2).address, text=token)
-        stranger.raw("203.0.113.10", lab.client(2).address, text=token)
+        for source in (lab.client(1).address, SERVER, str(LAN_ADDRESS), lab.wan(1).address):
+            stranger.raw(source, lab.client(2).address, text=token)
         time.sleep(0.2)
         assert capture.flows(token) == []
 

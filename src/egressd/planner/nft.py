@@ -111,8 +111,9 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} accept",
         'iifname "lo" goto from_self',
         f"ct mark {_ROUTED} goto from_line",
-        # Nobody outside may pose as a client.
+        # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
         "ip saddr @lannet drop",
+        "ct state new,invalid fib saddr type local drop",
         # A connection that comes in by a WAN is answered by that WAN.
         "ct state new ct mark set iifname map @inmark",
     ),
@@ -146,9 +147,10 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         # IPv6 reaches the router and no further: see forward and the routing floor.
         "meta nfproto ipv6 accept",
         "meta mark set 0",
+        "fib saddr type local drop",
         "fib daddr type { broadcast, multicast } accept",
         # In one-arm use answers from outside arrive on the LAN interface too.
-        "iifname . ip saddr != @lansrc ct direction reply ct state { established, related } accept",
+        "iifname . ip saddr != @lansrc ct direction reply ct state established,related accept",
         "iifname . ip saddr != @lansrc drop",
         # Answers to a connection that a WAN brought in, or that was routed by the kernel.
         f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
@@ -284,7 +286,7 @@ _CHAINS: dict[str, tuple[str, ...]] = {
         "accept",
     ),
     "forward_to_lan": (
-        "ct state { established, related } accept",
+        "ct state established,related accept",
         "ct status dnat accept",
         "drop",
     ),
