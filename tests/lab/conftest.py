@@ -14,6 +14,8 @@ import pytest
 from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.ownership import abandoned
+from tests.lab.device_state import add_nodes, clear
+from tests.lab.netns import Namespace
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +36,18 @@ def lab(namespaces: None) -> Iterator[Lab]:
     with Lab() as lab:
         lab.start_egressd()
         yield lab
+
+
+@pytest.fixture
+def nodes(lab: Lab) -> Iterator[None]:
+    """The lab's nodes are the device's, too. The test leaves no rule and no node behind."""
+    add_nodes(lab)
+    yield
+    clear(lab)
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """A network with nothing but a loopback."""
+    with Namespace() as made:
+        yield made

@@ -12,18 +12,11 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, eventually, send
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
-
-
-@pytest.fixture(autouse=True)
-def _nodes(lab: Lab) -> Iterator[None]:
-    add_nodes(lab)
-    yield
-    clear(lab)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 from egressd.lab.device import TLS_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, eventually, send
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
 PASSWORD = "correct horse battery"
@@ -51,13 +50,6 @@ class Browser:
             return response.status, json.loads(text)
         except ValueError:
             return response.status, text
-
-
-@pytest.fixture(autouse=True)
-def _nodes(lab: Lab) -> Iterator[None]:
-    add_nodes(lab)
-    yield
-    clear(lab)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.lab
 OUTSIDE = "198.51.100.1"
 ROUTER = "203.0.113.2"
 _NEW = 1 << 8  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
-
-
-@pytest.fixture
-def namespace() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
 
 
 def side(kind: int, source: str, target: str, ports: tuple[int, int]) -> bytes:

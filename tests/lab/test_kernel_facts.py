@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
@@ -15,12 +14,6 @@ from egressd.netd.kernel.facts import Watcher
 from tests.lab.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture
-def namespace() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
 
 
 def shell(script: str) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 import pytest
@@ -22,12 +21,6 @@ add table inet egressd
 add map inet egressd hosts { type ipv4_addr : mark; }
 add chain inet egressd filter { type filter hook forward priority filter; policy accept; }
 """
-
-
-@pytest.fixture
-def namespace() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
 
 
 def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,6 @@ TABLE = """
 add table inet egressd
 add map inet egressd hosts { type ipv4_addr : mark; }
 """
-
-
-@pytest.fixture
-def namespace() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
 
 
 class Watched(ForeignChanges):

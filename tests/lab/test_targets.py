@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
-
-
-@pytest.fixture(autouse=True)
-def _nodes(lab: Lab) -> Iterator[None]:
-    add_nodes(lab)
-    yield
-    clear(lab)
 
 
 def exits(lab: Lab) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, eventually, send
 from tests.lab.hellos import ADDRESS, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
 
@@ -84,11 +84,9 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 @pytest.fixture(autouse=True)
-def _nodes(lab: Lab) -> Iterator[None]:
-    add_nodes(lab)
+def _emptied(lab: Lab, nodes: None) -> Iterator[None]:
     yield
     save(lab)
-    clear(lab)
 
 
 def wrong(lab: Lab, client: int, visits: list[Visit], expected: str) -> list[tuple[Visit, str]]:
