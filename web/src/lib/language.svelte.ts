@@ -81,29 +81,39 @@ export function formatLimit(kbps: number): string {
   return kbps === 0 ? t("unlimited") : formatRate(kbps * 1000).replace(/\.0 /, " ");
 }
 
+const STYLES = {
+  clock: { hour: "2-digit", minute: "2-digit" },
+  day: { month: "short", day: "numeric" },
+  date: { month: "short", day: "numeric", year: "numeric" },
+  moment: { dateStyle: "medium", timeStyle: "medium" },
+} satisfies Record<string, Intl.DateTimeFormatOptions>;
+const formatters = new Map<string, Intl.DateTimeFormat>();
+
+/** A time in one of the styles. Formatters are kept: to make one takes longer than a row's rest. */
+function formatted(when: Date, style: keyof typeof STYLES): string {
+  const key = `${language} ${style}`;
+  let formatter = formatters.get(key);
+  if (formatter === undefined) {
+    formatter = new Intl.DateTimeFormat(language, STYLES[style]);
+    formatters.set(key, formatter);
+  }
+  return formatter.format(when);
+}
+
 /** A time of day today, else a date. For a column; `formatMoment` tells all of it. */
 export function formatTime(iso: string): string {
   const when = new Date(iso);
   if (Number.isNaN(when.getTime())) return iso;
   const now = new Date();
-  if (when.toDateString() === now.toDateString()) {
-    return new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" }).format(when);
-  }
-  const isThisYear = when.getFullYear() === now.getFullYear();
-  return new Intl.DateTimeFormat(language, {
-    month: "short",
-    day: "numeric",
-    ...(isThisYear ? {} : { year: "numeric" }),
-  }).format(when);
+  if (when.toDateString() === now.toDateString()) return formatted(when, "clock");
+  return formatted(when, when.getFullYear() === now.getFullYear() ? "day" : "date");
 }
 
 /** Date and time of day, to the second. */
 export function formatMoment(iso: string): string {
   const when = new Date(iso);
   if (Number.isNaN(when.getTime())) return iso;
-  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(
-    when,
-  );
+  return formatted(when, "moment");
 }
 
 const DURATIONS: readonly [seconds: number, key: Key][] = [

@@ -3,6 +3,7 @@
 import { Refused, call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { V1 } from "./paths.ts";
+import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
 /** Where others change something many times a second, a list is loaded once in so long. */
@@ -95,6 +96,8 @@ export class Resource<T> {
         this.isLoaded = true;
       } catch (error) {
         this.problem = error instanceof Refused ? error.message : String(error);
+        this.#isStale = true;
+        return;
       }
     }
   }
@@ -105,6 +108,14 @@ export const nodes = new Resource<Node>("nodes");
 export const lines = new Resource<Line>("vpn-lines");
 export const proxyServices = new Resource<ProxyService>("proxy-services");
 
+/** By the page that shows them. */
+export const resources: Partial<Record<PageName, Resource<unknown>>> = {
+  rules,
+  nodes,
+  lines,
+  proxies: proxyServices,
+};
+
 export function clearResources(): void {
-  for (const resource of [rules, nodes, lines, proxyServices]) resource.clear();
+  for (const resource of Object.values(resources)) resource.clear();
 }
