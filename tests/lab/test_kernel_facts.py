@@ -11,6 +11,7 @@ from egressd.model.facts import Facts, Interface, Route
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import facts, routes
 from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel.netlink import NetlinkError
 from tests.lab.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
@@ -266,3 +267,25 @@ def test_reading_is_quick(namespace: Namespace) -> None:
 
     namespace.shell("for i in $(seq 15); do ip link add a$i type veth peer name b$i; done")
     assert namespace.run(body) < 0.02
+
+
+def test_the_device_that_packets_leave_by(namespace: Namespace) -> None:
+    namespace.shell("""
+        ip link add wan0 index 20 type veth peer name wan0-end
+        ip link add wan1 index 21 type veth peer name wan1-end
+        for i in wan0 wan0-end wan1 wan1-end; do ip link set $i up; done
+        ip address add 192.0.2.2/24 dev wan0
+        ip address add 198.51.100.2/24 dev wan1
+        ip route add 203.0.113.0/24 via 192.0.2.1
+        ip route add 203.0.113.0/24 via 198.51.100.1 table 77
+        ip rule add from 198.51.100.2 iif lo table 77
+    """)
+    server = IPv4Address("203.0.113.9")
+
+    def by(destination: IPv4Address, source: str) -> int:
+        return namespace.run(lambda: facts.device_towards(destination, IPv4Address(source)))
+
+    assert by(server, "192.0.2.2") == 20
+    assert by(server, "198.51.100.2") == 21
+    with pytest.raises(NetlinkError):
+        by(IPv4Address("192.0.3.1"), "192.0.2.2")

@@ -40,7 +40,8 @@ _IFLA_NAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_EXT_MASK = 3, 10, 18, 29
 _IFLA_INFO_KIND = 1
 _SKIP_STATISTICS = 1 << 3  # RTEXT_FILTER_SKIP_STATS
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DESTINATION, _RTA_DEVICE, _RTA_GATEWAY, _RTA_METRIC, _RTA_MULTIPATH = 1, 4, 5, 6, 9
+_RTA_DESTINATION, _RTA_SOURCE, _RTA_DEVICE, _RTA_GATEWAY, _RTA_METRIC = 1, 2, 4, 5, 6
+_RTA_MULTIPATH = 9
 
 _UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10000
 _AF_INET: Final = 2
@@ -69,6 +70,19 @@ def read() -> Facts:
             interfaces={interface.name: interface for interface in interfaces},
             routes=tuple(_routes(asked, names)),
         )
+
+
+def device_towards(destination: IPv4Address, source: IPv4Address) -> int:
+    """The index of the interface by which this machine's packets from `source` leave.
+
+    Policy rules count, but those for marks. Raises NetlinkError when there is no route.
+    """
+    request = _ROUTE.pack(_AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
+    request += attribute(_RTA_DESTINATION, destination.packed)
+    request += attribute(_RTA_SOURCE, source.packed)
+    with NetlinkSocket(ROUTE) as asked:
+        (body,) = asked.request(_GET_ROUTE, request)
+    return number(attributes(body, _ROUTE.size)[_RTA_DEVICE])
 
 
 def _interface(

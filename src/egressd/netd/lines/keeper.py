@@ -234,7 +234,7 @@ class LineKeeper:
             missing = "no route" if line.interface == "auto" else "no address"
             by = "" if line.interface == "auto" else f" on {line.interface}"
             raise Failure(Cause.NO_CARRIER, f"there is {missing}{by} to reach {server} by")
-        await self._surroundings.check_way(server, way)
+        self._surroundings.check_way(server, way)
         if line.secret:
             self._local_port = self._charon.take_port()
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)

@@ -13,12 +13,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-
 from egressd.model.facts import Facts, Interface
 from egressd.model.nouns import Line
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel.netlink import NetlinkError
 from egressd.netd.lines.diagnosis import Cause, Failure
 from egressd.planner import lines_ipsec, lines_pppd, lines_xl2tpd
 from egressd.planner.lines_carrier import Carrier
@@ -92,22 +91,22 @@ class Surroundings:
             raise Failure(Cause.UNREACHABLE, f"the server's name {host} cannot be resolved")
         return found[turn % len(found)]
 
-    async def check_way(self, server: IPv4Address, carrier: Carrier) -> None:
+    def check_way(self, server: IPv4Address, carrier: Carrier) -> None:
         """Raise Failure unless packets from the carrier's address to `server` leave by it.
 
         So that a line is not dialled by the wrong WAN in the moment before its policy rule is
         there.
         """
-        command = ["ip", "-json", "route", "get", str(server), "from", str(carrier.address)]
-        done = await self._run(lambda: _output(command))
-        device = ""
-        with suppress(msgspec.DecodeError, KeyError, IndexError):
-            device = msgspec.json.decode(done.stdout)[0]["dev"]
-        if device != carrier.interface:
-            told = f"they would leave by {device}" if device else "there is no route"
-            raise Failure(
-                Cause.NO_CARRIER, f"packets do not reach {server} by {carrier.interface}: {told}"
-            )
+        told = "there is no route"
+        with suppress(NetlinkError):
+            index = kernel_facts.device_towards(server, carrier.address)
+            names = {found.index: name for name, found in self.facts.interfaces.items()}
+            if names.get(index) == carrier.interface:
+                return
+            told = f"they would leave by {names.get(index, f'interface {index}')}"
+        raise Failure(
+            Cause.NO_CARRIER, f"packets do not reach {server} by {carrier.interface}: {told}"
+        )
 
     async def check_means(self, line: Line) -> None:
         """Raise Failure when a program or the kernel's part is missing, saying what to install."""
