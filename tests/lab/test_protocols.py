@@ -18,8 +18,11 @@ from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS, WHOAMI, LabSpec
 from tests.lab.device_state import SERVER, clear, send
+from tests.lab.hellos import Visit
 from tests.lab.served import NAME, Served, every
 from tests.lab.upgrading import BEHIND, Front, command
+from tests.lab.whitelisted import served as hello_servers
+from tests.lab.whitelisted import visit
 
 pytestmark = pytest.mark.lab
 
@@ -121,7 +124,8 @@ def site(namespaces: None) -> Iterator[Site]:
             addresses[node.name] = node.address
         lab.internet.run("ip", "route", "add", "blackhole", BLACK_HOLE)
         lab.start_egressd()
-        yield Site(lab, served, addresses)
+        with hello_servers(lab):
+            yield Site(lab, served, addresses)
         front.kill()
 
 
@@ -163,3 +167,13 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
 
     site.put(name)
     assert client.http(WEB).seen == address
+
+
+QUIC_CARRIERS = ("socks5", "ss 2022 aes-128", "vmess ws", "vless vision", "trojan tcp", "tuic")
+
+
+@pytest.mark.parametrize("name", QUIC_CARRIERS)
+def test_a_quic_client_reaches_its_server_through_a_node(site: Site, name: str) -> None:
+    site.put(name)
+    visits = [Visit(kind="quic", name="www.test", port=443, pieces=pieces) for pieces in (1, 2)]
+    assert visit(site.lab, 1, visits) == [site.addresses[name]] * 2

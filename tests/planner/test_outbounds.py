@@ -265,6 +265,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "trojan",
+        {"password": "p", "ech-opts": {"enable": True, "config": "AAAA"}},
+        "config_json.ech-opts.config must be an ECHConfigList in base64",
+    ),
+    (
+        "trojan",
+        {"password": "p", "alpn": ["x" * 256]},
+        "config_json.alpn must be a list of at most 64 names of 1 to 255 bytes",
+    ),
+    (
+        "trojan",
         {"password": "p", "network": "ws", "ws-opts": {"path": "/%zz"}},
         "config_json.ws-opts.path must be an HTTP path",
     ),
@@ -349,11 +359,12 @@ def test_unknown_keys_never_reach_the_engine() -> None:
 
 
 def test_ech_configuration_becomes_pem() -> None:
-    ech = {"enable": True, "config": "AEX+DQ=="}
+    config = "ADn+DQA1BwAgACAAAQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHwAEAAEAAQAGYS50ZXN0AAA="
+    ech = {"enable": True, "config": config}
     made = options("trojan", password="p", ech_opts=ech)["tls"]["ech"]
     assert made == {
         "enabled": True,
-        "config": ["-----BEGIN ECH CONFIGS-----", "AEX+DQ==", "-----END ECH CONFIGS-----"],
+        "config": ["-----BEGIN ECH CONFIGS-----", config, "-----END ECH CONFIGS-----"],
     }
 
 

@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from egressd.formats import ech
 from egressd.formats.fields import (
     BOOLEAN,
     HEADER_LISTS,
@@ -37,8 +38,20 @@ def _is_reality_key(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_-]{43}", text) is not None
 
 
-def _is_base64(text: str) -> bool:
-    return bool(b64decode(text, validate=True))
+def _is_ech_config_list(text: str) -> bool:
+    # The engine looks into it no sooner than at the first connection, which then fails.
+    return ech.is_config_list(b64decode(text, validate=True))
+
+
+_ALPN_MAX: Final = 255
+"""Octets of a protocol's name (RFC 7301, section 3.1)."""
+
+
+def _alpn(value: Any) -> list[str]:
+    names: list[str] = TEXT_LIST.check(value)
+    if not all(0 < len(name.encode()) <= _ALPN_MAX for name in names):
+        raise ValueError
+    return names
 
 
 FINGERPRINTS: Final = (
@@ -68,7 +81,7 @@ _REALITY: Final = Table(
 _ECH: Final = Table(
     {
         "enable": BOOLEAN,
-        "config": text_where("an ECHConfigList in base64", _is_base64),
+        "config": text_where("an ECHConfigList in base64", _is_ech_config_list),
         "query-server-name": HOST,
     }
 )
@@ -76,7 +89,9 @@ _ECH: Final = Table(
 QUIC_TLS: Final[dict[str, Kind | Table]] = {
     "sni": HOST,
     "servername": HOST,
-    "alpn": TEXT_LIST,
+    "alpn": Kind(
+        f"a list of at most 64 names of 1 to {_ALPN_MAX} bytes", _alpn, TEXT_LIST.from_text
+    ),
     "skip-cert-verify": BOOLEAN,
     "ech-opts": _ECH,
 }
