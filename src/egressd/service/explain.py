@@ -1,6 +1,6 @@
 """Why a client's traffic to a destination goes where it goes.
 
-The decisions are those of the tables that `planner` makes (`planner.nft` says in which order
+The decisions are those of the tables that `planner` makes (`planner.chains` says in which order
 a packet meets them), told in the words of what is configured.
 """
 

@@ -1,0 +1,294 @@
+"""The text of egressd's nftables table: its sets, maps and chains.
+
+The chains are loaded once and never change; a client, a target or an interface is an
+element (`planner.nft`). So a change costs the kernel one element, and a packet costs a few hash
+look-ups whatever the number of rules.
+
+How a LAN client's packet goes (``docs/dataplane.md`` draws it):
+
+1. ``from_lan`` drops spoofed sources and lets pass what is for the router or another LAN.
+2. ``client`` and ``managed`` look up the mark of the client's target.
+3. ``dispatch`` sends it to the engine (TPROXY), to the kernel's forwarding, or to ``deny``.
+4. ``group``: among a group's nodes a flow keeps the one it has while that lives; a new flow gets
+   the one chosen for its client. From here on it bears that node's mark.
+5. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
+   is another, the flow is reset. So the change of the element is itself the cut. Flows that the
+   kernel routes keep the whitelist's epoch beside it.
+6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
+
+Written for nftables 1.0.6: no chain on one line, and interfaces by name (``iifname``), since an
+index goes stale when an interface is made again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner import lines_guard
+from egressd.planner.groups import SLOTS
+from egressd.planner.lines_pppd import MTU_MIN
+from egressd.planner.registry import (
+    MARK_EGRESS,
+    MARK_ENGINE,
+    MARK_EPOCH_MASK,
+    MARK_GROUP,
+    MARK_GROUP_MASK,
+    MARK_KIND_MASK,
+    MARK_LINE,
+    MARK_LISTED,
+    MARK_ROUTED_MASK,
+)
+
+SETS: Final = {
+    "lanif": "type ifname",
+    "lannet": "type ipv4_addr; flags interval",
+    "lansrc": "type ifname . ipv4_addr; flags interval",
+    "alive": "type mark",
+    "noudp": "type mark",
+    "same": "type mark . mark",
+    "plain": "type mark . mark",
+    "wlports": "type inet_proto . inet_service",
+    "services": "type inet_service",
+    "lanonly": "type inet_service",
+    "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
+    "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+    "members": "type mark . mark",
+}
+MAPS: Final = {
+    "hosts": "type ipv4_addr : mark",
+    "nets": "type ipv4_addr : mark; flags interval",
+    "dflt": "type ifname : mark",
+    "wl": "type ipv4_addr : mark; flags interval",
+    "ports": "type mark : inet_service",
+    "sniff": "type mark : mark",
+    "listed": "type mark : mark",
+    "pairs": "type mark . ifname : verdict",
+    "asked": "type mark : mark",
+    "sealed": "type mark : mark",
+    "dns4": "type mark : ipv4_addr",
+    "inmark": "type ifname : mark",
+    "elected": "type mark : mark",
+    "kept": "type mark . ipv4_addr : mark",
+    "slots": "type mark . mark : mark",
+}
+
+_GUESSES: Final = "10/minute burst 10 packets"
+"""Wrong passwords that one source may send to proxy services before it is made to wait."""
+_PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b'HTTP/1.1 407'.hex()}"
+
+_HEADERS: Final = 40
+"""Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
+
+_NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
+_KIND = f"meta mark & {MARK_KIND_MASK:#x}"
+_ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
+
+CHAINS: Final[dict[str, tuple[str, ...]]] = {
+    "prerouting_mark": (
+        "type filter hook prerouting priority mangle; policy accept;",
+        "iifname @lanif goto from_lan",
+        # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here and in
+        # known are what most packets meet: each expression more is felt.
+        f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} accept",
+        'iifname "lo" goto from_self',
+        f"ct mark {_ROUTED} goto from_line",
+        # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
+        "ip saddr @lannet drop",
+        "ct state new,invalid fib saddr type local drop",
+        # A connection that comes in by a WAN is answered by that WAN.
+        "ct state new ct mark set iifname map @inmark",
+    ),
+    "from_line": (
+        # Clients learn how much fits before they send it: the far end's answer to a SYN.
+        f"tcp flags syn tcp option maxseg size set {MTU_MIN - _HEADERS}",
+        "accept",
+    ),
+    "from_self": (
+        # What an instance found to be listed goes to the whitelist's own destination.
+        f"meta mark != {MARK_LISTED:#x} accept",
+        "meta mark set meta mark map @listed goto engine",
+        "goto deny",
+    ),
+    "from_lan": (
+        f"ct mark {_ROUTED} goto known",
+        "goto unknown",
+    ),
+    "known": (
+        # A flow that the kernel routes, and that went through all of unknown before. While
+        # its client has the mark it was given then, there is nothing else to look at.
+        "meta mark set ip saddr map @hosts goto unmoved",
+        "meta mark set ip saddr map @nets goto unmoved",
+        "goto unknown",
+    ),
+    "unmoved": (
+        "ct mark . meta mark @same accept",
+        "goto unknown",
+    ),
+    "unknown": (
+        # IPv6 reaches the router and no further: see forward and the routing floor.
+        "meta nfproto ipv6 accept",
+        "meta mark set 0",
+        "fib saddr type local drop",
+        "fib daddr type { broadcast, multicast } accept",
+        # In one-arm use answers from outside arrive on the LAN interface too.
+        "iifname . ip saddr != @lansrc ct direction reply ct state established,related accept",
+        "iifname . ip saddr != @lansrc drop",
+        # Answers to a connection that a WAN brought in, or that was routed by the kernel.
+        f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
+        # DNS goes the client's own way, whichever resolver it asks, this router included.
+        "meta l4proto { tcp, udp } th dport 53 goto asking",
+        "fib daddr type local accept",
+        "ip daddr @lannet accept",
+        "goto client",
+    ),
+    "asking": (
+        "meta mark set ip saddr map @hosts goto ask",
+        "meta mark set ip saddr map @nets goto ask",
+        "meta mark set iifname map @dflt goto ask_unmanaged",
+        "goto deny",
+    ),
+    "ask": (
+        # The resolver of a line may be one that is not asked through it.
+        "meta mark set meta mark map @asked",
+        "goto dispatch",
+    ),
+    "ask_unmanaged": (
+        "meta mark set meta mark map @asked",
+        "goto unmanaged",
+    ),
+    "client": (
+        "meta mark set ip saddr map @hosts goto managed",
+        "meta mark set ip saddr map @nets goto managed",
+        "meta mark set iifname map @dflt goto unmanaged",
+        "goto deny",
+    ),
+    "unmanaged": (
+        # The whitelist is not for clients without a rule, and its changes are no concern of theirs.
+        f"{_KIND} {MARK_ENGINE:#x} goto engine",
+        "meta mark != @alive goto deny",
+        "ct mark 0 ct mark set meta mark accept",
+        "ct mark . meta mark @plain accept",
+        "goto cut",
+    ),
+    "managed": (
+        "meta mark set ip daddr map @wl goto dispatch",
+        # Kernel-routed targets enter the engine only where whitelist domains must be seen.
+        "meta l4proto . th dport @wlports meta mark set meta mark map @sniff goto engine",
+        "goto dispatch",
+    ),
+    "dispatch": (
+        f"{_KIND} {MARK_ENGINE:#x} goto engine",
+        f"meta mark {_ROUTED} goto routed",
+        # Who is refused otherwise has to learn the addresses of listed domains.
+        "meta l4proto { tcp, udp } th dport 53 meta mark set meta mark map @sniff goto engine",
+        "goto deny",
+    ),
+    "routed": (
+        # An egress that is down answers at once, and resets the flows it had.
+        "meta mark != @alive goto deny",
+        # Sealed together with the whitelist's epoch: saving the whitelist cuts what there is.
+        "ct mark 0 ct mark set meta mark map @sealed accept",
+        "ct mark . meta mark @same accept",
+        "goto cut",
+    ),
+    "engine": (
+        f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
+        "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
+        "jump seal",
+        "meta l4proto { tcp, udp } tproxy ip to 127.0.0.1:meta mark map @ports accept",
+        # tproxy fails open when nothing listens: what gets here must not go on.
+        "goto deny",
+    ),
+    "group": (
+        "meta mark . ct mark @members meta mark set ct mark return",
+        "meta mark set meta mark map @elected return",
+        "meta mark set meta mark . ip saddr map @kept return",
+        "ct mark != 0 goto deny",
+        # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
+        "ct mark set meta mark",
+        f"meta mark set jhash ip saddr mod {SLOTS}",
+        "meta mark set ct mark . meta mark map @slots goto hashed",
+        "ct mark set 0",
+        "goto deny",
+    ),
+    "hashed": ("ct mark set 0",),
+    "seal": (
+        "ct mark 0 ct mark set meta mark return",
+        "ct mark . meta mark @same return",
+        "goto cut",
+    ),
+    "cut": (
+        "meta l4proto tcp reject with tcp reset",
+        "drop",
+    ),
+    "deny": (
+        "meta l4proto tcp reject with tcp reset",
+        "reject with icmpx admin-prohibited",
+    ),
+    "prerouting_dns": (
+        "type nat hook prerouting priority dstnat; policy accept;",
+        "iifname @lanif meta l4proto { tcp, udp } th dport 53 dnat ip to meta mark map @dns4",
+    ),
+    "input_dns": (
+        "type filter hook input priority filter; policy accept;",
+        # A kernel-routed client's question that found no resolver of its own stops here.
+        f"iifname @lanif meta mark {_ROUTED} meta l4proto {{ tcp, udp }} th dport 53 drop",
+        "iifname @lanif meta nfproto ipv6 meta l4proto { tcp, udp } th dport { 53, 853 } reject",
+    ),
+    "input_services": (
+        "type filter hook input priority filter; policy accept;",
+        "tcp dport @services goto to_service",
+    ),
+    "to_service": (
+        # A proxy service that asks for no password is for LAN clients.
+        'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
+        # Who guesses passwords has to wait before the next connection.
+        "ct state new ip saddr @guessers reject with tcp reset",
+    ),
+    "from_service": (
+        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407.
+        "@ih,0,16 0x0101 goto guessed",
+        f"@ih,0,96 {_PROXY_AUTHENTICATION_REQUIRED} goto guessed",
+    ),
+    "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
+    "wait": ("update @guessers { ip daddr }",),
+    "forward": (
+        "type filter hook forward priority filter; policy accept;",
+        "iifname @lanif goto forward_from_lan",
+        "oifname @lanif goto forward_to_lan",
+    ),
+    "forward_from_lan": (
+        "meta mark . oifname vmap @pairs",
+        "oifname @lanif ip daddr @lannet accept",
+        "drop",
+    ),
+    "to_line": (
+        "tcp flags syn tcp option maxseg size set rt mtu",
+        "accept",
+    ),
+    "forward_to_lan": (
+        "ct state established,related accept",
+        "ct status dnat accept",
+        "drop",
+    ),
+    "output": (
+        "type filter hook output priority filter; policy accept;",
+        f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        "tcp sport @services goto from_service",
+    ),
+    "from_engine": (
+        # The engine's own sockets: bound to one interface, they leave by it or not at all.
+        "meta mark . oifname vmap @pairs",
+        "drop",
+    ),
+    **lines_guard.CHAINS,
+    "postrouting_nat": (
+        "type nat hook postrouting priority srcnat; policy accept;",
+        f"meta mark {_ROUTED} ip saddr @lannet fib saddr type != local masquerade",
+    ),
+    "postrouting_last": (
+        "type filter hook postrouting priority 300; policy accept;",
+        # A client's own address never shows outside.
+        "ip saddr @lannet ip daddr != @lannet fib saddr type != local drop",
+    ),
+}
