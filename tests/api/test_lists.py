@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 
-from egressd.api.lists import CachedList, listing_of, send
+from egressd.api.lists import CachedList, Versions, listing_of, send
 
 
 def asked(if_none_match: str | None) -> Request:
@@ -51,3 +53,35 @@ def test_who_does_not_have_it_is_sent_it(known: str | None) -> None:
     assert response.status_code == 200
     assert response.body == listing.body
     assert response.headers["cache-control"] == "private, no-cache"
+
+
+Table = dict[int, str]
+TABLES = st.lists(st.dictionaries(st.integers(0, 9), st.text(max_size=1)), min_size=1, max_size=8)
+
+
+@given(TABLES)
+def test_who_applies_each_difference_has_the_table(tables: list[Table]) -> None:
+    versions = Versions[str]()
+    held: Table = {}
+    for revision, table in enumerate(tables, 1):
+        changes = versions.since(revision - 1, revision, table)
+        if revision == 1:
+            assert changes is None
+        else:
+            assert changes is not None
+            put = {key: table[key] for key in table if held.get(key) is not table[key]}
+            assert changes.changed == [put[key] for key in sorted(put)]
+            kept = {key: row for key, row in held.items() if key not in changes.gone}
+            assert kept | put == table
+        held = table
+
+
+def test_a_version_that_nobody_was_told_of_or_long_ago_is_not_compared_with() -> None:
+    versions = Versions[str]()
+    assert versions.since(5, 5, {1: "a"}) is None
+    assert versions.since(4, 5, {1: "a"}) is None
+    assert versions.since(5, 5, {1: "a"}) == ([], [])
+    for revision in range(6, 100):
+        versions.since(revision - 1, revision, {1: "a"})
+    assert versions.since(5, 100, {1: "a"}) is None
+    assert versions.since(99, 100, {1: "a"}) == ([], [])

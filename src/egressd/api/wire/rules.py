@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from egressd.api.wire.answers import Answer, Message
-from egressd.api.wire.bodies import Body
-from egressd.api.wire.fields import Kbps, RuleIp, Target, TargetOrEmpty, Text
+from egressd.api.wire.bodies import Body, Query
+from egressd.api.wire.fields import Kbps, RuleIp, Target, TargetOrEmpty, Text, decimal
 from egressd.model.drafts import RuleBatch, RuleDraft
 from egressd.model.nouns import Rule
 
@@ -137,6 +137,25 @@ class RuleRows(Answer, frozen=True, kw_only=True):
     """All rules, by id."""
 
     data: list[RuleRow]
+
+
+class SinceQuery(Query):
+    """What the caller has already."""
+
+    since: Annotated[
+        int,
+        Field(ge=0, le=2**53, strict=True, description="A revision; 0 for all rules."),
+        BeforeValidator(decimal),
+    ] = 0
+
+
+class RulesSince(Answer, frozen=True, kw_only=True):
+    """What to put and what to remove, to have the rules of `revision`."""
+
+    revision: int
+    is_whole: Annotated[bool, Meta(description="Whether changed holds all rules there are.")]
+    changed: Annotated[list[RuleRow], Meta(description="By id.")]
+    gone: Annotated[list[int], Meta(description="Ids.")]
 
 
 class RuleSwitched(Answer, frozen=True, kw_only=True):
