@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple, Self
@@ -57,6 +57,24 @@ ONE_ARM = Topology(
     wans=("lan0",),
     router_addresses=tuple(map(IPv4Address, ("10.77.0.1", "192.0.2.1"))),
 )
+
+
+def limits_state(shell: Callable[[str], str]) -> list[str]:
+    """Everything that a router's limits consist of, as lines of text in no order.
+
+    `shell` runs a script in the router and gives what it printed.
+    """
+    shown = shell(
+        """
+        nft -s list table netdev egressd || true
+        for device in egressd-up0 egressd-down0; do
+            ip -brief link show up dev $device | cut -d' ' -f1 || true
+            tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
+            tc class show dev $device || true
+        done
+        """
+    )
+    return sorted(shown.splitlines())
 
 
 class Arrivals(NamedTuple):

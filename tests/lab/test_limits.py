@@ -17,7 +17,7 @@ from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
 from tests.lab.device_state import SERVER, add_nodes, eventually
 from tests.lab.netns import JoinedNamespace, Namespace, Running
-from tests.lab.shaped import Arrivals, tcp, udp, udp_receive, udp_send
+from tests.lab.shaped import Arrivals, limits_state, tcp, udp, udp_receive, udp_send
 
 pytestmark = pytest.mark.lab
 
@@ -106,18 +106,7 @@ class Site:
         return self.router.shell(script)
 
     def state(self) -> list[str]:
-        """Everything that the limits consist of, as lines of text in no order."""
-        shown = self.shell(
-            """
-            nft -s list table netdev egressd || true
-            for device in egressd-up0 egressd-down0; do
-                ip -brief link show up dev $device | cut -d' ' -f1 || true
-                tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
-                tc class show dev $device || true
-            done
-            """
-        )
-        return sorted(shown.splitlines())
+        return limits_state(self.shell)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """What the API tells of each rule, by its address."""

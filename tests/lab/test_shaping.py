@@ -26,6 +26,7 @@ from tests.lab.shaped import (
     OneArmSite,
     Site,
     limit,
+    limits_state,
     tcp,
     udp,
     udp_receive,
@@ -160,9 +161,9 @@ def test_two_devices_on_one_machine_know_nothing_of_each_other(site: Site) -> No
     with Site() as second:
         site.limit({CLIENT: limit(1, KBPS)})
         second.limit({CLIENT: limit(1, 2 * KBPS), OTHER: limit(2, KBPS)})
-        before = site.router.run(state)
+        before = limits_state(site.router.shell)
         second.limit({})
-        assert site.router.run(state) == before
+        assert limits_state(site.router.shell) == before
         assert share(upload(second)) > 10_000
         assert share(upload(site)) in FULL
 
@@ -384,11 +385,11 @@ def test_what_others_break_is_healed(site: Site, damage: str) -> None:
     limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.0.0/16": limit(2, 100)}
 
     def heal(shaper: Shaper) -> None:
-        whole = state()
+        whole = limits_state(shell)
         shell(damage)
-        assert state() != whole
+        assert limits_state(shell) != whole
         assert shaper.sync(limits, TOPOLOGY) > 0
-        assert state() == whole
+        assert limits_state(shell) == whole
         assert shaper.sync(limits, TOPOLOGY) == 0
         assert shaper.look(TOPOLOGY) == 0
 
@@ -396,21 +397,6 @@ def test_what_others_break_is_healed(site: Site, damage: str) -> None:
     # Half a second's worth, and what waited.
     passed = send_up(site, 2 * KBPS, CLIENT, seconds=0.5)[0].peak()
     assert 0.4 * KBPS * 1000 < passed < 0.75 * KBPS * 1000
-
-
-def state() -> list[str]:
-    """Everything that the limits consist of, as lines of text in no order."""
-    shown = shell(
-        """
-        nft -s list table netdev egressd || true
-        for device in egressd-up0 egressd-down0; do
-            ip -brief link show up dev $device | cut -d' ' -f1 || true
-            tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
-            tc class show dev $device || true
-        done
-        """
-    )
-    return sorted(shown.splitlines())
 
 
 def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -> None:
