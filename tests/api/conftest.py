@@ -266,11 +266,6 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
         yield entries
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 _shared: list[Device] = []
 
 

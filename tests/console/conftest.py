@@ -36,11 +36,6 @@ OWN = {"x-egressd-console": "1", "origin": ORIGIN}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A directory in memory, where there is one: no test here is about the disk."""
     memory = Path("/dev/shm")

@@ -12,11 +12,6 @@ from egressd.netd.usage import Meter, Usage
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Counted:
     """Measures how often it was asked to; fails when told to."""
 

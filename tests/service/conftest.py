@@ -323,11 +323,6 @@ def tmp_path() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def opened_bench(directory: Path, netd: NetdDouble | None = None) -> AsyncIterator[Bench]:
     database = Database(directory)

@@ -16,11 +16,6 @@ from egressd.service.journal import Journal
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Disk:
     """A store that can be full."""
 

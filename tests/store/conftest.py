@@ -33,11 +33,6 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def opened() -> OpenDatabase:
     """Open the database of a directory, and close it at the end of the block."""
 
