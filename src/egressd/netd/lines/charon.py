@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import socket
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
@@ -73,6 +74,7 @@ class Charon:
         self._groups: dict[str, int] = {}
         """Name of a connection, and so perhaps of an IKE_SA -> its group."""
         self._ports: set[int] = set()
+        self._turn = random.randrange(len(LINE_PORTS))  # noqa: S311 (chance, no secret)
         self._starting = asyncio.Lock()
         self._secrets = SharedSecrets()
 
@@ -107,8 +109,15 @@ class Charon:
     # --- Ports. -----------------------------------------------------------------------------
 
     def take_port(self) -> int:
-        """A local UDP port for one line. Raises Failure when all are taken."""
-        for port in LINE_PORTS:
+        """A local UDP port for one line. Raises Failure when all are taken.
+
+        They are given out in turn: a server that has not noticed a session's end
+        would take what comes from its port for a part of it (Linux's L2TP connects a UDP socket
+        for each tunnel), and the new session would stay silent.
+        """
+        for _ in LINE_PORTS:
+            self._turn = (self._turn + 1) % len(LINE_PORTS)
+            port = LINE_PORTS[self._turn]
             if port not in self._ports:
                 self._ports.add(port)
                 return port
