@@ -42,7 +42,7 @@ def test_one_line_that_dials_once() -> None:
         "[global]": {
             "listen-addr": "198.51.100.2",
             "port": "0",
-            "max retries": "4",
+            "max retries": "3",
             "access control": "yes",
         },
         "[lac line]": {

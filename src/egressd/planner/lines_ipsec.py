@@ -21,9 +21,9 @@ CONFIGURATION: Final = f"""\
 charon-systemd {{
     load = random nonce aes sha1 sha2 md5 hmac kdf openssl gmp kernel-netlink socket-default vici
     install_routes = no
-    # A message is sent at 0, 2, 4.8 and 8.7 s; at 14.2 s the server is given up.
+    # A message is sent at 0, 2, 4.4 and 7.3 s; at 10.7 s the server is given up.
     retransmit_timeout = 2.0
-    retransmit_base = 1.4
+    retransmit_base = 1.2
     retransmit_tries = 3
     journal {{
         default = -1

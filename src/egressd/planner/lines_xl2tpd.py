@@ -29,14 +29,14 @@ ARGV: Final = (
 def configuration(dial: Dial) -> str:
     """Dial once at start, and not again: the supervisor redials.
 
-    Four transmissions of a message, 1, 2, 4 and 8 s apart, make a server unreachable.
+    A server is unreachable that leaves a message unanswered at 0, 1 and 3 s, until 7 s.
     """
     return "\n".join(
         (
             "[global]",
             f"listen-addr = {dial.local}",
             f"port = {dial.local_port}",
-            "max retries = 4",
+            "max retries = 3",
             # Nobody may dial in: no peer is listed.
             "access control = yes",
             "[lac line]",

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from egressd.netd.lines.backoff import MAX_S, MISSING_S, REFUSED_MAX_S, STEADY_S, Backoff
+from egressd.netd.lines.backoff import (
+    EAGER_ATTEMPTS,
+    EAGER_MAX_S,
+    MAX_S,
+    MISSING_S,
+    REFUSED_MAX_S,
+    STEADY_S,
+    Backoff,
+)
 from egressd.netd.lines.diagnosis import Cause
 
 
 def test_it_doubles_from_one_second_to_a_minute() -> None:
     backoff = Backoff()
-    delays = [backoff.delay(Cause.UNREACHABLE, 0) for _ in range(40)]
+    delays = [backoff.delay(Cause.FAILED, 0) for _ in range(40)]
     assert delays[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert set(delays[8:]) == {MAX_S}
+
+
+def test_a_silent_server_is_asked_often_for_some_time() -> None:
+    backoff = Backoff()
+    delays = [backoff.delay(Cause.UNREACHABLE, 0) for _ in range(EAGER_ATTEMPTS + 10)]
+    assert delays[0] == 1
+    assert set(delays[1:EAGER_ATTEMPTS]) == {EAGER_MAX_S}
+    assert set(delays[EAGER_ATTEMPTS:]) == {MAX_S}
 
 
 @pytest.mark.parametrize("cause", [Cause.WRONG_PASSWORD, Cause.WRONG_SECRET])

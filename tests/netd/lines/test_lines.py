@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
 from tests.lab.netns import Namespace, eventually
 from tests.netd.lines.conftest import Body
-from tests.netd.lines.rig import NETWORK, Site, exists, install, line, opened, sh
+from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh
 
 pytestmark = pytest.mark.lab
 
@@ -215,6 +216,42 @@ def test_a_dial_that_takes_too_long_is_given_up(
             status = await site.state("unreachable")
             assert status.reason == "203.0.113.9 took too long to set the line up"
             assert members(site.folder()) == set()
+
+    inside(body)
+
+
+def test_a_pptp_server_that_takes_no_connection_is_given_up_soon(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_CONNECT_S", 0.5)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            with socket.socket() as asking:  # as pptp(8) does; nobody will answer
+                asking.setblocking(False)
+                asking.bind(("192.0.2.2", 0))
+                asking.connect_ex((SERVER, 1723))
+                away = line(type="pptp", name="pptp_1", username="silent", port=1723)
+                await site.apply(away, line(2, username="silent"))
+                status = await site.state("unreachable", "pptp_1")
+                assert status.reason == "no PPTP server answers at 203.0.113.9"
+                assert site.lines.status()["l2tp_2"].state == "dialing"
+
+    inside(body)
+
+
+def test_a_pptp_server_that_only_takes_its_time_is_waited_for(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_CONNECT_S", 0.3)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            slow = line(type="pptp", name="pptp_1", username="silent", port=1723)
+            await site.apply(slow)
+            await site.state("dialing", "pptp_1")
+            await asyncio.sleep(1)
+            assert site.lines.status()["pptp_1"].state == "dialing"
 
     inside(body)
 

@@ -27,7 +27,7 @@ _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
 # net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
-_TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
+_SYN_SENT, _TIME_WAIT, _CLOSE, _LISTEN = 2, 6, 7, 10
 _STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
 
 _BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
@@ -50,6 +50,18 @@ class ClientSocket(NamedTuple):
     remote: tuple[IPv4Address, int]
     id: bytes
     """What the kernel tells it by (inet_diag_sockid), cookie included."""
+
+
+def is_unanswered(local: IPv4Address, remote: IPv4Address, remote_port: int) -> bool:
+    """Whether a TCP connection from here to there waits for the first answer still.
+
+    Raises OSError when the kernel won't tell.
+    """
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _SYN_SENT, bytes(_ID.size))
+    wanted = remote_port.to_bytes(2, "big"), local.packed, remote.packed
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        identities = [_ANSWER.unpack_from(body)[0] for body in asked.dump(_LIST, request)]
+    return any(_ID.unpack(identity)[1:] == wanted for identity in identities)
 
 
 def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:

@@ -26,6 +26,7 @@ from egressd.model.errors import Invalid
 from egressd.model.facts import Interface
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
@@ -33,7 +34,7 @@ from egressd.netd.lines.diagnosis import Cause, Failure
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.planner import lines_pppd
-from egressd.planner.lines import Dial, check, dial_key
+from egressd.planner.lines import PPTP_PORT, Dial, check, dial_key
 from egressd.planner.lines_carrier import Carrier, carrier
 from egressd.planner.lines_daemon import daemon
 
@@ -41,6 +42,9 @@ log = structlog.get_logger()
 
 _DIAL_S: Final = 45.0
 """What a dial may take. A server that does not answer is given up earlier, by its daemon."""
+_CONNECT_S: Final = 7.5
+"""What a server's TCP may take to answer pptp(8), which would wait for two minutes. The kernel has
+asked four times by then."""
 _LOOK_S: Final = 0.25
 """How often the logs of a line that is being dialled are read."""
 _CHECK_S: Final = 30.0
@@ -302,6 +306,8 @@ class LineKeeper:
                 continue
             if diagnosis.is_over(running.read(unit.LOG)):
                 raise await self._why(dial, running)
+            if loop.time() - began > _CONNECT_S and _is_unanswered(dial):
+                raise Failure(Cause.UNREACHABLE, f"no PPTP server answers at {dial.server}")
             if loop.time() - began > _DIAL_S:
                 raise Failure(Cause.UNREACHABLE, f"{dial.server} took too long to set the line up")
             await self._hear(_LOOK_S)
@@ -349,6 +355,11 @@ class LineKeeper:
 
 _OF_THE_WAY: Final = (Cause.NO_CARRIER, Cause.UNREACHABLE, Cause.LOST)
 """Causes that another carrier may cure."""
+
+
+def _is_unanswered(dial: Dial) -> bool:
+    """Whether the line is a PPTP one whose server has not even taken the TCP connection."""
+    return dial.line.type == "pptp" and sockets.is_unanswered(dial.local, dial.server, PPTP_PORT)
 
 
 def note_of(found: Unit) -> Note:
