@@ -16,10 +16,10 @@ from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.packets import ICMP, TCP, UDP, new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
 from tests.lab.leaks import watched
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
 ENGINE = ("ss", "socks5-udp", "socks5")
@@ -32,13 +32,6 @@ def lab(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=("socks5", "socks5-udp", "ss"), clients=4)) as lab:
         lab.start_egressd()
         yield lab
-
-
-@pytest.fixture(autouse=True)
-def _nodes(lab: Lab) -> Iterator[None]:
-    add_nodes(lab)
-    yield
-    clear(lab)
 
 
 def outsider(lab: Lab, role: str, address: str) -> Client:
