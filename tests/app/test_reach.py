@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from egressd.app.reach import first_closed, make_reachable
+from egressd.app.reach import first_closed, make_reachable, program_directories
 
 NOBODY = 65534
 
@@ -60,3 +62,16 @@ def test_the_first_closed_ancestor_is_found(tmp_path: Path) -> None:
     barrier = first_closed(inner, NOBODY, NOBODY)
     assert barrier is not None
     assert barrier in (tmp_path / "a" / "b", *tmp_path.parents, tmp_path)
+
+
+def test_every_loaded_module_is_from_a_program_directory() -> None:
+    program = [path.resolve() for path in program_directories()]
+    code = (
+        "import sys; from egressd.app import api_process;"
+        "print(*{getattr(m, '__file__', None) or '' for m in sys.modules.values()}, sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files = [Path(line).resolve() for line in done.stdout.split("\n") if line]
+    assert len(files) > 500
+    strays = [f for f in files if not any(f.is_relative_to(path) for path in program)]
+    assert strays == []

@@ -25,8 +25,7 @@ from egressd.api.gate import Access
 from egressd.app import accounts, config, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
-from egressd.app.preload import preload
-from egressd.app.reach import make_reachable
+from egressd.app.reach import make_reachable, program_directories
 from egressd.app.supervise import when_keeper_ends
 from egressd.app.use_cases import UseCases
 from egressd.console.page import Page
@@ -68,12 +67,10 @@ def _give_up_root(settings: config.Config) -> None:
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid) if as_root else None)
     if as_root:
-        make_reachable((settings.api_data, settings.run.dir), owner.pw_uid, owner.pw_gid)
-        privileges.begin_drop(owner.pw_uid, owner.pw_gid)
+        wanted = (settings.api_data, settings.run.dir, *program_directories())
+        make_reachable(wanted, owner.pw_uid, owner.pw_gid)
+        privileges.become(owner.pw_uid, owner.pw_gid)
     prepare()
-    preload()
-    if as_root:
-        privileges.finish_drop()
 
 
 async def _serve(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:

@@ -1,8 +1,8 @@
 """Directories of an unprivileged process beneath ones that only root may enter.
 
-A data directory may lie under ``/root`` or a temporary directory of mode 0700. Loosening the
-mode of a directory that is not ours is no option, and neither is a capability to pass by
-it. So the process gets a mount namespace of its own, in which an empty directory covers the
+The program may lie under ``/root`` or another directory of mode 0700, and so may its data.
+Loosening the mode of a directory that is not ours is no option, and neither is a capability to
+pass by it. So the process gets a mount namespace of its own, in which an empty directory covers the
 first closed one, and the wanted directories are bound beneath it at their usual paths.
 """
 
@@ -11,15 +11,24 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+import egressd
 from egressd.model.errors import Failed
 
 _CLONE_NEWNS = 0x0002_0000
 _MS_NOSUID, _MS_NODEV = 2, 4
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 """Flags of unshare(2) and mount(2)."""
+
+
+def program_directories() -> list[Path]:
+    """Where Python loads modules from, those that are loaded when first needed among them."""
+    installed = sysconfig.get_paths()
+    libraries = [installed[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return [Path(egressd.__file__).parent, *map(Path, libraries)]
 
 
 def make_reachable(directories: Iterable[Path], uid: int, gid: int) -> None:

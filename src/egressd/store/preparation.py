@@ -1,9 +1,8 @@
 """What the store needs of the program's own files, read in one step.
 
-The api gives up its privileges after start-up, and may then be unable to read the folder
-that it was started from. So `prepare` comes first: it loads Alembic's revisions, and runs
-them and every statement once on a database in memory, because SQLAlchemy, its dialect and
-Alembic load some of their modules when they are first needed.
+`prepare` loads Alembic's revisions, and runs them and every statement once on a database in
+memory, because SQLAlchemy, its dialect and Alembic load some of their modules when they are
+first needed. So no first write waits for that, and none fails for want of a file.
 """
 
 from __future__ import annotations
