@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from egressd.model.messages import Delay, InterfaceStatus, LineStatus, Probe, Status
+from egressd.model.messages import (
+    Delay,
+    InterfaceStatus,
+    LineStatus,
+    Probe,
+    RuleCount,
+    Status,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -112,6 +119,23 @@ async def test_the_overview_adds_up(device: Device) -> None:
         "Interface:wan2",
         "Interface:l2tp_1",
     }
+
+
+async def test_the_overview_tells_how_fast_each_targets_clients_are(
+    fresh_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = fresh_device
+    await rule(device, "10.0.0.1", "DIRECT")
+    (key,) = device.bench.ledger.state.rules
+    # Without waiting for the next reading.
+    monkeypatch.setattr("egressd.service.overview.READ_EVERY_S", 0.0)
+    device.bench.netd.counted = {key: RuleCount(0, 0, 0, 0)}
+    await get(device, "/overview")
+    device.bench.netd.counted = {key: RuleCount(1000, 1, 9000, 6)}
+    flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
+    up, down = flows["DIRECT"]["upload_bps"], flows["DIRECT"]["download_bps"]
+    assert up > 0
+    assert down == pytest.approx(9 * up, rel=0.01)
 
 
 async def test_the_overview_is_there_without_netd(device: Device) -> None:

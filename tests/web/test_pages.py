@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,21 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
         )
         expect(blocked).to_contain_text("Nothing is blocked that should not be.")
         expect(page.get_by_role("region", name="Recent changes")).to_contain_text("disabled")
+
+
+def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site) -> None:
+    client = served.lab.client(1)
+    download = client.download(f"http://{WEB_SERVERS[0]}/drip/60", timeout=60)
+    try:
+        with served.visit("#/overview") as page:
+            flows = page.get_by_role("region", name="Who leaves where")
+            expect(flows.get_by_text("As wide as there is traffic")).to_be_visible(timeout=20_000)
+            expect(flows.get_by_role("link", name="ss 1")).to_contain_text("bit/s")
+            page.evaluate("location.hash = '#/rules'")
+            row = page.get_by_role("row").filter(has_text=client.address)
+            expect(row).to_contain_text(re.compile(r"↑ \d.* [KM]iB ↓ \d.* [KM]iB"), timeout=20_000)
+    finally:
+        download.stop()
 
 
 def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:

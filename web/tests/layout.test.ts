@@ -4,7 +4,7 @@ import { BLOCKED, layout } from "../src/flow/layout.ts";
 import type { Flow } from "../src/lib/types.ts";
 
 function flow(target: string, clients: number, egresses: string[], problem = ""): Flow {
-  return { target, kind: "node", clients, egresses, problem };
+  return { target, kind: "node", clients, egresses, upload_bps: 0, download_bps: 0, problem };
 }
 
 test("clients are as many on each side of the targets", () => {
@@ -12,7 +12,7 @@ test("clients are as many on each side of the targets", () => {
   const inward = picture.ribbons.filter((ribbon) => ribbon.egress === null);
   const outward = picture.ribbons.filter((ribbon) => ribbon.egress !== null);
   const sum = (ribbons: typeof inward): number =>
-    ribbons.reduce((total, ribbon) => total + ribbon.clients, 0);
+    ribbons.reduce((total, ribbon) => total + ribbon.weight, 0);
   assert.equal(sum(inward), 9);
   assert.equal(sum(outward), 9);
   assert.deepEqual(
@@ -53,4 +53,22 @@ test("blocks do not overlap, and all lie inside of the picture", () => {
 test("a target without clients is not drawn, and nothing is a picture too", () => {
   assert.deepEqual(layout([flow("a", 0, ["wan1"])]).targets, []);
   assert.deepEqual(layout([]).ribbons, []);
+});
+
+test("where there is traffic, widths show it, and who has none is still drawn, in the same place", () => {
+  const idle = [flow("a", 9, ["wan1"]), flow("b", 3, ["wan2"]), flow("c", 2, ["wan2"])];
+  const before = layout(idle);
+  const after = layout(idle.map((one) => (one.target === "b" ? { ...one, download_bps: 9e6 } : one)));
+  assert.equal(before.isByTraffic, false);
+  assert.equal(after.isByTraffic, true);
+  const ids = (blocks: { id: string }[]): string[] => blocks.map((block) => block.id);
+  assert.deepEqual(ids(after.targets), ids(before.targets));
+  const width = (target: string): number =>
+    after.ribbons.find((ribbon) => ribbon.target === target)?.width ?? 0;
+  assert.ok(width("b") > 20 * width("a"));
+  assert.ok(width("a") >= 1);
+  const height = (id: string): number =>
+    after.targets.find((block) => block.id === id)?.height ?? 0;
+  assert.ok(height("b") > height("a"));
+  assert.equal(after.clients.clients, 14);
 });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -17,6 +19,7 @@ from egressd.service.consequences import why_blocked
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Clock, Netd
 from egressd.service.system import System
+from egressd.service.target_rates import READ_EVERY_S, TargetRates
 
 FLOWS_MAX: Final = 200
 
@@ -42,6 +45,9 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """Enabled rules that name it."""
     egresses: tuple[str, ...]
     """Interfaces; ``DIRECT`` is whichever the device's own routes name."""
+    upload_bps: int = 0
+    download_bps: int = 0
+    """Bits a second of its rules' clients, averaged over some ten seconds of being looked at."""
     problem: str = ""
     """Why its clients are blocked at the moment; empty when they are not."""
 
@@ -80,6 +86,8 @@ class Overviews:
         self._revision = -1
         self._planned: list[Flow] = []
         self._ways = _Ways(DesiredState())
+        self._rates = TargetRates()
+        self._read_next_at = 0.0
 
     async def now(self) -> Overview:
         """The device as it is. Never fails: without netd it is ``restoring``."""
@@ -91,6 +99,7 @@ class Overviews:
             self._revision = state.revision
         system = await self._system.status()
         seen = await seen_by(self._netd)
+        await self._read_rates(state)
         lines = {
             line.name: seen.lines.get(line.name, LineStatus(is_online=False))
             for line in state.lines.values()
@@ -135,8 +144,22 @@ class Overviews:
     def _live(self, flow: Flow, state: DesiredState, seen: Status) -> Flow:
         keys = self._ways.keys_of(flow.target)
         target = parse_target(flow.target)
-        problem = blocked_now(state, target, flow.egresses, keys, seen)
-        return msgspec.structs.replace(flow, problem=problem) if problem else flow
+        rate = self._rates.of(flow.target)
+        return msgspec.structs.replace(
+            flow,
+            problem=blocked_now(state, target, flow.egresses, keys, seen),
+            upload_bps=round(rate.upload),
+            download_bps=round(rate.download),
+        )
+
+    async def _read_rates(self, state: DesiredState) -> None:
+        time = asyncio.get_running_loop().time
+        if time() < self._read_next_at:
+            return
+        self._read_next_at = time() + READ_EVERY_S
+        with suppress(Failed):
+            counted = await self._netd.counters()
+            self._rates.take(time(), counted, state.rules)
 
 
 class _Ways:

@@ -1,6 +1,6 @@
 /**
  * Where the parts of the flow picture stand: clients on the left, targets in the middle,
- * egresses on the right, ribbons between them as wide as the clients are many. Pure.
+ * egresses on the right, ribbons between them as wide as there is traffic. Pure.
  */
 
 import type { Flow } from "../lib/types.ts";
@@ -13,10 +13,16 @@ const GAP = 8;
 const BLOCK_MIN = 22;
 const RIBBON_MIN = 2;
 const HEIGHT_MIN = 150;
+/** Bits a second of all clients: where there is less, widths tell how many the clients are. */
+const TRAFFIC_MIN = 1000;
+/** Of all traffic, what a target is given beside its own: also one without any has a ribbon. */
+const IDLE_SHARE = 0.01;
 
 export interface Block {
   id: string;
   clients: number;
+  /** What its height shows: bits a second, or clients. */
+  weight: number;
   y: number;
   height: number;
 }
@@ -25,7 +31,7 @@ export interface Ribbon {
   target: string;
   /** An egress, `BLOCKED`, or null for what comes from the clients. */
   egress: string | null;
-  clients: number;
+  weight: number;
   /** Middles of its two ends, and its width. */
   from: number;
   to: number;
@@ -34,6 +40,8 @@ export interface Ribbon {
 
 export interface Picture {
   height: number;
+  /** Whether widths show traffic; else they show clients. */
+  isByTraffic: boolean;
   clients: Block;
   targets: Block[];
   egresses: Block[];
@@ -42,37 +50,66 @@ export interface Picture {
   others: number;
 }
 
+type Item = Pick<Block, "id" | "clients" | "weight">;
+
+interface Share extends Item {
+  flow: Flow;
+  ends: string[];
+}
+
 /** Lay out the flows of enabled clients. */
 export function layout(flows: readonly Flow[]): Picture {
-  const used = flows.filter((flow) => flow.clients > 0).sort((a, b) => b.clients - a.clients);
-  // Blocked ones last: their ribbons, which end at the bottom, then cross nobody's.
-  const shown = used
+  const used = flows.filter((flow) => flow.clients > 0);
+  const traffic = used.reduce((sum, flow) => sum + trafficOf(flow), 0);
+  const isByTraffic = traffic >= TRAFFIC_MIN;
+  const shares = used
+    .map((flow): Share => {
+      const weight = isByTraffic ? trafficOf(flow) + IDLE_SHARE * traffic : flow.clients;
+      return { id: flow.target, clients: flow.clients, weight, flow, ends: endsOf(flow) };
+    })
+    .sort((a, b) => b.weight - a.weight)
     .slice(0, TARGETS_MAX)
-    .sort((a, b) => Number(isBlocked(a)) - Number(isBlocked(b)));
-  const total = used.reduce((sum, flow) => sum + flow.clients, 0);
-  const shownTotal = shown.reduce((sum, flow) => sum + flow.clients, 0);
+    // In an order that lasts while traffic comes and goes. Blocked ones last: their ribbons,
+    // which end at the bottom, then cross nobody's.
+    .sort(
+      (a, b) =>
+        Number(isBlocked(a.flow)) - Number(isBlocked(b.flow)) ||
+        b.clients - a.clients ||
+        (a.id < b.id ? -1 : 1),
+    );
+  const weight = shares.reduce((sum, share) => sum + share.weight, 0);
 
-  // A share of the height by share of the clients, and room for a label at least.
-  const scale = Math.max(HEIGHT_MIN, shown.length * 26) / Math.max(1, shownTotal);
-  const tall = (clients: number): number => Math.max(BLOCK_MIN, clients * scale);
+  // A share of the height by share of the weight, and room for a label at least.
+  const scale = Math.max(HEIGHT_MIN, shares.length * 26) / (weight || 1);
+  const tall = (item: Item): number => Math.max(BLOCK_MIN, item.weight * scale);
 
-  const shares = shown.map((flow) => ({ flow, ends: endsOf(flow) }));
-  const targets = stacked(shown.map((flow) => ({ id: flow.target, clients: flow.clients })), tall);
+  const targets = stacked(shares, tall);
   const egresses = stacked(byCentre(shares), tall);
 
   const height = Math.max(bottom(targets), bottom(egresses), HEIGHT_MIN);
   center(targets, height);
   center(egresses, height);
-  const source = Math.min(height, Math.max(BLOCK_MIN * 2, shownTotal * scale));
-  const clients = { id: "", clients: total, y: (height - source) / 2, height: source };
+  const source = Math.min(height, Math.max(BLOCK_MIN * 2, weight * scale));
+  const clients = {
+    id: "",
+    clients: used.reduce((sum, flow) => sum + flow.clients, 0),
+    weight,
+    y: (height - source) / 2,
+    height: source,
+  };
   return {
     height,
+    isByTraffic,
     clients,
     targets,
     egresses,
     ribbons: [...inward(clients, targets), ...outward(shares, targets, egresses)],
-    others: used.length - shown.length,
+    others: used.length - shares.length,
   };
+}
+
+export function trafficOf(flow: Flow): number {
+  return flow.upload_bps + flow.download_bps;
 }
 
 function isBlocked(flow: Flow): boolean {
@@ -84,28 +121,24 @@ function endsOf(flow: Flow): string[] {
 }
 
 /** The ends, ordered by the middle of the targets that lead there, so that few ribbons cross. */
-function byCentre(
-  shares: readonly { flow: Flow; ends: string[] }[],
-): { id: string; clients: number }[] {
-  const ends = new Map<string, { id: string; clients: number; moment: number }>();
-  shares.forEach(({ flow, ends: ids }, place) => {
+function byCentre(shares: readonly Share[]): Item[] {
+  const ends = new Map<string, Item & { moment: number }>();
+  shares.forEach(({ clients, weight, ends: ids }, place) => {
     for (const id of ids) {
-      const end = ends.get(id) ?? { id, clients: 0, moment: 0 };
+      const end = ends.get(id) ?? { id, clients: 0, weight: 0, moment: 0 };
       ends.set(id, end);
-      end.clients += flow.clients / ids.length;
-      end.moment += (place * flow.clients) / ids.length;
+      end.clients += clients / ids.length;
+      end.weight += weight / ids.length;
+      end.moment += (place * clients) / ids.length;
     }
   });
   return [...ends.values()].sort((a, b) => a.moment / a.clients - b.moment / b.clients);
 }
 
-function stacked(
-  items: { id: string; clients: number }[],
-  tall: (clients: number) => number,
-): Block[] {
+function stacked(items: readonly Item[], tall: (item: Item) => number): Block[] {
   let y = 0;
-  return items.map((item) => {
-    const block = { ...item, y, height: tall(item.clients) };
+  return items.map(({ id, clients, weight }) => {
+    const block = { id, clients, weight, y, height: tall({ id, clients, weight }) };
     y += block.height + GAP;
     return block;
   });
@@ -121,18 +154,18 @@ function center(blocks: Block[], height: number): void {
   for (const block of blocks) block.y += shift;
 }
 
-/** A block's edge, dealt out from its top in proportion to clients. */
+/** A block's edge, dealt out from its top in proportion to weight. */
 class Edge {
   #at: number;
   #scale: number;
 
   constructor(block: Block) {
     this.#at = block.y;
-    this.#scale = block.height / Math.max(1, block.clients);
+    this.#scale = block.height / (block.weight || 1);
   }
 
-  take(clients: number): { middle: number; width: number } {
-    const width = clients * this.#scale;
+  take(weight: number): { middle: number; width: number } {
+    const width = weight * this.#scale;
     const middle = this.#at + width / 2;
     this.#at += width;
     return { middle, width };
@@ -140,39 +173,38 @@ class Edge {
 }
 
 function inward(clients: Block, targets: readonly Block[]): Ribbon[] {
-  const shown = targets.reduce((sum, target) => sum + target.clients, 0);
-  const left = new Edge({ ...clients, clients: shown });
-  return targets.map((target) => {
-    const from = left.take(target.clients);
-    const to = new Edge(target).take(target.clients);
-    return {
-      target: target.id,
-      egress: null,
-      clients: target.clients,
-      from: from.middle,
-      to: to.middle,
-      width: Math.max(RIBBON_MIN, Math.min(from.width, to.width)),
-    };
-  });
+  const left = new Edge(clients);
+  return targets.map((target) =>
+    ribbon(target.id, null, target.weight, left, new Edge(target)),
+  );
 }
 
 function outward(
-  shares: readonly { flow: Flow; ends: string[] }[],
+  shares: readonly Share[],
   targets: readonly Block[],
   egresses: readonly Block[],
 ): Ribbon[] {
   const edges = new Map(egresses.map((egress) => [egress.id, new Edge(egress)]));
-  return shares.flatMap(({ flow, ends }, at) => {
+  return shares.flatMap(({ id, weight, ends }, at) => {
     const target = targets[at];
     if (!target) return [];
     const left = new Edge(target);
     return ends.flatMap((end) => {
-      const clients = flow.clients / ends.length;
-      const from = left.take(clients);
-      const to = edges.get(end)?.take(clients);
-      if (!to) return [];
-      const width = Math.max(RIBBON_MIN, Math.min(from.width, to.width));
-      return [{ target: flow.target, egress: end, clients, from: from.middle, to: to.middle, width }];
+      const right = edges.get(end);
+      return right ? [ribbon(id, end, weight / ends.length, left, right)] : [];
     });
   });
+}
+
+function ribbon(
+  target: string,
+  egress: string | null,
+  weight: number,
+  left: Edge,
+  right: Edge,
+): Ribbon {
+  const from = left.take(weight);
+  const to = right.take(weight);
+  const width = Math.max(RIBBON_MIN, Math.min(from.width, to.width));
+  return { target, egress, weight, from: from.middle, to: to.middle, width };
 }

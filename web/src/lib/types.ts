@@ -84,6 +84,9 @@ export interface Flow {
   kind: string;
   clients: number;
   egresses: string[];
+  /** Bits a second, averaged over some ten seconds. */
+  upload_bps: number;
+  download_bps: number;
   problem: string;
 }
 
@@ -108,6 +111,14 @@ export interface Overview {
   lines: Record<string, LineState>;
   flows: Flow[];
   problems: string[];
+}
+
+/** What a rule's clients exchanged. */
+export interface RuleTraffic {
+  upload_bytes: number;
+  upload_packets: number;
+  download_bytes: number;
+  download_packets: number;
 }
 
 export interface News {

@@ -100,6 +100,8 @@ def _add_looks(endpoints: Endpoints, services: Services) -> None:
                     "kind": "group",
                     "clients": 118,
                     "egresses": ["wan1"],
+                    "upload_bps": 812_000,
+                    "download_bps": 41_300_000,
                     "problem": "",
                 }
             ],
