@@ -14,12 +14,12 @@ ROOMS: dict[str, set[str]] = {
     "formats": {"model"},
     "planner": {"model", "formats"},
     "store": {"model"},
-    "license": {"model", "store"},
+    "license": {"model"},
     "service": {"model", "formats", "planner"},
-    "api": {"model", "service", "license"},
+    "api": {"model", "service"},
     "console": {"model", "service"},
     "netd": {"model", "planner"},
-    "lab": {"model", "cli"},
+    "lab": {"model"},
 }
 """Room -> the other rooms it may import. `app` and `cli` wire everything and may import all."""
 

@@ -1,8 +1,8 @@
 """Text to nouns and back: configurations, import rows, share links, whitelist entries.
 
-Called by `service` (to accept what operators send), by `planner` (to read a node's
-configuration) and by `cli` (to export share links). Imports `model` and nothing else of
-ours; never touches a file, a socket, the clock, randomness, a subprocess or a log.
+Called by `service` (to accept what operators send, and to write share links) and by `planner`
+(to read a node's configuration). Imports `model` and nothing else of ours; never touches a file,
+a socket, the clock, randomness, a subprocess or a log.
 
 - `config_json`: a node's configuration text, and the settings kept inside it.
 - `entries`: which fields a node of each protocol has, and what each takes.

@@ -12,5 +12,6 @@
 - `engine`: the workers that run sing-box.
 - `lines`: L2TP and PPTP.
 
-May import `model` and `planner`. Only `client` and `framing` are used outside (by `app`).
+Put together and run by `app`; the api's process and `cli` talk to it by `client`. May import
+`model` and `planner`.
 """

@@ -5,7 +5,9 @@ Never touches a file, a socket, the clock, randomness, a subprocess or a log.
 
 - `compile` and `change`: `DesiredState` to `Plan`, and a few edits to a `Change`.
 - `registry`: every mark bit, table number, priority and port range, with its reason.
-- `outbounds`: a node's configuration to a sing-box outbound.
+- `documents`, `outbounds`: what the engine is given: an instance's document, a node's outbound.
+- `groups`: which node a group's clients go by. `rule_set`: the whitelist's domains, compiled.
 - `flatten`: overlapping CIDR rules to disjoint ranges.
-- `nft`, `topology`, `routes`: a plan and the machine's facts to kernel state.
+- `topology`, `nft`, `chains`, `routing`, `shaping`: a plan and the machine's facts to kernel state.
+- `lines` and `lines_…`: VPN lines, and the configuration of their daemons.
 """

@@ -14,4 +14,6 @@ outside world comes in through the protocols of `ports`. Every method checks wha
 - `debts`: what callers owe for their guesses.
 - `numbering`: the numbers that groups and interfaces are given.
 - `consequences`: what an operator should know after a change.
+- `journal`: who changed what. `overview`, `target_rates`: everything at a glance.
+- `explain`, `why`: where a client's traffic goes, told and tried.
 """

@@ -13,7 +13,7 @@ In netd:
 
 In a worker:
 - `worker`: the process, down to its rights; `server`: netd's questions.
-- `instances`: the only module of the project that imports `singbox`.
+- `instances`: the only module of egressd's that imports `singbox` (the lab has peers of its own).
 - `trouble`: what instances complain about.
 - `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
