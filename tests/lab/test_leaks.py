@@ -102,6 +102,24 @@ def test_p1_nobody_outside_can_pose_as_a_client_or_as_the_router(lab: Lab) -> No
         assert capture.flows(token) == []
 
 
+def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: Lab) -> None:
+    router = outsider(lab, "router", str(LAN_ADDRESS))
+    client, token, control = lab.client(1).address, new_token(), new_token()
+    with lab.internet.capture() as capture:
+        capture.prove()
+        lab.router.run("ip", "link", "set", "lan0", "down")
+        try:
+            for _ in range(50):
+                router.raw(SERVER, client, text=token)
+                time.sleep(0.01)
+            router.raw(lab.wan(1).address, SERVER, text=control)
+            eventually(lambda: bool(capture.flows(control)))
+        finally:
+            lab.router.run("ip", "link", "set", "lan0", "up")
+        assert capture.flows(token) == []
+    eventually(lambda: lab.client(1).http(WEB, timeout=1).error != "timeout")
+
+
 def test_p2_a_blocked_client_cannot_reach_a_nodes_own_server(lab: Lab) -> None:
     node = lab.nodes["ss"]
     send(lab, 1, "ss")

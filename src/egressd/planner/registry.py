@@ -144,7 +144,7 @@ PRIORITY_LAN_FLOOR: Final = 900
 """Whatever comes from a LAN and no rule above took goes nowhere (``iif … prohibit``)."""
 
 METRIC_UNREACHABLE: Final = 4_294_967_295
-"""Metric of the ``unreachable default`` beneath every egress route: the highest there is."""
+"""Metric of the ``unreachable`` routes beneath all others: the highest there is."""
 
 ROUTE_PROTOCOL: Final = 0xE6
 """``rtm_protocol`` and ``FRA_PROTOCOL`` of all we add, so that it can be told from others'."""

@@ -60,9 +60,13 @@ def desired(
     """What the routing tables and policy rules should be. `lines` are those to be dialled.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
-    otherwise the look-up would fall through to the main table.
+    otherwise the look-up would fall through to the main table. So do the LANs: what is for a
+    client, an ICMP error with its own packet in it among that, would leave by a WAN.
     """
-    routes = [RouteEntry(table=TABLE_TPROXY, destination=_ANYWHERE, kind="local", device="lo")]
+    routes = [
+        RouteEntry(table=TABLE_TPROXY, destination=_ANYWHERE, kind="local", device="lo"),
+        *_beneath((network for _, network in topology.lan_networks), TABLE_LAN),
+    ]
     rules = [*_floor(topology, engine_uid), *_fixed_rules()]
     for name, network in topology.lan_networks:
         gateway = next(
@@ -74,11 +78,7 @@ def desired(
         )
     for name, egress in with_unplanned(egresses, topology).items():
         table = egress_table(egress.number)
-        routes.append(
-            RouteEntry(
-                table=table, destination=_ANYWHERE, kind="unreachable", metric=METRIC_UNREACHABLE
-            )
-        )
+        routes += _beneath([_ANYWHERE], table)
         way = uplink(name, facts, ports)
         if name in topology.wans and name in facts.interfaces:
             rules += _listener_rules(facts.interfaces[name], table, engine_uid)
@@ -96,6 +96,14 @@ def desired(
         )
     rules += lines_carrier.rules(lines, egresses, facts=facts, topology=topology)
     return Routing(routes=tuple(routes), rules=tuple(rules))
+
+
+def _beneath(networks: Iterable[IPv4Network], table: int) -> list[RouteEntry]:
+    """What is found when the routes to these networks are gone, in place of other tables'."""
+    return [
+        RouteEntry(table=table, destination=network, kind="unreachable", metric=METRIC_UNREACHABLE)
+        for network in dict.fromkeys(networks)
+    ]
 
 
 def _listener_rules(interface: Interface, table: int, engine_uid: int) -> list[PolicyRule]:
