@@ -12,6 +12,5 @@ A request passes, from the outside in:
 - `routes`: one module a resource; calls a use case of `service` and words its `answers`.
 
 `document` makes the OpenAPI document out of the same schemas, `page` renders it for people.
-Everything is imported and built when the application is made: the process gives up its
-privileges afterwards and may not be able to read its own files any more.
+Everything is built when the application is made, so that no first request waits for it.
 """
