@@ -120,6 +120,30 @@ def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: La
     eventually(lambda: lab.client(1).http(WEB, timeout=1).error != "timeout")
 
 
+def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan2")
+    far_end = outsider(lab, "internet", SERVER)
+    client, wan = lab.client(1).address, lab.wan(2).address
+    opening, answer, control = new_token(), new_token(), new_token()
+    with lab.internet.capture() as capture:
+        capture.prove()
+        lab.client(1).raw(client, SERVER, text=opening, source_port=41_000)
+        eventually(lambda: bool(capture.flows(opening, interface="isp2")))
+        lab.router.run("ip", "link", "set", "lan0", "down")
+        try:
+            eventually(lambda: "lan0" not in lab.router.run("ip", "route").stdout)
+            for _ in range(20):
+                far_end.raw(SERVER, wan, port=41_000, source_port=9, text=answer)
+                time.sleep(0.02)
+            outsider(lab, "router", wan).raw(lab.wan(1).address, SERVER, text=control)
+            eventually(lambda: bool(capture.flows(control, interface="isp1")))
+        finally:
+            lab.router.run("ip", "link", "set", "lan0", "up")
+        assert capture.flows(answer, interface="isp2")
+        assert capture.flows(answer, interface="isp1") == []
+    eventually(lambda: lab.client(1).http(WEB, timeout=1).ok)
+
+
 def test_p2_a_blocked_client_cannot_reach_a_nodes_own_server(lab: Lab) -> None:
     node = lab.nodes["ss"]
     send(lab, 1, "ss")

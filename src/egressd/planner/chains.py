@@ -274,7 +274,14 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "output": (
         "type filter hook output priority filter; policy accept;",
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        f"meta l4proto icmp ct state related ct mark {_ROUTED} ip daddr != @lannet goto about_flow",
         "tcp sport @services goto from_service",
+    ),
+    "about_flow": (
+        # What this machine tells a far end about a client's flow (that its answer could not be
+        # delivered) quotes the flow, and bears its address: it leaves by the same interface.
+        f"meta mark set ct mark & {_NO_EPOCH:#x}",
+        "goto from_engine",
     ),
     "from_engine": (
         # The engine's own sockets: bound to one interface, they leave by it or not at all.
