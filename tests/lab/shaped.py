@@ -81,6 +81,8 @@ class Arrivals(NamedTuple):
     """When bytes of payload came in: so many in each 50 ms since the first."""
 
     buckets: tuple[int, ...]
+    begun: float = 0.0
+    """When the first came in, by the clock of the flows that were received together."""
 
     def rate(self, seconds: float, since: float = 0) -> float:
         """Mean bit/s in the `seconds` that begin `since` seconds after the first byte."""
@@ -92,6 +94,17 @@ class Arrivals(NamedTuple):
         width = round(1 / BUCKET_S)
         windows = range(max(1, len(self.buckets) - width + 1))
         return max(sum(self.buckets[start : start + width]) * 8 for start in windows)
+
+
+def joined(flows: Sequence[Arrivals]) -> Arrivals:
+    """What came in of several flows, as of one."""
+    begun = min(flow.begun for flow in flows)
+    late = [round((flow.begun - begun) / BUCKET_S) for flow in flows]
+    total = [0] * max(shift + len(flow.buckets) for shift, flow in zip(late, flows, strict=True))
+    for shift, flow in zip(late, flows, strict=True):
+        for place, size in enumerate(flow.buckets, shift):
+            total[place] += size
+    return Arrivals(tuple(total), begun)
 
 
 class Site:
@@ -382,6 +395,8 @@ class _Tally:
 
     def result(self) -> dict[int, Arrivals]:
         return {
-            flow: Arrivals(tuple(buckets.get(n, 0) for n in range(max(buckets) + 1)))
+            flow: Arrivals(
+                tuple(buckets.get(n, 0) for n in range(max(buckets) + 1)), self.begun[flow]
+            )
             for flow, buckets in self._buckets.items()
         }
