@@ -47,9 +47,12 @@ def test_a_line_that_was_up_for_long_is_dialled_at_once() -> None:
     assert backoff.delay(Cause.UNREACHABLE, 0) == 1
 
 
-def test_a_line_that_flaps_is_not() -> None:
+def test_a_line_that_flaps_is_only_the_first_time() -> None:
     backoff = Backoff()
-    assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [1, 2, 4, 8]
+    assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [0, 2, 4, 8]
+    failed_before = Backoff()
+    assert failed_before.delay(Cause.FAILED, 0) == 1
+    assert failed_before.delay(Cause.LOST, 2) == 2
 
 
 def test_what_is_missing_is_looked_for_at_a_steady_pace() -> None:

@@ -23,7 +23,8 @@ MISSING_S: Final = 30.0
 """After a program or kernel module was missed: to look again costs next to nothing."""
 
 STEADY_S: Final = 30.0
-"""A line that was online for so long is dialled at once, and its failures count anew."""
+"""A line that was online for so long is dialled at once, and its failures count anew. One that
+was online for less is dialled at once only if nothing else failed before."""
 
 
 class Backoff:
@@ -52,6 +53,8 @@ class Backoff:
                 self._streak = 0
         self._cause = cause
         self._streak += 1
+        if online_s and self._streak == 1:
+            return 0.0
         if cause is Cause.UNREACHABLE and self._streak <= EAGER_ATTEMPTS:
             most = EAGER_MAX_S
         return float(min(first * 2 ** min(self._streak - 1, 16), most))
