@@ -18,7 +18,7 @@ import msgspec
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
-from egressd.netd.lines import keeper
+from egressd.netd.lines import backoff, keeper
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.planner import lines_daemon
@@ -134,6 +134,7 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
         pass
 
     keeper.daemon = daemon  # type: ignore[attr-defined]
+    backoff.AT_ONCE_S = 0.6  # type: ignore[misc]  # long enough to be seen on a busy machine
     if not checks_means:
         Surroundings.check_means = pass_by  # type: ignore[method-assign]
 

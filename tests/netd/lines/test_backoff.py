@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.netd.lines.backoff import (
+    AT_ONCE_S,
     EAGER_ATTEMPTS,
     EAGER_MAX_S,
     MAX_S,
@@ -43,13 +44,13 @@ def test_a_line_that_was_up_for_long_is_dialled_at_once() -> None:
     backoff = Backoff()
     for _ in range(5):
         backoff.delay(Cause.UNREACHABLE, 0)
-    assert backoff.delay(Cause.LOST, STEADY_S) == 0
+    assert backoff.delay(Cause.LOST, STEADY_S) == AT_ONCE_S
     assert backoff.delay(Cause.UNREACHABLE, 0) == 1
 
 
 def test_a_line_that_flaps_is_only_the_first_time() -> None:
     backoff = Backoff()
-    assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [0, 2, 4, 8]
+    assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [AT_ONCE_S, 2, 4, 8]
     failed_before = Backoff()
     assert failed_before.delay(Cause.FAILED, 0) == 1
     assert failed_before.delay(Cause.LOST, 2) == 2

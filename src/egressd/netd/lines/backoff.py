@@ -22,6 +22,9 @@ REFUSED_MAX_S: Final = 600.0
 MISSING_S: Final = 30.0
 """After a program or kernel module was missed: to look again costs next to nothing."""
 
+AT_ONCE_S: Final = 0.2
+"""Before a line that was lost is dialled again, its state says why for so long."""
+
 STEADY_S: Final = 30.0
 """A line that was online for so long is dialled at once, and its failures count anew. One that
 was online for less is dialled at once only if nothing else failed before."""
@@ -45,7 +48,7 @@ class Backoff:
             return MISSING_S
         if online_s >= STEADY_S:
             self._streak, self._cause = 0, cause
-            return 0.0
+            return AT_ONCE_S
         first, most = FIRST_S, MAX_S
         if cause in (Cause.WRONG_PASSWORD, Cause.WRONG_SECRET):
             first, most = REFUSED_FIRST_S, REFUSED_MAX_S
@@ -54,7 +57,7 @@ class Backoff:
         self._cause = cause
         self._streak += 1
         if online_s and self._streak == 1:
-            return 0.0
+            return AT_ONCE_S
         if cause is Cause.UNREACHABLE and self._streak <= EAGER_ATTEMPTS:
             most = EAGER_MAX_S
         return float(min(first * 2 ** min(self._streak - 1, 16), most))
