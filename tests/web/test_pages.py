@@ -56,7 +56,9 @@ def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site)
     try:
         with served.visit("#/overview") as page:
             flows = page.get_by_role("region", name="Who leaves where")
-            expect(flows.get_by_text("As wide as there is traffic")).to_be_visible(timeout=20_000)
+            expect(flows.get_by_text("Ribbons are as wide as the traffic")).to_be_visible(
+                timeout=20_000
+            )
             expect(flows.get_by_role("link", name="ss 1")).to_contain_text("bit/s")
             page.evaluate("location.hash = '#/rules'")
             row = page.get_by_role("row").filter(has_text=client.address)
@@ -208,7 +210,7 @@ def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served:
         assert lab.api.token not in page.content()
         token.get_by_role("button", name="Reveal").click()
         expect(token.get_by_text(lab.api.token)).to_be_visible()
-        expect(page.get_by_text("API open")).to_be_visible()
+        expect(page.get_by_text("API available")).to_be_visible()
         expect(page.get_by_text(f"{lab.device.url}/svc/api/v1/system/status")).to_be_visible()
 
         page.locator("input[type=file]").set_input_files(

@@ -94,7 +94,7 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         dialog.get_by_label("Leaves by", exact=True).fill("REJECT")
         page.keyboard.press("Tab")
         dialog.get_by_label("Set the upload limit").check()
-        dialog.get_by_label("Upload", exact=True).fill("2000")
+        dialog.get_by_label("Upload limit", exact=True).fill("2000")
         dialog.get_by_role("button", name="Save").click()
         expect(page.get_by_role("row").filter(has_text="seat-19")).to_contain_text("2 Mbit/s")
         changed = [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]

@@ -103,7 +103,7 @@ export function layout(flows: readonly Flow[]): Picture {
     clients,
     targets,
     egresses,
-    ribbons: [...inward(clients, targets), ...outward(shares, targets, egresses)],
+    ribbons: [...inward(clients, targets, scale), ...outward(shares, targets, egresses, scale)],
     others: used.length - shares.length,
   };
 }
@@ -154,7 +154,7 @@ function center(blocks: Block[], height: number): void {
   for (const block of blocks) block.y += shift;
 }
 
-/** A block's edge, dealt out from its top in proportion to weight. */
+/** A block's edge, dealt out from its top in proportion to weight: a low block is taller than that. */
 class Edge {
   #at: number;
   #scale: number;
@@ -164,25 +164,28 @@ class Edge {
     this.#scale = block.height / (block.weight || 1);
   }
 
-  take(weight: number): { middle: number; width: number } {
-    const width = weight * this.#scale;
-    const middle = this.#at + width / 2;
-    this.#at += width;
-    return { middle, width };
+  /** The middle of the next part. */
+  take(weight: number): number {
+    const height = weight * this.#scale;
+    this.#at += height;
+    return this.#at - height / 2;
   }
 }
 
-function inward(clients: Block, targets: readonly Block[]): Ribbon[] {
+function inward(clients: Block, targets: readonly Block[], scale: number): Ribbon[] {
   const left = new Edge(clients);
-  return targets.map((target) =>
-    ribbon(target.id, null, target.weight, left, new Edge(target)),
-  );
+  return targets.map((target) => ({
+    target: target.id,
+    egress: null,
+    ...between(left, new Edge(target), target.weight, scale),
+  }));
 }
 
 function outward(
   shares: readonly Share[],
   targets: readonly Block[],
   egresses: readonly Block[],
+  scale: number,
 ): Ribbon[] {
   const edges = new Map(egresses.map((egress) => [egress.id, new Edge(egress)]));
   return shares.flatMap(({ id, weight, ends }, at) => {
@@ -191,20 +194,18 @@ function outward(
     const left = new Edge(target);
     return ends.flatMap((end) => {
       const right = edges.get(end);
-      return right ? [ribbon(id, end, weight / ends.length, left, right)] : [];
+      if (!right) return [];
+      return [{ target: id, egress: end, ...between(left, right, weight / ends.length, scale) }];
     });
   });
 }
 
-function ribbon(
-  target: string,
-  egress: string | null,
-  weight: number,
+function between(
   left: Edge,
   right: Edge,
-): Ribbon {
-  const from = left.take(weight);
-  const to = right.take(weight);
-  const width = Math.max(RIBBON_MIN, Math.min(from.width, to.width));
-  return { target, egress, weight, from: from.middle, to: to.middle, width };
+  weight: number,
+  scale: number,
+): Omit<Ribbon, "target" | "egress"> {
+  const width = Math.max(RIBBON_MIN, weight * scale);
+  return { weight, from: left.take(weight), to: right.take(weight), width };
 }
