@@ -13,6 +13,7 @@ The router is the VM itself.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -121,16 +122,14 @@ def stop_server(name: str) -> None:
     (RUN / name / "vici").unlink(missing_ok=True)
 
 
-def end_associations(name: str, client_port: int) -> None:
-    """The server ends the IPsec association with one UDP port of a client."""
+def end_association(name: str, client_port: int) -> None:
+    """The server ends the IPsec association with one UDP port of a client, and no other."""
     uri = f"unix://{RUN / name}/vici"
     listed = sh(f"swanctl --list-sas --raw --uri {uri}")
-    for part in listed.split("list-sa event")[1:]:
-        if f"udp/{client_port}" in part:
-            number = part.split("uniqueid=")[1].split()[0]
-            sh(f"swanctl --terminate --ike-id {number} --force --timeout 2 --uri {uri}")
-            return
-    raise AssertionError(f"{name} has no association with port {client_port}: {listed}")
+    # A child's number, and in the same braces the traffic that it is for.
+    found = re.search(rf"uniqueid=(\d+) reqid=[^}}]*udp/{client_port}\b", listed)
+    assert found, f"{name} has no association with port {client_port}: {listed}"
+    sh(f"swanctl --terminate --child-id {found[1]} --force --timeout 2 --uri {uri}")
 
 
 def _files(name: str, users: dict[str, str]) -> dict[str, str]:

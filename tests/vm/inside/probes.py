@@ -135,7 +135,7 @@ _PORTS = struct.Struct("!HH")
 
 class Tap:
     """Notes what must not be on a WAN, by the outer header: what goes to the web server without
-    a tunnel around it, and L2TP of lines with a secret that is not encrypted.
+    a tunnel around it, and L2TP of lines with a secret that the router sends unencrypted.
     """
 
     def __init__(self, interface: str) -> None:
@@ -169,5 +169,6 @@ class Tap:
         if protocol == 17 and len(frame) >= start + 4:
             ports = _PORTS.unpack_from(frame, start)
             self.encapsulated += 4500 in ports
-            if any(port in LINE_PORTS for port in ports):
+            # Servers may answer in clear when an association has ended; that is dropped unheard.
+            if ports[0] in LINE_PORTS:
                 self.clear.append(time.monotonic())

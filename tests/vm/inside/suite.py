@@ -1,4 +1,4 @@
-"""The scenarios, one after another in one VM. Each gets a verdict in ``results.json``."""
+"""What scenarios share: the lines, their clients, the router, and verdicts in ``results.json``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import socket
-import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Collection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,20 +17,19 @@ import msgspec
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
-from egressd.planner.registry import LINE_PORTS
-from tests.vm.inside import netns, network, router
+from tests.vm.inside import network
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import DNS, PASSWORD, SECRET, SERVERS, WANS, pool
-from tests.vm.inside.probes import Client, Tap, Web
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, pool
+from tests.vm.inside.probes import Client, Tap
 
-_PROCESSES: Final = multiprocessing.get_context("forkserver")
+PROCESSES: Final = multiprocessing.get_context("forkserver")
 """The router is forked, again and again, from a process that has loaded all of it: under an
 emulated processor that alone takes long."""
 
 ROUTER: Final = Path("/run/router")
 RUN_DIR: Final = ROUTER / "lines"
 
-_PLACES: Final = {
+PLACES: Final = {
     # name: server, has a secret, interface
     "l2tp_a": ("s1", False, "auto"),
     "l2tp_b": ("s2", False, "wan2"),
@@ -64,7 +62,7 @@ class Suite:
         self.shared = shared
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
-        self.lines = {name: _line(n, name) for n, name in enumerate(_PLACES, 1)}
+        self.lines = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
         self.clients = {
             name: Client(f"10.77.0.{line.id + 10}") for name, line in self.lines.items()
         }
@@ -73,8 +71,8 @@ class Suite:
     # --- The router's process. --------------------------------------------------------------
 
     async def start_router(self) -> None:
-        self._pipe, end = _PROCESSES.Pipe()
-        self.router = _PROCESSES.Process(target=router.serve, args=(end, ROUTER), daemon=True)
+        self._pipe, end = PROCESSES.Pipe()
+        self.router = PROCESSES.Process(target=_route, args=(end,), daemon=True)
         self.router.start()
         end.close()
         await self._answer()
@@ -187,8 +185,14 @@ class Bystanders:
         return gap
 
 
+def _route(pipe: Connection) -> None:
+    from tests.vm.inside import router  # only the forkserver needs it
+
+    router.serve(pipe, ROUTER)
+
+
 def _line(number: int, name: str) -> Line:
-    server, has_secret, interface = _PLACES[name]
+    server, has_secret, interface = PLACES[name]
     kind = name.partition("_")[0]
     return Line(
         id=number,
@@ -203,10 +207,10 @@ def _line(number: int, name: str) -> Line:
     )
 
 
-def _users(server: str) -> dict[str, str]:
+def users(server: str) -> dict[str, str]:
     return {
         name: f"{pool(server)}.{number + 10}"
-        for number, (name, place) in enumerate(_PLACES.items(), 1)
+        for number, (name, place) in enumerate(PLACES.items(), 1)
         if place[0] == server
     }
 
@@ -229,162 +233,5 @@ def leaders(names: Collection[str]) -> dict[str, int]:
     return {name: leader(name) for name in names}
 
 
-def _has_state(state: str, status: LineStatus) -> bool:
+def has_state(state: str, status: LineStatus) -> bool:
     return status.state == state
-
-
-# --- The scenarios, in order. ---------------------------------------------------------------
-
-
-async def the_taps_see(suite: Suite) -> None:
-    """The positive control: what must not be seen is seen when it is there."""
-    clear = netns.udp("s1", SERVERS["s1"], LINE_PORTS.start)
-    for wan, address in WANS.items():
-        clear.sendto(b"x", (address, 9))
-        sh(f"ip route replace {network.WEB} dev {wan} via 10.{wan[-1]}.0.1")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bare:
-            bare.sendto(b"x", (network.WEB, 9))
-    sh(f"ip route delete {network.WEB}")
-    await asyncio.sleep(1)
-    for wan, tap in suite.taps.items():
-        assert tap.bare, f"the tap on {wan} is blind for clients' packets"
-        assert tap.clear, f"the tap on {wan} is blind for clear L2TP"
-        tap.bare.clear()
-        tap.clear.clear()
-
-
-async def all_come_online(suite: Suite) -> None:
-    """Eight lines at once; the web server sees each client by its own line's address."""
-    began = time.monotonic()
-    await suite.start_router()
-    await suite.apply()
-    for name in suite.lines:
-        await suite.until(name, lambda status: status.is_online, ONLINE_S)
-        suite.figures[f"{name} online after"] = time.monotonic() - began
-    await suite.online()
-    since = time.monotonic()
-    await asyncio.sleep(1.5)
-    statuses = await suite.statuses()
-    resolvers = (await suite.ask("status"))["resolvers"]
-    for name, line in suite.lines.items():
-        server = _PLACES[name][0]
-        expected = _users(server)[name]
-        assert statuses[name].ip == expected, f"{name}: {statuses[name]}"
-        assert suite.clients[name].seen_since(since) == {expected}, name
-        assert resolvers[name] == DNS[server], f"{name}: {resolvers[name]}"
-        assert line.password not in repr(statuses[name])
-
-
-async def secrets_stay_secret(suite: Suite) -> None:
-    """No secret in a command line, an environment, a log, or a file that others may read."""
-    wanted = [text.encode() for text in (PASSWORD, SECRET)]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            for file in ("cmdline", "environ"):
-                try:
-                    content = (entry / file).read_bytes()
-                except OSError:
-                    continue
-                assert not any(secret in content for secret in wanted), f"{entry}/{file}"
-    for path in RUN_DIR.rglob("*"):
-        mode = path.lstat().st_mode & 0o777
-        if path.is_dir():
-            assert mode & 0o077 == 0, f"{path} is open to others"
-        if path.is_file() and path.name != "options":
-            content = path.read_bytes()
-            assert not any(secret in content for secret in wanted), path
-    options = list(RUN_DIR.rglob("options"))
-    assert len(options) == len(suite.lines)
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in options)
-
-
-async def edits_that_daemons_do_not_see(suite: Suite) -> None:
-    """A comment or DNS edit dials nothing."""
-    others = suite.bystanders()
-    before = leaders(suite.lines)
-    await suite.apply(
-        l2tp_a=replaced(suite.lines["l2tp_a"], comment="new"),
-        pptp_a=replaced(suite.lines["pptp_a"], dns_profile="custom", dns_servers=("1.1.1.1",)),
-    )
-    await asyncio.sleep(1)
-    assert leaders(suite.lines) == before
-    suite.figures["longest silence"] = others.check()
-
-
-async def a_rename_follows(suite: Suite) -> None:
-    """A renamed line comes back under its new name, and nobody else notices."""
-    others = suite.bystanders("l2tp_f")
-    began = time.monotonic()
-    line, client = suite.lines["l2tp_f"], suite.clients.pop("l2tp_f")
-    suite.clients["l2tp_new_name_x"] = client
-    await suite.apply(l2tp_f=None, l2tp_new_name_x=replaced(line, name="l2tp_new_name_x"))
-    await suite.online(["l2tp_new_name_x"])
-    assert "l2tp_f:" not in sh("ip -o link"), "the old name is still there"
-    suite.figures["back"] = time.monotonic() - began
-    suite.figures["longest silence"] = others.check()
-    suite.clients["l2tp_f"] = suite.clients.pop("l2tp_new_name_x")
-    await suite.apply(l2tp_new_name_x=None, l2tp_f=line)
-    await suite.online(["l2tp_f"])
-
-
-async def netd_is_killed(suite: Suite) -> None:
-    """kill -9 of the supervisor: lines carry on, and the next one finds them as they are."""
-    others = suite.bystanders()
-    before = leaders(suite.lines)
-    await suite.end_router(signal.SIGKILL)
-    await asyncio.sleep(2)
-    await suite.start_router()
-    for name in suite.lines:
-        await suite.until(name, lambda status: status.is_online, 3)
-    assert leaders(suite.lines) == before, "a line was dialled anew"
-    assert (await suite.ask("status"))["resolvers"].keys() == suite.lines.keys()
-    await suite.apply()
-    assert leaders(suite.lines) == before, "a line was dialled anew"
-    suite.figures["longest silence"] = others.check()
-
-
-async def netd_is_replaced(suite: Suite) -> None:
-    """A release and a new start, with one line changed in between."""
-    others = suite.bystanders("l2tp_b")
-    before = leaders(suite.lines)
-    await suite.ask("release")
-    await suite.end_router(signal.SIGTERM)
-    await suite.start_router()
-    await suite.apply(l2tp_b=replaced(suite.lines["l2tp_b"], interface="wan1"))
-    await suite.online(["l2tp_b"])
-    after = leaders(suite.lines)
-    assert {n for n in after if after[n] != before[n]} == {"l2tp_b"}
-    suite.figures["longest silence"] = others.check()
-    await suite.apply(l2tp_b=replaced(suite.lines["l2tp_b"], interface="wan2"))
-    await suite.online(["l2tp_b"])
-
-
-SCENARIOS: Final = (
-    the_taps_see,
-    all_come_online,
-    secrets_stay_secret,
-    edits_that_daemons_do_not_see,
-    a_rename_follows,
-    netd_is_killed,
-    netd_is_replaced,
-)
-
-
-async def main(shared: Path) -> None:
-    _PROCESSES.set_forkserver_preload(["tests.vm.inside.router"])
-    network.build()
-    await asyncio.gather(
-        *(asyncio.to_thread(network.start_server, name, _users(name)) for name in SERVERS)
-    )
-    suite = Suite(shared)
-    for tap in suite.taps.values():
-        tap.start()
-    await Web().open()
-    for client in suite.clients.values():
-        client.start()
-    for scenario in SCENARIOS:
-        await suite.run(scenario)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))

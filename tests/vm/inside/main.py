@@ -1,0 +1,44 @@
+"""Runs scenarios, one after another: ``python -m tests.vm.inside.main SHARED [SCENARIO...]``.
+
+All of them, or those named and what they build upon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from tests.vm.inside import network
+from tests.vm.inside.failures import FAILURES
+from tests.vm.inside.network import SERVERS
+from tests.vm.inside.probes import Web
+from tests.vm.inside.scenarios import SCENARIOS, all_come_online, the_taps_see
+from tests.vm.inside.suite import PROCESSES, Suite, users
+
+ALL = (the_taps_see, all_come_online, *SCENARIOS, *FAILURES)
+
+
+async def main(shared: Path, chosen: Collection[str]) -> None:
+    PROCESSES.set_forkserver_preload(["tests.vm.inside.router"])
+    network.build()
+    suite = Suite(shared)
+    for tap in suite.taps.values():
+        tap.start()
+    await suite.run(the_taps_see)
+    await asyncio.gather(
+        suite.start_router(),
+        *(asyncio.to_thread(network.start_server, name, users(name)) for name in SERVERS),
+    )
+    await Web().open()
+    for client in suite.clients.values():
+        client.start()
+    await suite.run(all_come_online)
+    for scenario in (*SCENARIOS, *FAILURES):
+        if not chosen or scenario.__name__ in chosen:
+            await suite.run(scenario)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2:]))
