@@ -1,15 +1,13 @@
-"""Scenarios in which something fails under the lines. They follow those of `suite`."""
+"""Scenarios in which something fails under the lines. They follow those of `scenarios`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,16 +18,10 @@ from tests.vm.inside.netns import sh
 from tests.vm.inside.network import SERVERS, WANS
 from tests.vm.inside.suite import (
     BLOCK_S,
-    ONLINE_S,
-    PLACES,
     RUN_DIR,
     Suite,
-    has_state,
     leader,
-    leaders,
     local_port,
-    replaced,
-    users,
 )
 
 REDIAL_S: Final = 3.0
@@ -67,44 +59,6 @@ async def an_association_is_lost(suite: Suite) -> None:
     cut, back = suite.clients["l2tp_d"].cut_and_back(since)
     suite.figures |= {"cut": cut, "back": back, "longest silence": others.check()}
     assert back <= RETURN_S, f"back after {back:.1f} s"
-
-
-async def keys_are_renewed(suite: Suite) -> None:
-    """Rekeying of children and of their IKE_SA, by us and by the server, while all transfer."""
-    others = suite.bystanders()
-    before = leaders(suite.lines)
-    keys = _keys()
-    for uri in (f"unix://{RUN_DIR}/charon/vici", f"unix://{network.RUN}/s2/vici"):
-        renewed = await asyncio.to_thread(_rekey, uri)
-        await asyncio.sleep(3)
-        fresh = _keys() - keys
-        assert len(fresh) >= 2 * renewed, f"{renewed} associations, but only {len(fresh)} new keys"
-        keys |= fresh
-    await suite.online()
-    assert leaders(suite.lines) == before, "a line was dialled anew"
-    suite.figures["longest silence"] = others.check()
-
-
-def _keys() -> set[str]:
-    """The numbers (SPI) of the router's IPsec associations, one a direction."""
-    return set(re.findall(r"spi (0x[0-9a-f]+)", sh("ip xfrm state")))
-
-
-def _rekey(uri: str) -> int:
-    """Have one end renew the keys of all its associations, then of what they hang on."""
-    children = re.findall(r"uniqueid=(\d+) reqid=", _listed(uri))
-    for number in children:
-        sh(f"swanctl --rekey --child-id {number} --uri {uri}")
-    time.sleep(2)
-    for sa in _listed(uri).split("list-sa event")[1:]:
-        if "child-sas {}" not in sa:  # else another has taken its place already
-            (number,) = re.findall(r"uniqueid=(\d+) version=", sa)
-            sh(f"swanctl --rekey --ike-id {number} --uri {uri}")
-    return len(children)
-
-
-def _listed(uri: str) -> str:
-    return sh(f"swanctl --list-sas --raw --uri {uri}")
 
 
 async def a_nat_comes_between(suite: Suite) -> None:
@@ -176,102 +130,6 @@ async def a_path_is_cut(suite: Suite) -> None:
     await suite.online(hit)
     _all_returned(suite, hit, since, restored)
     suite.figures["longest silence"] = others.check()
-
-
-async def a_server_is_gone_for_a_minute(suite: Suite) -> None:
-    """And meanwhile, at the other server: a wrong password and a wrong secret, corrected."""
-    hit = [name for name, place in PLACES.items() if place[0] == "s2"]
-    since = time.monotonic()
-    await asyncio.to_thread(network.stop_server, "s2")
-    others = suite.bystanders(*hit, "l2tp_a", "l2tp_c", "pptp_b")
-
-    good = {name: suite.lines[name] for name in ("l2tp_a", "l2tp_c", "pptp_b")}
-    await suite.apply(
-        l2tp_a=replaced(good["l2tp_a"], password="wrong"),
-        l2tp_c=replaced(good["l2tp_c"], secret="wrong"),
-        pptp_b=replaced(good["pptp_b"], password="wrong"),
-    )
-    for name, state in (
-        ("l2tp_a", "wrong_password"),
-        ("pptp_b", "wrong_password"),
-        ("l2tp_c", "wrong_secret"),
-    ):
-        status = await suite.until(name, partial(has_state, state), ONLINE_S)
-        assert status.next_attempt, status
-        assert status.reason, status
-        suite.figures[f"{name} {state} known"] = time.monotonic() - since
-    corrected = time.monotonic()
-    await suite.apply(**good)
-    await suite.online(good)
-    suite.figures["corrected and back"] = time.monotonic() - corrected
-
-    states = {name: (await suite.statuses())[name].state for name in hit}
-    assert not {"online"} & set(states.values()), states
-    await asyncio.sleep(max(0.0, 60 - (time.monotonic() - since)))
-    await asyncio.to_thread(network.start_server, "s2", users("s2"))
-    restored = time.monotonic()
-    await suite.online(hit)
-    _all_returned(suite, hit, since, restored)
-    suite.figures["longest silence"] = others.check()
-
-
-async def a_wan_is_gone(suite: Suite) -> None:
-    """Lines left to themselves move to the other WAN; pinned ones wait, and leak nothing."""
-    moving, pinned = ("l2tp_a", "l2tp_d"), ("l2tp_e",)
-    others = suite.bystanders(*moving, *pinned)
-    foreign = suite.taps["wan2"].by_address[WANS["wan1"]]
-    began = time.monotonic()
-    sh("ip link set wan1 down")
-    await suite.until("l2tp_e", lambda status: status.state == "no_carrier", BLOCK_S)
-    await suite.online(moving)
-    _all_returned(suite, moving, began, began)
-    assert "wan1" in (await suite.statuses())["l2tp_e"].reason
-    assert suite.taps["wan2"].by_address[WANS["wan1"]] == foreign, "packets left by another WAN"
-    sh("ip link set wan1 up; ip route add default via 10.1.0.1 dev wan1 metric 100")
-    restored = time.monotonic()
-    await suite.online(pinned)
-    _all_returned(suite, pinned, began, restored)
-    await suite.online(moving)
-    suite.figures["longest silence"] = others.check()
-
-
-async def a_line_is_switched_off(suite: Suite) -> None:
-    """It ends at once, its client gets an error, and nothing goes another way."""
-    names = ("l2tp_a", "l2tp_d", "pptp_b")
-    others = suite.bystanders(*names)
-    kept = {name: suite.lines[name] for name in names}
-    folders = {name: RUN_DIR / "units" / name for name in names}
-    began = time.monotonic()
-    await suite.apply(**dict.fromkeys(names))
-    suite.figures["blocked"] = time.monotonic() - began
-    await asyncio.sleep(0.1)  # what was on its way
-    since = time.monotonic()
-    while any(folder.exists() for folder in folders.values()):
-        assert time.monotonic() - began < 8, "a line that is off is still there"
-        await asyncio.sleep(0.1)
-    suite.figures["gone"] = time.monotonic() - began
-    left = sh("ip -o link")
-    for name, folder in folders.items():
-        assert f"{name}:" not in left
-        assert not members(folder)
-    await asyncio.sleep(1)
-    for name in names:
-        assert not suite.clients[name].seen_since(since)
-    await suite.apply(**kept)
-    await suite.online(names)
-    suite.figures["longest silence"] = others.check()
-
-
-async def all_is_ended(suite: Suite) -> None:
-    """Nothing of the lines stays behind."""
-    began = time.monotonic()
-    await suite.ask("close")
-    suite.figures["ended"] = time.monotonic() - began
-    assert "ppp" not in sh("ip -o link"), sh("ip -o link")
-    assert not [path for path in (RUN_DIR / "units").iterdir() if members(path)]
-    assert not members(RUN_DIR / "charon")
-    assert "esp" not in sh("ip xfrm state")
-    await suite.end_router(signal.SIGTERM)
 
 
 FAILURES: Final = (

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import struct
 import time
-from collections import defaultdict
 from contextlib import suppress
 from ipaddress import IPv4Address
 
@@ -141,11 +140,8 @@ class Tap:
     def __init__(self, interface: str) -> None:
         self.bare: list[float] = []
         self.clear: list[float] = []
-        self.packets = 0
         self.encapsulated = 0
         """ESP in UDP (RFC 3948)."""
-        self.by_address: defaultdict[str, int] = defaultdict(int)
-        """Packets by source address."""
         self._interface = interface
 
     def start(self) -> None:
@@ -160,9 +156,7 @@ class Tap:
                     self._note(frame)
 
     def _note(self, frame: bytes) -> None:
-        self.packets += 1
         length, protocol, source, destination = _IP.unpack_from(frame, _ETHERNET)
-        self.by_address[str(IPv4Address(source))] += 1
         if IPv4Address(WEB).packed in (source, destination):
             self.bare.append(time.monotonic())
         start = _ETHERNET + (length & 15) * 4
