@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis import Case, Response
@@ -22,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 
 from egressd.model.desired import DesiredState
 from tests.api.conftest import TOKEN, Device, start_device
+
+pytestmark = pytest.mark.timeout(480)  # thousands of requests, on a machine that may be busy
 
 EXAMPLES = 10
 EXCLUDED: list[Any] = [unsupported_method, positive_data_acceptance]

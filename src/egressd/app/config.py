@@ -41,6 +41,7 @@ def _endpoint(text: Any) -> Any:
 
 InterfaceName = Annotated[str, BeforeValidator(_interface)]
 Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+Servers = Annotated[tuple[IPv4Address, ...], Field(min_length=1)]
 
 
 class _Table(BaseModel):
@@ -79,9 +80,9 @@ class Wan(_Table):
 class Dns(_Table):
     device: tuple[IPv4Address, ...] = ()
     """Empty: the name servers of ``/etc/resolv.conf``."""
-    domestic: tuple[IPv4Address, ...] = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
-    outbound: tuple[IPv4Address, ...] = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
-    home: tuple[IPv4Address, ...] = Field(
+    domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
+    outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
+    home: Servers = Field(
         default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")),
         validation_alias="return",
     )

@@ -1,0 +1,64 @@
+"""The configuration file: every key has a default, and what is wrong is told by its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from egressd.app import config
+from egressd.model.errors import Invalid
+
+
+def load(tmp_path: Path, text: str) -> config.Config:
+    file = tmp_path / "egressd.toml"
+    file.write_text(text)
+    return config.load(file)
+
+
+def test_an_empty_file_will_do(tmp_path: Path) -> None:
+    settings = load(tmp_path, "")
+    assert (settings.api.listen, settings.api.tls_listen) == ("0.0.0.0:8787", "0.0.0.0:8788")
+    assert (settings.data.dir, settings.run.dir) == (Path("/var/lib/egressd"), Path("/run/egressd"))
+    assert (settings.ports.lan, settings.ports.wan) == ((), ())
+    assert settings.license.mode == "off"
+    assert settings.resolvers().device
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[api]\nlisten_on = 1", "api.listen_on is not a key of the configuration"),
+        ("[apis]\n", "apis is not a key of the configuration"),
+        ('[api]\nlisten = "8787"', "api.listen: must be ADDRESS:PORT"),
+        ('[api]\nlisten = "localhost:80"', "api.listen: must begin with an IP address"),
+        ('[api]\nlisten = "0.0.0.0:65536"', "api.listen: must be ADDRESS:PORT"),
+        ('[license]\nmode = "on"', "license.mode: "),
+        ("[engine]\nworkers = 0", "engine.workers: "),
+        ("[dns]\noutbound = []", "dns.outbound: "),
+        ("[dns]\nreturn = []", "dns.return: "),
+        ('[dns]\ndomestic = ["::1"]', "dns.domestic.0: "),
+        ('[lan]\ninterfaces = ["a b"]', "lan.interfaces.0: "),
+        ("listen =", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, text)
+    assert any(problem in told for told in caught.value.problems), caught.value.problems
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, '[dns]\noutbound = []\n[license]\nmode = "on"')
+    assert len(caught.value.problems) == 2
+
+
+def test_a_variable_of_the_environment_stands_for_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
+    monkeypatch.setenv("EGRESSD_LAN__INTERFACES", '["lan7"]')
+    settings = load(tmp_path, '[api]\nlisten = "0.0.0.0:1"')
+    assert settings.api.listen == "127.0.0.1:9000"
+    assert settings.ports.lan == ("lan7",)
