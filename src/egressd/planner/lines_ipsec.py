@@ -55,6 +55,9 @@ _ESP: Final = ["aes256-sha256", "aes256-sha1", "aes128-sha1", "3des-sha1"]
 """Best first; the last are what old servers have."""
 
 _IKE_LIFETIME_S: Final = 3 * 3600
+_CHILD_LIFETIME_S: Final = 2400
+"""Less than the hour that is common: if the server renews the child of a shared IKE_SA before we
+do, charon looks for it in the settings of one of the lines only, and refuses the others'."""
 
 
 def connection_name(local_port: int) -> str:
@@ -82,6 +85,7 @@ def connection(dial: Dial, group: int) -> dict[str, Any]:
         "local_ts": [f"dynamic[udp/{dial.local_port}]"],
         "remote_ts": [f"dynamic[udp/{dial.line.port}]"],
         "esp_proposals": _ESP,
+        "rekey_time": f"{_CHILD_LIFETIME_S}s",
         "start_action": "none",
         "dpd_action": "clear",
     }

@@ -56,6 +56,14 @@ def test_a_line_that_flaps_is_only_the_first_time() -> None:
     assert failed_before.delay(Cause.LOST, 2) == 2
 
 
+def test_a_server_that_answers_again_is_asked_soon() -> None:
+    """One that has just started refuses all before it knows its settings."""
+    backoff = Backoff()
+    for _ in range(20):
+        backoff.delay(Cause.UNREACHABLE, 0)
+    assert [backoff.delay(Cause.REFUSED, 0) for _ in range(3)] == [1, 2, 4]
+
+
 def test_what_is_missing_is_looked_for_at_a_steady_pace() -> None:
     backoff = Backoff()
     assert {backoff.delay(Cause.MISSING, 0) for _ in range(5)} == {MISSING_S}

@@ -49,6 +49,8 @@ class Backoff:
         if online_s >= STEADY_S:
             self._streak, self._cause = 0, cause
             return AT_ONCE_S
+        if self._cause is Cause.UNREACHABLE and cause is not Cause.UNREACHABLE:
+            self._streak = 0  # a server that answers again, though with a refusal
         first, most = FIRST_S, MAX_S
         if cause in (Cause.WRONG_PASSWORD, Cause.WRONG_SECRET):
             first, most = REFUSED_FIRST_S, REFUSED_MAX_S
