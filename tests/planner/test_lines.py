@@ -144,6 +144,7 @@ def test_an_association_covers_one_port_towards_one_server() -> None:
     child = body["children"][f"line-{LINE_PORTS[7]}"]
     assert child["mode"] == "transport"
     assert child["local_ts"] == [f"dynamic[udp/{LINE_PORTS[7]}]"]
+    assert child["rekey_time"] == "2400s", "before the server does, mostly after an hour"
     assert child["remote_ts"] == ["dynamic[udp/1702]"]
     assert "updown" not in child
     assert body["local_addrs"] == ["198.51.100.2"]

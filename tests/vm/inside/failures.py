@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,10 +19,15 @@ from tests.vm.inside.netns import sh
 from tests.vm.inside.network import SERVERS, WANS
 from tests.vm.inside.suite import (
     BLOCK_S,
+    ONLINE_S,
+    PLACES,
     RUN_DIR,
     Suite,
+    has_state,
     leader,
     local_port,
+    replaced,
+    users,
 )
 
 REDIAL_S: Final = 3.0
@@ -132,10 +138,111 @@ async def a_path_is_cut(suite: Suite) -> None:
     suite.figures["longest silence"] = others.check()
 
 
+async def a_server_is_gone_for_a_minute(suite: Suite) -> None:
+    """And meanwhile, at the other server: a wrong password and a wrong secret, corrected."""
+    hit = [name for name, place in PLACES.items() if place[0] == "s2"]
+    since = time.monotonic()
+    await asyncio.to_thread(network.stop_server, "s2")
+    others = suite.bystanders(*hit, "l2tp_a", "l2tp_c", "pptp_b")
+
+    good = {name: suite.lines[name] for name in ("l2tp_a", "l2tp_c", "pptp_b")}
+    await suite.apply(
+        l2tp_a=replaced(good["l2tp_a"], password="wrong"),
+        l2tp_c=replaced(good["l2tp_c"], secret="wrong"),
+        pptp_b=replaced(good["pptp_b"], password="wrong"),
+    )
+    for name, state in (
+        ("l2tp_a", "wrong_password"),
+        ("pptp_b", "wrong_password"),
+        ("l2tp_c", "wrong_secret"),
+    ):
+        status = await suite.until(name, partial(has_state, state), ONLINE_S)
+        assert status.next_attempt, status
+        assert status.reason, status
+        suite.figures[f"{name} {state} known"] = time.monotonic() - since
+    corrected = time.monotonic()
+    await suite.apply(**good)
+    await suite.online(good)
+    suite.figures["corrected and back"] = time.monotonic() - corrected
+
+    for name in hit:
+        status = await suite.until(name, lambda status: not status.is_online, BLOCK_S)
+        assert status.state in ("lost", "unreachable", "dialing"), status
+    await asyncio.sleep(max(0.0, 60 - (time.monotonic() - since)))
+    await asyncio.to_thread(network.start_server, "s2", users("s2"))
+    restored = time.monotonic()
+    await suite.online(hit)
+    _all_returned(suite, hit, since, restored)
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_wan_is_gone(suite: Suite) -> None:
+    """Lines left to themselves move to the other WAN; pinned ones wait, and leak nothing."""
+    moving, pinned = ("l2tp_a", "l2tp_d"), ("l2tp_e",)
+    others = suite.bystanders(*moving, *pinned)
+    foreign = suite.taps["wan2"].by_address[WANS["wan1"]]
+    began = time.monotonic()
+    sh("ip link set wan1 down")
+    await suite.until("l2tp_e", lambda status: status.state == "no_carrier", BLOCK_S)
+    await suite.online(moving)
+    _all_returned(suite, moving, began, began)
+    assert "wan1" in (await suite.statuses())["l2tp_e"].reason
+    assert suite.taps["wan2"].by_address[WANS["wan1"]] == foreign, "packets left by another WAN"
+    sh("ip link set wan1 up; ip route add default via 10.1.0.1 dev wan1 metric 100")
+    restored = time.monotonic()
+    await suite.online(pinned)
+    _all_returned(suite, pinned, began, restored)
+    await suite.online(moving)
+    suite.figures["longest silence"] = others.check()
+
+
+async def a_line_is_switched_off(suite: Suite) -> None:
+    """It ends at once, its client gets an error, and nothing goes another way."""
+    names = ("l2tp_a", "l2tp_d", "pptp_b")
+    others = suite.bystanders(*names)
+    kept = {name: suite.lines[name] for name in names}
+    folders = {name: RUN_DIR / "units" / name for name in names}
+    began = time.monotonic()
+    await suite.apply(**dict.fromkeys(names))
+    suite.figures["blocked"] = time.monotonic() - began
+    await asyncio.sleep(0.1)  # what was on its way
+    since = time.monotonic()
+    while any(folder.exists() for folder in folders.values()):
+        assert time.monotonic() - began < 8, "a line that is off is still there"
+        await asyncio.sleep(0.1)
+    suite.figures["gone"] = time.monotonic() - began
+    left = sh("ip -o link")
+    for name, folder in folders.items():
+        assert f"{name}:" not in left
+        assert not members(folder)
+    await asyncio.sleep(1)
+    for name in names:
+        assert not suite.clients[name].seen_since(since)
+    await suite.apply(**kept)
+    await suite.online(names)
+    suite.figures["longest silence"] = others.check()
+
+
+async def all_is_ended(suite: Suite) -> None:
+    """Nothing of the lines stays behind."""
+    began = time.monotonic()
+    await suite.ask("close")
+    suite.figures["ended"] = time.monotonic() - began
+    assert "ppp" not in sh("ip -o link"), sh("ip -o link")
+    assert not [path for path in (RUN_DIR / "units").iterdir() if members(path)]
+    assert not members(RUN_DIR / "charon")
+    assert "esp" not in sh("ip xfrm state")
+    await suite.end_router(signal.SIGTERM)
+
+
 FAILURES: Final = (
     daemons_are_killed,
     an_association_is_lost,
     a_nat_comes_between,
     charon_is_killed,
     a_path_is_cut,
+    a_line_is_switched_off,
+    a_wan_is_gone,
+    a_server_is_gone_for_a_minute,
+    all_is_ended,
 )

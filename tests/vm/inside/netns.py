@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -62,3 +64,17 @@ def raw(namespace: str, interface: str) -> socket.socket:
     opened.bind((interface, 0))
     opened.setblocking(False)
     return opened
+
+
+def kill_processes(namespace: str) -> None:
+    """SIGKILL whoever is in the namespace."""
+    wanted = Path(f"/run/netns/{namespace}").stat().st_ino
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            link = (entry / "ns" / "net").readlink().name
+            if int(link[5:-1]) == wanted:
+                os.kill(int(entry.name), signal.SIGKILL)
+        except (OSError, ValueError):
+            continue

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.vm.inside.netns import sh
+from tests.vm.inside.netns import kill_processes, sh
 
 WEB: Final = "192.0.2.2"
 SERVERS: Final = {"s1": "198.51.101.10", "s2": "198.51.102.10"}
@@ -113,6 +113,13 @@ def start_server(name: str, users: dict[str, str]) -> None:
             break
         time.sleep(0.1)
     sh(f"swanctl --load-all --file {folder}/swanctl.conf --uri unix://{folder}/vici")
+
+
+def stop_server(name: str) -> None:
+    """Everything of the server dies at once, its IPsec state too."""
+    kill_processes(name)
+    sh(f"ip -n {name} xfrm state flush; ip -n {name} xfrm policy flush")
+    (RUN / name / "vici").unlink(missing_ok=True)
 
 
 def end_association(name: str, client_port: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import struct
 import time
+from collections import defaultdict
 from contextlib import suppress
 from ipaddress import IPv4Address
 
@@ -142,6 +143,8 @@ class Tap:
         self.clear: list[float] = []
         self.encapsulated = 0
         """ESP in UDP (RFC 3948)."""
+        self.by_address: defaultdict[str, int] = defaultdict(int)
+        """Packets by source address."""
         self._interface = interface
 
     def start(self) -> None:
@@ -157,6 +160,7 @@ class Tap:
 
     def _note(self, frame: bytes) -> None:
         length, protocol, source, destination = _IP.unpack_from(frame, _ETHERNET)
+        self.by_address[str(IPv4Address(source))] += 1
         if IPv4Address(WEB).packed in (source, destination):
             self.bare.append(time.monotonic())
         start = _ETHERNET + (length & 15) * 4

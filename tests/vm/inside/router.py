@@ -34,7 +34,7 @@ _ENGINE_UID: Final = 64_000
 
 
 class Request(msgspec.Struct):
-    """``apply`` with the lines and their clients; ``status`` or ``release``."""
+    """``apply`` with the lines and their clients; ``status``, ``release`` or ``close``."""
 
     do: str
     lines: dict[str, Line] = {}
@@ -84,6 +84,8 @@ class Router:
                 await self._reconciler.set_plan(self._plan(request))
             case "release":
                 await self._reconciler.release()
+            case "close":
+                await self._reconciler.stop()
         return {
             "status": self._reconciler.line_news.lines,
             "resolvers": self._machine.handed_out,

@@ -231,3 +231,7 @@ def local_port(name: str) -> int:
 
 def leaders(names: Collection[str]) -> dict[str, int]:
     return {name: leader(name) for name in names}
+
+
+def has_state(state: str, status: LineStatus) -> bool:
+    return status.state == state
