@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.packets import ICMP, TCP, UDP, new_token
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
+from egressd.lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from tests.lab.device_state import SERVER, add_nodes, eventually, send
 from tests.lab.leaks import watched
 
@@ -38,6 +39,17 @@ def outsider(lab: Lab, role: str, address: str) -> Client:
     """Probes from a host that is no LAN client."""
     host = {"router": lab.router, "internet": lab.internet}[role]
     return Client(host, Place(name=role, role=role, address=address))
+
+
+@contextmanager
+def lan_down(lab: Lab) -> Iterator[None]:
+    """The LAN is set down meanwhile, and keeps its IPv6 addresses."""
+    lab.router.sysctl("net/ipv6/conf/lan0/keep_addr_on_down", 1)
+    lab.router.run("ip", "link", "set", "lan0", "down")
+    try:
+        yield
+    finally:
+        lab.router.run("ip", "link", "set", "lan0", "up")
 
 
 # --- The positive control. ---------------------------------------------------------------
@@ -107,15 +119,12 @@ def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: La
     client, token, control = lab.client(1).address, new_token(), new_token()
     with lab.internet.capture() as capture:
         capture.prove()
-        lab.router.run("ip", "link", "set", "lan0", "down")
-        try:
+        with lan_down(lab):
             for _ in range(50):
                 router.raw(SERVER, client, text=token)
                 time.sleep(0.01)
             router.raw(lab.wan(1).address, SERVER, text=control)
             eventually(lambda: bool(capture.flows(control)))
-        finally:
-            lab.router.run("ip", "link", "set", "lan0", "up")
         assert capture.flows(token) == []
     eventually(lambda: lab.client(1).http(WEB, timeout=1).error != "timeout")
 
@@ -129,19 +138,34 @@ def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: L
         capture.prove()
         lab.client(1).raw(client, SERVER, text=opening, source_port=41_000)
         eventually(lambda: bool(capture.flows(opening, interface="isp2")))
-        lab.router.run("ip", "link", "set", "lan0", "down")
-        try:
+        with lan_down(lab):
             eventually(lambda: "lan0" not in lab.router.run("ip", "route").stdout)
             for _ in range(20):
                 far_end.raw(SERVER, wan, port=41_000, source_port=9, text=answer)
                 time.sleep(0.02)
             outsider(lab, "router", wan).raw(lab.wan(1).address, SERVER, text=control)
             eventually(lambda: bool(capture.flows(control, interface="isp1")))
-        finally:
-            lab.router.run("ip", "link", "set", "lan0", "up")
         assert capture.flows(answer, interface="isp2")
         assert capture.flows(answer, interface="isp1") == []
     eventually(lambda: lab.client(1).http(WEB, timeout=1).ok)
+
+
+def test_p1_errors_about_ipv6_leave_by_no_wan_when_the_lan_has_lost_its_addresses(
+    lab: Lab,
+) -> None:
+    address = f"{LAN6}1"
+    hardware = lab.router.run("cat", "/sys/class/net/lan0/address").stdout.strip()
+    neighbour = (address, "lladdr", hardware, "dev", "eth0", "nud", "permanent")
+    lab.client(1).host.run("ip", "-6", "neighbour", "replace", *neighbour)
+    lab.router.run("ip", "-6", "address", "del", f"{address}/64", "dev", "lan0")
+    try:
+        with watched(lab, {1: "DIRECT"}) as watch:
+            answered = {kind for kind, result in watch.every_way(1).items() if result.ok}
+            assert "tcp/80" in answered
+            assert not any("6/" in kind or kind == "icmp6" for kind in answered)
+    finally:
+        lab.router.run("ip", "-6", "address", "add", f"{address}/64", "dev", "lan0", "nodad")
+        lab.client(1).host.run("ip", "-6", "neighbour", "del", address, "dev", "eth0")
 
 
 def test_p2_a_blocked_client_cannot_reach_a_nodes_own_server(lab: Lab) -> None:

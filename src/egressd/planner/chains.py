@@ -274,6 +274,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "output": (
         "type filter hook output priority filter; policy accept;",
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
+        # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
+        'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
         f"meta l4proto icmp ct state related ct mark {_ROUTED} ip daddr != @lannet goto about_flow",
         "tcp sport @services goto from_service",
     ),
