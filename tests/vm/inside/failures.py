@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Collection
@@ -25,6 +26,7 @@ from tests.vm.inside.suite import (
     Suite,
     has_state,
     leader,
+    leaders,
     local_port,
     replaced,
     users,
@@ -67,6 +69,44 @@ async def an_association_is_lost(suite: Suite) -> None:
     assert back <= RETURN_S, f"back after {back:.1f} s"
 
 
+async def keys_are_renewed(suite: Suite) -> None:
+    """We renew the keys of all associations, then each end those of IKE, while all transfer."""
+    others = suite.bystanders()
+    before = leaders(suite.lines)
+    ours, theirs = f"unix://{RUN_DIR}/charon/vici", f"unix://{network.RUN}/s2/vici"
+    keys = await asyncio.to_thread(_keys)
+    children = re.findall(r"uniqueid=(\d+) reqid=", await asyncio.to_thread(_listed, ours))
+    assert len(children) == sum(has_secret for _, has_secret, _ in PLACES.values())
+    for number in children:
+        await asyncio.to_thread(sh, f"swanctl --rekey --child-id {number} --uri {ours}")
+    await asyncio.sleep(2)
+    assert len(_keys() - keys) == 2 * len(children), "not every association has new keys"
+    for uri in (ours, theirs):
+        known = await asyncio.to_thread(_ike_numbers, uri)
+        for number in known:
+            await asyncio.to_thread(sh, f"swanctl --rekey --ike-id {number} --uri {uri}")
+        await asyncio.sleep(12)  # those that are replaced live on for ten seconds
+        assert not known & await asyncio.to_thread(_ike_numbers, uri), (
+            "an IKE association was not replaced"
+        )
+    await suite.online()
+    assert leaders(suite.lines) == before, "a line was dialled anew"
+    suite.figures["longest silence"] = others.check()
+
+
+def _keys() -> set[str]:
+    """The numbers (SPI) of the router's IPsec associations, one a direction."""
+    return set(re.findall(r"spi (0x[0-9a-f]+)", sh("ip xfrm state")))
+
+
+def _ike_numbers(uri: str) -> set[str]:
+    return set(re.findall(r"uniqueid=(\d+) version=", _listed(uri)))
+
+
+def _listed(uri: str) -> str:
+    return sh(f"swanctl --list-sas --raw --uri {uri}")
+
+
 async def a_nat_comes_between(suite: Suite) -> None:
     """Two lines with a secret by one WAN, whose address the server does not see."""
     hit = ("l2tp_d", "l2tp_e")
@@ -97,6 +137,7 @@ async def charon_is_killed(suite: Suite) -> None:
     others = suite.bystanders(*hit)
     since = time.monotonic()
     record = msgspec.json.decode((RUN_DIR / "charon" / "unit.json").read_bytes())
+    suite.orphans = _keys()
     os.kill(record["pid"], signal.SIGKILL)
     await asyncio.sleep(1)
     await suite.online(hit)
@@ -231,7 +272,7 @@ async def all_is_ended(suite: Suite) -> None:
     assert "ppp" not in sh("ip -o link"), sh("ip -o link")
     assert not [path for path in (RUN_DIR / "units").iterdir() if members(path)]
     assert not members(RUN_DIR / "charon")
-    assert "esp" not in sh("ip xfrm state")
+    assert not _keys() - suite.orphans, "an IPsec association was left"
     await suite.end_router(signal.SIGTERM)
 
 
@@ -241,6 +282,7 @@ FAILURES: Final = (
     a_nat_comes_between,
     charon_is_killed,
     a_path_is_cut,
+    keys_are_renewed,
     a_line_is_switched_off,
     a_wan_is_gone,
     a_server_is_gone_for_a_minute,

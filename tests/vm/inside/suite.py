@@ -62,6 +62,8 @@ class Suite:
         self.shared = shared
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
+        self.orphans: set[str] = set()
+        """Keys that a charon which was killed left in the kernel, where they expire."""
         self.lines = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
         self.clients = {
             name: Client(f"10.77.0.{line.id + 10}") for name, line in self.lines.items()
