@@ -583,7 +583,7 @@ def _held_lab() -> Iterator[tuple[subprocess.Popen[str], Trace]]:
 def test_nothing_stays_behind_after_an_interrupt(namespaces: None) -> None:
     with _held_lab() as (holder, trace):
         holder.send_signal(signal.SIGINT)
-        holder.wait(20)
+        holder.wait(60)
         assert trace.left() == []
 
 

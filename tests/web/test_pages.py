@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from playwright.sync_api import expect
 
+from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
 from tests.web.chromium import screenshot
 from tests.web.site import Site
@@ -52,19 +57,33 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
 
 def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site) -> None:
     client = served.lab.client(1)
-    download = client.download(f"http://{WEB_SERVERS[0]}/drip/60", timeout=60)
-    try:
-        with served.visit("#/overview") as page:
-            flows = page.get_by_role("region", name="Who leaves where")
-            expect(flows.get_by_text("Ribbons are as wide as the traffic")).to_be_visible(
-                timeout=20_000
-            )
-            expect(flows.get_by_role("link", name="ss 1")).to_contain_text("bit/s")
-            page.evaluate("location.hash = '#/rules'")
-            row = page.get_by_role("row").filter(has_text=client.address)
-            expect(row).to_contain_text(re.compile(r"↑ \d.* [KM]iB ↓ \d.* [KM]iB"), timeout=20_000)
-    finally:
-        download.stop()
+    with downloading(client), served.visit("#/overview") as page:
+        flows = page.get_by_role("region", name="Who leaves where")
+        expect(flows.get_by_text("Ribbons are as wide as the traffic")).to_be_visible(
+            timeout=20_000
+        )
+        expect(flows.get_by_role("link", name="ss 1")).to_contain_text("bit/s")
+        page.evaluate("location.hash = '#/rules'")
+        row = page.get_by_role("row").filter(has_text=client.address)
+        expect(row).to_contain_text(re.compile(r"↑ \d.* [KM]iB ↓ \d.* [KM]iB"), timeout=20_000)
+
+
+@contextmanager
+def downloading(client: Client) -> Iterator[None]:
+    """Some Mbit/s for as long as the block takes."""
+    done = Event()
+
+    def download() -> None:
+        while not done.wait(0.2):
+            assert client.http(f"{SEEN_AT}bytes/200000").ok
+
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(download)
+        try:
+            yield
+        finally:
+            done.set()
+        running.result()
 
 
 def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
