@@ -119,7 +119,12 @@ async def netd_is_killed(suite: Suite) -> None:
     for name in suite.lines:
         await suite.until(name, lambda status: status.is_online, 3)
     assert leaders(suite.lines) == before, "a line was dialled anew"
-    assert (await suite.ask("status"))["resolvers"].keys() == suite.lines.keys()
+    for _ in range(30):  # it tells of a line first, and then reads what its peer hands out
+        if (await suite.ask("status"))["resolvers"].keys() == suite.lines.keys():
+            break
+        await asyncio.sleep(0.1)
+    else:
+        raise AssertionError("a line's resolver is not known again")
     await suite.apply()
     assert leaders(suite.lines) == before, "a line was dialled anew"
     suite.figures["longest silence"] = others.check()
