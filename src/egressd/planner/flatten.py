@@ -58,3 +58,9 @@ def _dotted(address: int) -> str:
 def merge(networks: Iterable[IPv4Network]) -> tuple[str, ...]:
     """The disjoint, sorted ``first-last`` ranges that cover just `networks`."""
     return tuple(flatten(dict.fromkeys(networks, 0)))
+
+
+def range_text(text: str) -> str:
+    """``first-last`` as nft takes it: one address when both are the same."""
+    first, _, last = text.partition("-")
+    return first if first == last else text

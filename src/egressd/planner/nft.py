@@ -11,6 +11,7 @@ from typing import Final
 
 from egressd.model.plan import Change, Plan
 from egressd.planner.chains import CHAINS, MAPS, SETS
+from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
@@ -59,7 +60,9 @@ def elements(
         "lannet": {str(network): "" for _, network in topology.lan_networks},
         "lansrc": {f"{_quoted(i)} . {n}": "" for i, n in topology.lan_networks},
         "hosts": {},
-        "nets": {_range(k): _mark(m) for k, m in plan.nets.items()} if plan.floor.is_ruled else {},
+        "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
+        if plan.floor.is_ruled
+        else {},
         "dflt": {},
         "wl": _listed(plan.whitelist.ranges, plan.whitelist.mark),
         "wlports": {
@@ -129,7 +132,7 @@ def _target_elements(
 
 @lru_cache(4)
 def _listed(ranges: tuple[str, ...], mark: int) -> dict[str, str]:
-    return {_range(r): _mark(mark) for r in ranges}
+    return {range_text(r): _mark(mark) for r in ranges}
 
 
 def _listed_engine(mark: int) -> dict[str, str]:
@@ -242,9 +245,3 @@ def _mark(mark: int) -> str:
 
 def _quoted(interface: str) -> str:
     return f'"{interface}"'
-
-
-def _range(text: str) -> str:
-    """``first-last`` as nft takes it: one address when both are the same."""
-    first, _, last = text.partition("-")
-    return first if first == last else text

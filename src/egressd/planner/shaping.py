@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from egressd.model.plan import Limit
-from egressd.planner.flatten import flatten, merge
+from egressd.planner.flatten import flatten, merge, range_text
 from egressd.planner.nft import Elements
 from egressd.planner.registry import (
     DOWNLOAD_DEVICE,
@@ -177,7 +177,7 @@ def local_elements(topology: Topology) -> Elements:
     """The set ``local``: what clients may talk to as fast as they can."""
     networks = [network for _, network in topology.lan_networks]
     networks += [IPv4Network(address) for address in topology.router_addresses]
-    return {"local": {_range(r): "" for r in merge([*networks, *_MULTICAST])}}
+    return {"local": {range_text(r): "" for r in merge([*networks, *_MULTICAST])}}
 
 
 def host_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
@@ -213,7 +213,7 @@ def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Ele
 def net_ranges(limits: Mapping[str, Limit]) -> dict[str, int]:
     """The disjoint ranges of CIDR rules, as nft takes them -> number of the rule that has each."""
     flat = flatten({IPv4Network(cidr): limit.number for cidr, limit in limits.items()})
-    return {_range(key): number for key, number in flat.items()}
+    return {range_text(key): number for key, number in flat.items()}
 
 
 def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
@@ -331,12 +331,6 @@ def update(before: Elements, after: Elements) -> str:
 def remove() -> str:
     """Take the table away, whether it is there or not."""
     return f"add table netdev {NFT_TABLE}\ndelete table netdev {NFT_TABLE}\n"
-
-
-def _range(text: str) -> str:
-    """``first-last`` as nft takes it: one address when both are the same."""
-    first, _, last = text.partition("-")
-    return first if first == last else text
 
 
 def handle_text(handle: int) -> str:
