@@ -74,7 +74,7 @@ exec {python} -m {module} {shared} {arguments}
 
 def kernel() -> Path:
     """The newest Debian kernel, or skip (fail in CI) when something for the VM is missing."""
-    wanted = missing()
+    wanted = list(missing())
     if not wanted:
         return _kernels()[-1]
     reason = f"the VM suite did not run: it needs {', '.join(wanted)}"
@@ -83,12 +83,8 @@ def kernel() -> Path:
     pytest.skip(reason)
 
 
-def missing() -> list[str]:
+def missing() -> Iterator[str]:
     """What this machine lacks for it."""
-    return list(_missing())
-
-
-def _missing() -> Iterator[str]:
     if os.geteuid() != 0:
         yield "root"
     packages = [

@@ -80,7 +80,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ]
     if chosen and not session.config.option.collectonly:
         machine = session.config.stash[_MACHINE] = LinesMachine(chosen)
-        if boot.is_emulated() and not boot.missing():
+        if boot.is_emulated() and not list(boot.missing()):
             machine.start()
 
 

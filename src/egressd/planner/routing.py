@@ -165,7 +165,7 @@ def sysctls(topology: Topology) -> dict[str, str]:
       that it would catch is caught by nftables (``lansrc`` and ``lannet``).
     - ``accept_local`` 1: without it the kernel looks up the way back to each packet's source, by
       all policy rules, to see that it isn't an address of its own (``fib_validate_source``). That
-      took a fifth of what forwarding a packet costs; nftables looks at a flow's first packet.
+      was a fifth of what egressd adds to forwarding; nftables looks at a flow's first packet.
     - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
     - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
     - ``ip_early_demux`` 0: the engine's sockets have clients' addresses. A packet that the kernel
