@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from egressd.model.desired import DesiredState, Edit, load
 from egressd.model.device import Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.plan import Egress
+from egressd.planner import compile as compiled
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 
@@ -226,6 +229,29 @@ def test_a_target_comes_and_goes_with_its_first_and_last_rule() -> None:
     gone = Edit("rules", 1, None)
     last = after.with_edits([gone], 2)
     assert plan_change(after, last, [gone], RESOLVERS).instances.drop == ("node:1",)
+
+
+def test_a_target_that_names_no_interface_costs_nothing_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    egresses = compiled.egresses
+
+    def counted(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
+        asked.append(state.revision)
+        return egresses(state, resolvers)
+
+    monkeypatch.setattr(compiled, "egresses", counted)
+    author = Author(rules_state(5))
+    author.put_node(2, "paris", "", "", "")
+    author.put_node(3, "lima", "", "wan1", "")
+    before = author.state
+    for target, is_asked in (("paris", False), ("DIRECT", False), ("lima", True)):
+        edit = Edit("rules", 3, Rule(id=3, ip="10.0.3.1/32", target_node=target))
+        change = plan_change(before, before.with_edits([edit], 2), [edit], RESOLVERS)
+        assert bool(asked) is is_asked, target
+        assert bool(change.egresses.put) is is_asked
+        assert not change.instances.drop
 
 
 def test_a_rule_whose_node_is_gone_blocks() -> None:

@@ -7,6 +7,7 @@ import msgspec
 from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
 from egressd.planner import nft
+from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
 
 ONE_LAN = Topology(
@@ -39,7 +40,7 @@ PLAN = Plan(
 )
 
 
-def wanted() -> nft.Elements:
+def wanted() -> Elements:
     return nft.elements(PLAN, ONE_LAN, {"node:1": 20_000})
 
 
@@ -87,13 +88,13 @@ def test_a_new_host_and_one_that_goes() -> None:
 
 
 def test_nothing_new_is_no_transaction() -> None:
-    assert nft.update(wanted(), wanted()) == ""
+    assert nft.INET.update(wanted(), wanted()) == ""
 
 
 def test_sets_change_by_element_and_interval_sets_as_a_whole() -> None:
     after = nft.elements(PLAN, ONE_LAN, {"node:1": 20_001})
     after["nets"] = {"10.77.0.9": "0x40000000"}
-    assert nft.update(wanted(), after) == (
+    assert nft.INET.update(wanted(), after) == (
         "flush map inet egressd nets\n"
         "add element inet egressd nets { 10.77.0.9 : 0x40000000 }\n"
         "delete element inet egressd ports { 0x10000001 }\n"
@@ -141,14 +142,17 @@ ON_A_LINE = Topology(
 LINE_A, DIRECTLY = "0x20008002", "0x30000001"
 
 
-def by_line(*, egress: Egress, is_wanted: bool = True, peers: str = "") -> nft.Elements:
+def by_line(
+    *, egress: Egress, is_wanted: bool = True, peers: str = "", outdated: tuple[str, ...] = ()
+) -> Elements:
     line = Line(id=1, type="l2tp", name="l2tp_a", server="s", port=1701, username="u", password="p")
     plan = Plan(
         floor=Floor(resolver="192.0.2.53"),
         egresses={"l2tp_a": egress},
         lines={"l2tp_a": line} if is_wanted else {},
     )
-    return nft.elements(plan, ON_A_LINE, {}, handed_out={"l2tp_a": peers} if peers else {})
+    handed_out = {"l2tp_a": peers} if peers else {}
+    return nft.elements(plan, ON_A_LINE, {}, handed_out=handed_out, outdated=outdated)
 
 
 def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> None:
@@ -159,6 +163,12 @@ def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> N
 
 def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:
     elements = by_line(egress=Egress(number=2), is_wanted=False)
+    assert LINE_A not in elements["alive"]
+    assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
+
+
+def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
+    elements = by_line(egress=Egress(number=2), outdated=("l2tp_a",))
     assert LINE_A not in elements["alive"]
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
 
@@ -185,7 +195,7 @@ def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
 
 def test_another_whitelist_changes_what_flows_are_compared_with_and_no_client() -> None:
     plan = msgspec.structs.replace(PLAN, whitelist=WhitelistPlan(epoch=2))
-    text = nft.update(
+    text = nft.INET.update(
         nft.elements(PLAN, ONE_LAN, {}, hosts=False), nft.elements(plan, ONE_LAN, {}, hosts=False)
     )
     touched = {line.split()[4] for line in text.splitlines()}

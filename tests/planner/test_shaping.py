@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from egressd.model.plan import Limit
 from egressd.planner import shaping
-from egressd.planner.nft import Elements
 from egressd.planner.registry import HTB_TREE_CLASSES, HTB_TREES
+from egressd.planner.sets import Elements
 from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, UPLOAD, Direction, Hook
 from egressd.planner.topology import Topology
 
@@ -48,7 +48,11 @@ def split(limits: dict[str, Limit]) -> tuple[dict[str, Limit], dict[str, Limit]]
 
 def elements(limits: dict[str, Limit], classes: dict[int, int]) -> Elements:
     hosts, nets = split(limits)
-    return {**shaping.host_elements(hosts, classes), **shaping.net_elements(nets, classes)}
+    exceptions = shaping.with_exceptions(nets)
+    return {
+        **shaping.host_elements(hosts, classes, exceptions),
+        **shaping.net_elements(nets, classes),
+    }
 
 
 def classes_of(limits: dict[str, Limit]) -> dict[int, int]:
@@ -68,16 +72,13 @@ def found(content: dict[str, str], address: IPv4Address) -> str | None:
 
 
 def verdict(sets: Elements, direction: Direction, address: IPv4Address) -> str:
-    """What the chain does with a client's packet: the class, ``free`` or ``none``."""
-    for limited, free in (
-        (direction.hosts, direction.free_hosts),
-        (direction.nets, direction.free_nets),
-    ):
+    """What the chain does with a client's packet: the class, or ``free``."""
+    if found(sets[direction.free_hosts], address) is not None:
+        return "free"
+    for limited in (direction.hosts, direction.nets):
         if (handle := found(sets[limited], address)) is not None:
             return handle
-        if found(sets[free], address) is not None:
-            return "free"
-    return "none"
+    return "free"
 
 
 @settings(deadline=None)
@@ -88,11 +89,10 @@ def test_the_most_specific_rule_has_its_way(limits: dict[str, Limit]) -> None:
     for direction in DIRECTIONS:
         for address in ADDRESSES:
             covering = [IPv4Network(key) for key in limits if address in IPv4Network(key)]
-            expected = "none"
+            expected = "free"
             if covering:
                 network = max(covering, key=lambda n: n.prefixlen)
                 limit = limits[str(network).removesuffix("/32")]
-                expected = "free"
                 if direction.kbps(limit):
                     expected = f"{shaping.class_handle(classes[limit.number]):#x}"
             assert verdict(sets, direction, address) == expected
@@ -104,9 +104,9 @@ def test_an_update_leads_from_one_table_to_the_other(
     before: dict[str, Limit], after: dict[str, Limit]
 ) -> None:
     old, new = elements(before, classes_of(before)), elements(after, classes_of(after))
-    text = shaping.update(old, new)
+    text = shaping.NETDEV.update(old, new)
     assert carried_out(old, text) == new
-    assert shaping.update(new, new) == ""
+    assert shaping.NETDEV.update(new, new) == ""
 
 
 def carried_out(sets: Elements, text: str) -> Elements:
@@ -131,12 +131,29 @@ def carried_out(sets: Elements, text: str) -> Elements:
     return result
 
 
+def test_hosts_are_exceptions_only_where_a_network_is_limited() -> None:
+    hosts = {"10.0.0.5": Limit(number=1, upload_kbps=0, download_kbps=0)}
+    nets = {"10.0.0.0/24": Limit(number=2, upload_kbps=0, download_kbps=256)}
+    assert shaping.with_exceptions({}) == frozenset()
+    assert shaping.with_exceptions(nets) == {DOWNLOAD}
+    sets = shaping.host_elements(hosts, {}, {DOWNLOAD})
+    assert sets["down_free_hosts"] == {"10.0.0.5": ""}
+    assert sets["up_free_hosts"] == {}
+
+
+def test_every_rule_counts_at_an_element_of_its_own() -> None:
+    sets = shaping.count_elements(["10.0.0.5"], ["10.0.0.0-10.0.0.4"])
+    assert set(sets) == set(shaping.COUNT_SETS)
+    assert sets["sent"] == sets["received"] == {"10.0.0.5": ""}
+    assert sets["sent_nets"] == sets["received_nets"] == {"10.0.0.0-10.0.0.4": ""}
+
+
 def test_one_hosts_change_is_one_element() -> None:
     before = {f"10.0.{n}.1": Limit(number=n, upload_kbps=9, download_kbps=9) for n in range(1, 200)}
     now = {"10.0.7.1": Limit(number=7, upload_kbps=9, download_kbps=0)}
     classes = classes_of(before)
-    old = shaping.host_elements({"10.0.7.1": before["10.0.7.1"]}, classes)
-    text = shaping.update(old, shaping.host_elements(now, classes))
+    old = shaping.host_elements({"10.0.7.1": before["10.0.7.1"]}, classes, DIRECTIONS)
+    text = shaping.NETDEV.update(old, shaping.host_elements(now, classes, DIRECTIONS))
     assert text == (
         "delete element netdev egressd down_hosts { 10.0.7.1 }\n"
         "add element netdev egressd down_free_hosts { 10.0.7.1 }\n"
@@ -181,14 +198,13 @@ def test_chains_catch_each_lan_by_its_index() -> None:
     assert rules(text, "down_3") == ["goto down"]
 
 
-def test_an_unlimited_host_is_let_pass_by_the_first_look_up() -> None:
+def test_an_unlimited_host_is_let_pass_before_limits_are_looked_up() -> None:
     text = shaping.chains([Hook(3, "lan0")], NETWORKS, [])
     assert rules(text, "up") == [
         "ip daddr 10.0.0.0/23 accept",
         "ip daddr 10.9.0.0/16 accept",
         "ip saddr @up_free_hosts accept",
         "meta priority set ip saddr map @up_hosts goto up_limited",
-        "ip saddr @up_free_nets accept",
         "meta priority set ip saddr map @up_nets goto up_limited",
     ]
     assert rules(text, "down_limited") == [

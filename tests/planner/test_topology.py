@@ -2,10 +2,13 @@
 
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
+import pytest
+
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress
-from egressd.planner.topology import discover, uplink, with_unplanned
+from egressd.planner.registry import egress_mark, unplanned_egress_number
+from egressd.planner.topology import discover, recalled, uplink, with_unplanned
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
 
@@ -64,6 +67,82 @@ def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() 
     found = discover(facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), Ports())
     assert found.lans == found.wans == ("eth0",)
     assert found.direct_exits == ("eth0",)
+
+
+def test_a_found_lan_stays_one_without_its_address_and_when_it_is_gone() -> None:
+    before = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports())
+    assert (before.lans, before.wans) == (("lan0",), ("wan0",))
+    for present in ((interface("lan0"), PRIVATE_WAN), (PRIVATE_WAN,)):
+        now = discover(facts(LOOPBACK, *present, routes=(OUT,)), Ports(), before)
+        assert (now.lans, now.wans) == (("lan0",), ("wan0",))
+        assert now.lan_networks == before.lan_networks
+        assert discover(facts(LOOPBACK, *present, routes=(OUT,)), Ports(), now).lans == ("lan0",)
+    elsewhere = interface("lan0", "10.99.0.1/24")
+    now = discover(facts(LOOPBACK, elsewhere, PRIVATE_WAN, routes=(OUT,)), Ports(), before)
+    assert now.lan_networks == (("lan0", IPv4Network("10.99.0.0/24")),)
+
+
+def test_a_found_wan_that_loses_its_default_route_is_no_lan() -> None:
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports())
+    for _ in range(3):
+        found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), Ports(), found)
+        assert (found.lans, found.wans) == (("lan0",), ())
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports(), found)
+    assert (found.lans, found.wans) == (("lan0",), ("wan0",))
+
+
+def test_an_interface_that_gets_its_default_route_after_its_address_is_a_wan() -> None:
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), Ports())
+    assert found.lans == ("lan0", "wan0")
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports(), found)
+    assert (found.lans, found.wans) == (("lan0",), ("wan0",))
+
+
+def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
+    only = interface("eth0", "192.168.1.2/24")
+    elsewhere = Route(
+        destination=IPv4Network("198.51.100.0/24"),
+        interface="eth0",
+        gateway=IPv4Address("192.168.1.1"),
+    )
+    routes = (default("eth0", "192.168.1.1"), elsewhere)
+    for ports in (Ports(), Ports(lan=("eth0",), wan=("eth0",))):
+        found = discover(facts(LOOPBACK, only, routes=routes), ports)
+        assert found.lan_networks == (("eth0", IPv4Network("192.168.1.0/24")),)
+
+
+def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> None:
+    before = discover(TWO_WANS, Ports())
+    numbers = {name: egress.number for name, egress in with_unplanned({}, before).items()}
+    gone = facts(
+        *TWO_WANS.interfaces.values(),
+        routes=tuple(r for r in TWO_WANS.routes if r.interface != "wan1"),
+    )
+    after = discover(gone, Ports(), before)
+    assert after.wans == ("wan2",)
+    assert with_unplanned({}, after)["wan2"].number == numbers["wan2"]
+    inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
+    later = discover(gone, Ports(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
+    assert with_unplanned({}, later)["wan2"].number == numbers["wan2"]
+    far = egress_mark(unplanned_egress_number(3))  # others before it are not in the table
+    later = discover(gone, Ports(), recalled([], {'"wan2"': f"{far:#010x}"}))
+    assert egress_mark(with_unplanned({}, later)["wan2"].number) == far
+
+
+def test_what_an_earlier_table_says_of_lans_is_recalled() -> None:
+    known = recalled(['"lan0" . 10.77.0.0/24', '"lan0" . 10.88.0.5'], {})
+    assert known.lans == ("lan0",)
+    assert known.lan_networks == (
+        ("lan0", IPv4Network("10.77.0.0/24")),
+        ("lan0", IPv4Network("10.88.0.5/32")),
+    )
+    for strange in ("lan0", '"lan0" . 10.0.0.0-10.0.0.5', '"a" . "b" . 10.0.0.0/8'):
+        with pytest.raises(ValueError, match=r"."):
+            recalled([strange], {})
+
+
+PRIVATE_WAN = interface("wan0", "192.168.1.2/24")
+OUT = default("wan0", "192.168.1.1")
 
 
 def test_bridges_of_containers_and_lines_are_no_lan() -> None:

@@ -31,9 +31,9 @@ from egressd.model.plan import Change, Plan, difference
 from egressd.netd.client import NetdClient
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
-from egressd.planner import documents
 from egressd.planner.change import plan_change
-from egressd.planner.compile import compile_plan, dial_path
+from egressd.planner.compile import compile_plan
+from egressd.planner.probes import node_document as probed
 from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -206,9 +206,7 @@ class Ticks:
 
 
 def node_document(state: DesiredState, node: Node) -> str | None:
-    path = dial_path(state, node)
-    policy = documents.GroupPolicy.of(state.settings)
-    return None if path is None else documents.probe_document(path, RESOLVERS, policy)
+    return probed(state, node, RESOLVERS)
 
 
 class Bench:

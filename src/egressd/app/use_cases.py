@@ -18,7 +18,8 @@ from egressd.model.messages import Event
 from egressd.model.nouns import Node
 from egressd.netd.kernel import sockets
 from egressd.planner.change import plan_change
-from egressd.planner.compile import compile_plan, node_document
+from egressd.planner.compile import compile_plan
+from egressd.planner.probes import node_document
 from egressd.service.backups import Backups
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.ledger import Ledger

@@ -22,12 +22,15 @@ index goes stale when an interface is made again.
 
 from __future__ import annotations
 
+import sys
+from ipaddress import IPv4Address
 from typing import Final
 
 from egressd.planner import lines_guard
 from egressd.planner.groups import SLOTS
 from egressd.planner.lines_pppd import MTU_MIN
 from egressd.planner.registry import (
+    APART,
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCH_MASK,
@@ -37,6 +40,7 @@ from egressd.planner.registry import (
     MARK_LINE,
     MARK_LISTED,
     MARK_ROUTED_MASK,
+    MARK_UNMANAGED,
 )
 
 SETS: Final = {
@@ -53,6 +57,11 @@ SETS: Final = {
     "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
     "members": "type mark . mark",
+    # Filled by the speed limits' adapter, and by no load: what they count lives on.
+    "sent": "type ipv4_addr; counter",
+    "sent_nets": "type ipv4_addr; flags interval; counter",
+    "received": "type ipv4_addr; counter",
+    "received_nets": "type ipv4_addr; flags interval; counter",
 }
 MAPS: Final = {
     "hosts": "type ipv4_addr : mark",
@@ -76,12 +85,27 @@ _GUESSES: Final = "10/minute burst 10 packets"
 """Wrong passwords that one source may send to proxy services before it is made to wait."""
 _PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b'HTTP/1.1 407'.hex()}"
 
+_SEED: Final = 0x6567_7265
+"""Of the hash that gives clients their nodes: one of the kernel's choice changes at each load."""
+
 _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
 
 _NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
+
+
+def _as_hashed(address: IPv4Address) -> int:
+    """An address as a number in the byte order of the machine, which hashes come in."""
+    return int.from_bytes(address.packed, sys.byteorder)
+
+
+_LOOKED_INTO = (
+    # The whitelist is not for clients without a rule.
+    f"iifname @lanif {_KIND} {MARK_ENGINE:#x} meta mark != {MARK_UNMANAGED:#x}"
+    " meta l4proto udp meta l4proto . th dport @wlports"
+)
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
@@ -116,13 +140,19 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "known": (
         # A flow that the kernel routes, and that went through all of unknown before. While
         # its client has the mark it was given then, there is nothing else to look at.
-        "meta mark set ip saddr map @hosts goto unmoved",
-        "meta mark set ip saddr map @nets goto unmoved",
+        "meta mark set ip saddr map @hosts goto known_host",
+        "meta mark set ip saddr map @nets goto known_net",
         "goto unknown",
     ),
-    "unmoved": (
-        "ct mark . meta mark @same accept",
-        "goto unknown",
+    "known_host": (
+        "ct mark . meta mark != @same goto unknown",
+        "ip saddr @sent accept",
+        "accept",
+    ),
+    "known_net": (
+        "ct mark . meta mark != @same goto unknown",
+        "ip saddr @sent_nets accept",
+        "accept",
     ),
     "unknown": (
         # IPv6 reaches the router and no further: see forward and the routing floor.
@@ -148,6 +178,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto deny",
     ),
     "ask": (
+        "jump count",
         # The resolver of a line may be one that is not asked through it.
         "meta mark set meta mark map @asked",
         "goto dispatch",
@@ -162,6 +193,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta mark set iifname map @dflt goto unmanaged",
         "goto deny",
     ),
+    "count": (
+        "ip saddr @sent return",
+        "ip saddr @sent_nets return",
+    ),
     "unmanaged": (
         # The whitelist is not for clients without a rule, and its changes are no concern of theirs.
         f"{_KIND} {MARK_ENGINE:#x} goto engine",
@@ -171,6 +206,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto cut",
     ),
     "managed": (
+        "jump count",
         "meta mark set ip daddr map @wl goto dispatch",
         # Kernel-routed targets enter the engine only where whitelist domains must be seen.
         "meta l4proto . th dport @wlports meta mark set meta mark map @sniff goto engine",
@@ -206,7 +242,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ct mark != 0 goto deny",
         # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
         "ct mark set meta mark",
-        f"meta mark set jhash ip saddr mod {SLOTS}",
+        f"meta mark set jhash ip saddr mod {SLOTS} seed {_SEED:#x}",
         "meta mark set ct mark . meta mark map @slots goto hashed",
         "ct mark set 0",
         "goto deny",
@@ -235,6 +271,19 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"iifname @lanif meta mark {_ROUTED} meta l4proto {{ tcp, udp }} th dport 53 drop",
         "iifname @lanif meta nfproto ipv6 meta l4proto { tcp, udp } th dport { 53, 853 } reject",
     ),
+    "input_apart": (
+        "type nat hook input priority 100; policy accept;",
+        # To the engine all UDP that comes from one address and port is one session, and goes where
+        # its first packet did. Where names decide, each destination is to be a session of its own:
+        # its packets come from an address of its own.
+        f"{_LOOKED_INTO} snat ip to (jhash ip saddr . ip daddr . udp dport mod {0xFFFF_FFFF})"
+        f" & {_as_hashed(APART.hostmask):#x} | {_as_hashed(APART[0]):#x} fully-random",
+    ),
+    "input_apart_last": (
+        "type filter hook input priority 200; policy accept;",
+        # A flow from before its port was listed; the tidier ends it.
+        f"{_LOOKED_INTO} ip saddr != {APART} drop",
+    ),
     "input_services": (
         "type filter hook input priority filter; policy accept;",
         "tcp dport @services goto to_service",
@@ -259,17 +308,27 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "forward_from_lan": (
         "meta mark . oifname vmap @pairs",
-        "oifname @lanif ip daddr @lannet accept",
+        "oifname @lanif ip daddr @lannet goto between_lans",
         "drop",
+    ),
+    "between_lans": (
+        "ip saddr @lannet accept",
+        # In one-arm use answers from outside come in by the LAN.
+        "goto to_client",
     ),
     "to_line": (
         "tcp flags syn tcp option maxseg size set rt mtu",
         "accept",
     ),
     "forward_to_lan": (
-        "ct state established,related accept",
-        "ct status dnat accept",
+        "ct state established,related goto to_client",
+        "ct status dnat goto to_client",
         "drop",
+    ),
+    "to_client": (
+        "ip daddr @received accept",
+        "ip daddr @received_nets accept",
+        "accept",
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",
@@ -278,13 +337,25 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
         'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
         f"meta l4proto icmp ct state related ct mark {_ROUTED} ip daddr != @lannet goto about_flow",
-        "tcp sport @services goto from_service",
+        "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
+        "tcp sport @services jump from_service",
+        # The engine's answers to clients bear the address of whom they asked.
+        "oifname @lanif ip saddr != @lannet goto to_client",
+        # Those to an address of input_apart have just got the client's back, not yet its interface.
+        'oifname "lo" ct direction reply ct status snat goto to_client',
     ),
     "about_flow": (
         # What this machine tells a far end about a client's flow (that its answer could not be
         # delivered) quotes the flow, and bears its address: it leaves by the same interface.
         f"meta mark set ct mark & {_NO_EPOCH:#x}",
         "goto from_engine",
+    ),
+    "own_error": (
+        # One about a flow of the engine's, whose socket has gone, quotes what came for a client. It
+        # leaves by the interface that has its address or not at all.
+        "ip daddr @lannet accept",
+        'oifname "lo" accept',
+        "fib saddr . oif type != local drop",
     ),
     "from_engine": (
         # The engine's own sockets: bound to one interface, they leave by it or not at all.

@@ -16,6 +16,7 @@ from egressd.model.names import GROUP_PREFIX, parse_target
 from egressd.model.nouns import Rule
 from egressd.model.plan import Change, Egress, Group, Instance, Limit, Patch, patch_between
 from egressd.planner import compile as compiled
+from egressd.planner import targets
 
 V = TypeVar("V")
 
@@ -51,7 +52,7 @@ def plan_change(
 
 def _instances(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     return {
-        **compiled.instances(state, resolvers, compiled.ruled_targets(state)),
+        **compiled.instances(state, resolvers, targets.ruled_targets(state)),
         **compiled.unmanaged_instance(state, resolvers),
         **compiled.services(state, resolvers),
     }
@@ -62,7 +63,7 @@ def _rule_change(
 ) -> Change:
     touched = _rules_touched(before, after, edits)
     names = {rule.target_node for rule in touched}
-    switched = {n for n in names if compiled.is_ruled(before, n) != compiled.is_ruled(after, n)}
+    switched = {n for n in names if targets.is_ruled(before, n) != targets.is_ruled(after, n)}
     return Change(
         base=before.revision,
         revision=after.revision,
@@ -71,7 +72,7 @@ def _rule_change(
         nets=_nets(before, after, touched),
         instances=_switched_instances(after, switched, resolvers),
         groups=_groups(before, after) if any(map(_is_group, switched)) else Patch(),
-        egresses=_egresses(before, after, resolvers) if switched else Patch(),
+        egresses=_switched_egresses(before, after, switched, resolvers),
         limits=_limits(before, after, touched),
     )
 
@@ -80,17 +81,26 @@ def _switched_instances(
     state: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
     """Instances of targets that came into use or went out of it; nodes stay as they were."""
-    used = [name for name in switched if compiled.is_ruled(state, name)]
-    nodes = [n for n in compiled.nodes_of(state, switched) if compiled.serves(state, n)]
+    used = [name for name in switched if targets.is_ruled(state, name)]
+    nodes = [n for n in targets.nodes_of(state, switched) if targets.serves(state, n)]
     put = compiled.sniffers(state, resolvers, used) | compiled.nodes(state, resolvers, nodes)
     left = {key for t in switched.difference(used) for key in compiled.instance_keys(state, t)}
     return Patch(put=put, drop=tuple(sorted(left - put.keys())))
 
 
+def _switched_egresses(
+    before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
+) -> Patch[Egress]:
+    """O(targets in use), but only where a target names the interface that it leaves by: few do."""
+    if not any(targets.interfaces_of(after, target) for target in switched):
+        return Patch()
+    return _egresses(before, after, resolvers)
+
+
 def _groups(before: DesiredState, after: DesiredState) -> Patch[Group]:
     return patch_between(
-        compiled.groups(before, compiled.ruled_targets(before)),
-        compiled.groups(after, compiled.ruled_targets(after)),
+        compiled.groups(before, targets.ruled_targets(before)),
+        compiled.groups(after, targets.ruled_targets(after)),
     )
 
 
@@ -120,7 +130,7 @@ def _redefined_targets(
             if node is not None:
                 names.add(node.name)
                 names.add(GROUP_PREFIX + node.group)
-    return {n for n in names if compiled.mark_of(before, n) != compiled.mark_of(after, n)}
+    return {n for n in names if targets.mark_of(before, n) != targets.mark_of(after, n)}
 
 
 def _hosts(before: DesiredState, after: DesiredState, touched: Iterable[Rule]) -> Patch[int]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network
-from itertools import pairwise
 from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, WhitelistPlan
-from egressd.planner import documents, listing, outbounds
+from egressd.planner import documents, listing
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.lines import AUTO
@@ -33,6 +32,16 @@ from egressd.planner.registry import (
     group_mark,
     node_mark,
     sniffer_mark,
+)
+from egressd.planner.targets import (
+    dial_path,
+    dial_paths,
+    interfaces_of,
+    is_ruled,
+    mark_of,
+    nodes_of,
+    ruled_targets,
+    used_targets,
 )
 from egressd.planner.topology import interface_mark
 
@@ -57,57 +66,6 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
         limits=limits(state.rules.values()),
         lines=lines(state),
     )
-
-
-def mark_of(state: DesiredState, target: str) -> int:
-    """The mark of a target as the API writes it; a target that does not exist blocks."""
-    parsed = parse_target(target)
-    match parsed.kind:
-        case "direct":
-            return MARK_DIRECT
-        case "node":
-            node_id = state.node_by_name.get(parsed.name)
-            return MARK_REJECT if node_id is None else node_mark(node_id)
-        case "group":
-            number = state.numbers.get(target)
-            known = number is not None and parsed.name in state.group_sizes
-            return group_mark(number) if known and number is not None else MARK_REJECT
-        case "interface":
-            number = state.numbers.get(target)
-            return MARK_REJECT if number is None else interface_mark(parsed.name, number)
-        case _:
-            return MARK_REJECT
-
-
-def ruled_targets(state: DesiredState) -> set[str]:
-    """The targets that rules or the whitelist send traffic to, as the API writes them."""
-    ruled = set(state.target_uses)
-    if _has_entries(state.whitelist):
-        ruled.add(state.whitelist.node)
-    return ruled
-
-
-def is_ruled(state: DesiredState, target: str) -> bool:
-    """Whether `target` is one of `ruled_targets`. O(1)."""
-    return target in state.target_uses or (
-        target == state.whitelist.node and _has_entries(state.whitelist)
-    )
-
-
-def used_targets(state: DesiredState) -> set[str]:
-    """The targets that traffic can be sent to at the moment, as the API writes them."""
-    return {*ruled_targets(state), state.settings.unmanaged}
-
-
-def serves(state: DesiredState, node: Node) -> bool:
-    """Whether rules or the whitelist send traffic to `node`, by itself or as one of its group."""
-    return is_ruled(state, node.name) or (
-        node.group != "" and is_ruled(state, GROUP_PREFIX + node.group)
-    )
-
-
-def _has_entries(listed: Whitelist) -> bool:
-    return bool(listed.domains.strip() or listed.ips.strip())
 
 
 def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
@@ -213,18 +171,6 @@ def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> 
     return {instance.key: instance for instance in made if instance is not None}
 
 
-def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
-    """The nodes that are among `targets`, or in a group that is. O(nodes) if there is a group."""
-    parsed = [parse_target(target) for target in targets]
-    named = {target.name for target in parsed if target.kind == "node"}
-    grouped = {t.name for t in parsed if t.kind == "group" and t.name in state.group_sizes}
-    found = [node for name in named if (node := state.node_named(name))]
-    if grouped:
-        members = (node for node in state.nodes.values() if node.group in grouped)
-        found += [node for node in members if node.name not in named]
-    return found
-
-
 def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
     """The groups among `targets`, with those of their members that can be dialled."""
     names = [t for t in targets if parse_target(t).kind == "group" and t in state.numbers]
@@ -267,10 +213,10 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
 
 
 def instance_keys(state: DesiredState, target: str) -> set[str]:
-    """The keys of the instances that serve `target`."""
+    """The keys of the instances that may serve `target`."""
     number = sniffer_number(state, target)
     if number is not None:
-        return {f"sniff:{number}"}
+        return {f"sniff:{number}"} if _listed(state) else set()
     return {f"node:{node.id}" for node in nodes_of(state, (target,))}
 
 
@@ -329,72 +275,11 @@ def _listed(state: DesiredState) -> Listed | None:
     return Listed(whitelist=state.whitelist, mark=MARK_DIRECT if is_direct else MARK_LISTED)
 
 
-def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialPath, ...]:
-    """The ways to the nodes of a target; those that miss a relay or an interface are left out."""
-    if target.kind == "node":
-        node = state.node_named(target.name)
-        members = [] if node is None else [node]
-    elif target.kind == "group":
-        members = state.group_members(target.name)
-    else:
-        members = []
-    return tuple(path for node in members if (path := dial_path(state, node)) is not None)
-
-
-def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
-    """The node and the relays it dials through, outermost last; None when there is no such way:
-    see `dial_problem`.
-    """
-    hops, problem = _hops(state, node)
-    if problem:
-        return None
-    name = documents.settings_of(hops[-1]).interface_name
-    mark = mark_of(state, INTERFACE_PREFIX + name) if name else MARK_DIRECT
-    return None if mark == MARK_REJECT else documents.DialPath(hops=hops, mark=mark)
-
-
-def dial_problem(state: DesiredState, node: Node) -> str:
-    """Why the relays of `node` do not lead out, in plain words; empty when they do."""
-    return _hops(state, node)[1]
-
-
-def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
-    """The node, its relay, that one's relay and so on; and why they do not lead out."""
-    hops = [node]
-    while relay_name := documents.settings_of(hops[-1]).dialer_proxy:
-        relay = state.node_named(relay_name)
-        if relay is None:
-            return tuple(
-                hops
-            ), f"there is no node {relay_name}, which {hops[-1].name} dials through"
-        if relay in hops:
-            return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
-        hops.append(relay)
-    for hop, relay in pairwise(hops):
-        if hop.protocol in outbounds.OVER_UDP and not documents.outbound_of(relay).udp:
-            return tuple(hops), (
-                f"{hop.name} is spoken over UDP ({hop.protocol}), "
-                f"and {relay.name}, which it dials through, carries no UDP"
-            )
-    return tuple(hops), ""
-
-
-def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:
-    """A document that dials `node`, for a trial or a measurement; None when it has no way out."""
-    path = dial_path(state, node)
-    if path is None:
-        return None
-    return documents.probe_document(path, resolvers, documents.GroupPolicy.of(state.settings))
-
-
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
     """The interfaces that rules, nodes in use, proxy services and lines send traffic to."""
     names: set[str] = set()
     for target in used_targets(state):
-        parsed = parse_target(target)
-        if parsed.kind == "interface":
-            names.add(parsed.name)
-        names.update(_node_interfaces(state, parsed))
+        names |= interfaces_of(state, target)
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
     result = {}
@@ -407,11 +292,6 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
                 is_asked_directly=is_asked_directly(state, resolvers, name),
             )
     return result
-
-
-def _node_interfaces(state: DesiredState, target: TargetName) -> set[str]:
-    last_hops = (path.hops[-1] for path in dial_paths(state, target))
-    return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
 
 
 def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
@@ -453,7 +333,7 @@ def lines(state: DesiredState) -> dict[str, Line]:
 
 def whitelist(state: DesiredState) -> WhitelistPlan:
     """Where listed destinations go."""
-    if not _has_entries(state.whitelist):
+    if not listing.has_entries(state.whitelist):
         return WhitelistPlan()
     mark = mark_of(state, state.whitelist.node)
     if _listed(state) is None:

@@ -46,6 +46,11 @@ class Listing(msgspec.Struct, frozen=True):
     """Their content by file name."""
 
 
+def has_entries(whitelist: Whitelist) -> bool:
+    """Whether anything is listed."""
+    return bool(whitelist.domains.strip() or whitelist.ips.strip())
+
+
 @lru_cache(8)
 def entries_of(whitelist: Whitelist) -> WhitelistEntries:
     """The entries of a whitelist that was accepted."""

@@ -5,7 +5,7 @@ The table's text is in `planner.chains`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -22,17 +22,13 @@ from egressd.planner.registry import (
     NFT_TABLE,
     flow_mark,
 )
+from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology, interface_mark, is_line, with_unplanned
 
-Elements = dict[str, dict[str, str]]
-"""Set or map name -> key -> value (an empty string in a set)."""
+INET: Final = Sets("inet", SETS, MAPS)
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_CHOICES: Final[Mapping[str, Choice]] = {}
-_INTERVAL = frozenset(name for name, spec in {**SETS, **MAPS}.items() if "flags interval" in spec)
-"""Sets that are flushed and filled again as a whole: adding one element to an interval set
-makes libnftables read all of it first."""
-
 _INLINED = ("lanif", "lannet")
 """Sets that every packet is looked up in, and that most devices have one element in."""
 
@@ -45,10 +41,11 @@ def elements(
     hosts: bool = True,
     choices: Mapping[str, Choice] = _NO_CHOICES,
     handed_out: Mapping[str, str] = _NOTHING,
+    outdated: Collection[str] = (),
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
     group key -> where its clients go; `handed_out`: VPN line -> the resolver that its peer hands
-    out.
+    out; `outdated`: lines that are up as they are not to be any more.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -80,22 +77,31 @@ def elements(
         result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
     elif not hosts:
         del result["hosts"]
-    result.update(_target_elements(plan, topology, ports, handed_out))
+    result.update(_target_elements(plan, topology, ports, handed_out, outdated))
     result.update(_group_elements(plan, choices))
     return result
 
 
 def _target_elements(
-    plan: Plan, topology: Topology, ports: Mapping[str, int], handed_out: Mapping[str, str]
+    plan: Plan,
+    topology: Topology,
+    ports: Mapping[str, int],
+    handed_out: Mapping[str, str],
+    outdated: Collection[str],
 ) -> Elements:
     """The sets that follow from engine instances, egresses and WANs.
 
-    A line that is not to be up has no way out, though its interface takes a moment to go.
+    A line that is not to be up, or is to be another, has no way out, though its interface takes a
+    moment to go.
     """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     every = with_unplanned(plan.egresses, topology)
     egresses = {name: interface_mark(name, e.number) for name, e in every.items()}
-    ways = [name for name in egresses if not is_line(name) or name in plan.lines]
+    ways = [
+        name
+        for name in egresses
+        if not is_line(name) or (name in plan.lines and name not in outdated)
+    ]
     alive = {egresses[name]: every[name] for name in ways if name in topology.routable}
     asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]
     direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]
@@ -160,9 +166,7 @@ def load(wanted: Elements) -> str:
     Sets are flushed and filled in place. Deleting and adding a table or an interval set on a
     live machine lets packets through in between (measured: 61 of 1.44 million).
     """
-    lines = [f"add table inet {NFT_TABLE}"]
-    lines += [f"add set inet {NFT_TABLE} {name} {{ {spec}; }}" for name, spec in SETS.items()]
-    lines += [f"add map inet {NFT_TABLE} {name} {{ {spec}; }}" for name, spec in MAPS.items()]
+    lines = INET.declare(INET.names)
     for chain, rules in CHAINS.items():
         hook = f" {{ {rules[0]} }}" if rules[0].startswith("type ") else ""
         lines.append(f"add chain inet {NFT_TABLE} {chain}{hook}")
@@ -174,7 +178,7 @@ def load(wanted: Elements) -> str:
             if not rule.startswith("type ")
         ]
     for name, content in wanted.items():
-        lines += _refill(name, content)
+        lines += INET.refill(name, content)
     return "\n".join(lines) + "\n"
 
 
@@ -183,37 +187,18 @@ def needs_load(before: Elements, after: Elements) -> bool:
     return any(before.get(name) != after[name] for name in _INLINED)
 
 
-def update(before: Elements, after: Elements) -> str:
-    """The transaction that leads from `before` to `after`; empty when nothing differs.
-
-    Only the sets present in `after` are looked at.
-    """
-    lines: list[str] = []
-    for name, content in after.items():
-        known = before.get(name, {})
-        if content == known:
-            continue
-        if name in _INTERVAL:
-            lines += _refill(name, content)
-        else:
-            stale = [k for k, v in known.items() if content.get(k) != v]
-            fresh = {k: v for k, v in content.items() if known.get(k) != v}
-            lines += _swap(name, stale, fresh)
-    return "\n".join(lines) + "\n" if lines else ""
-
-
 def host_update(before: Mapping[str, int], change: Change) -> str:
     """The transaction for the hosts of `change`, at a cost that only grows with the change."""
     patch = change.hosts
     stale = [ip for ip in (*patch.put, *patch.drop) if ip in before]
-    lines = _swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
+    lines = INET.swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
     return "\n".join(lines) + "\n" if lines else ""
 
 
 def shield(ports: Iterable[int]) -> str:
     """The transaction that closes ports to all but the LAN, before anybody listens there."""
     fresh = {str(port): "" for port in ports}
-    lines = [*_swap("lanonly", (), fresh), *_swap("services", (), fresh)]
+    lines = [*INET.swap("lanonly", (), fresh), *INET.swap("services", (), fresh)]
     return "\n".join(lines) + "\n"
 
 
@@ -223,20 +208,6 @@ def _inlined(rule: str, wanted: Elements) -> str:
         if len(wanted[name]) == 1:
             rule = rule.replace(f"@{name}", next(iter(wanted[name])))
     return rule
-
-
-def _refill(name: str, content: Mapping[str, str]) -> list[str]:
-    kind = "map" if name in MAPS else "set"
-    return [f"flush {kind} inet {NFT_TABLE} {name}", *_swap(name, (), content)]
-
-
-def _swap(name: str, stale: Iterable[str], fresh: Mapping[str, str]) -> list[str]:
-    lines = []
-    if keys := ", ".join(stale):
-        lines.append(f"delete element inet {NFT_TABLE} {name} {{ {keys} }}")
-    if items := ", ".join(f"{k} : {v}" if v else k for k, v in fresh.items()):
-        lines.append(f"add element inet {NFT_TABLE} {name} {{ {items} }}")
-    return lines
 
 
 def _mark(mark: int) -> str:

@@ -7,9 +7,11 @@ import json
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.names import TargetName
-from egressd.planner.compile import dial_paths, egress_resolver, mark_of, node_document
-from egressd.planner.documents import FINAL
+from egressd.model.nouns import Node
+from egressd.planner.compile import egress_resolver
+from egressd.planner.documents import FINAL, GroupPolicy, probe_document
 from egressd.planner.registry import MARK_REJECT
+from egressd.planner.targets import dial_path, dial_paths, mark_of
 
 
 def target_documents(
@@ -31,6 +33,12 @@ def target_documents(
     if target.kind == "interface":
         server = egress_resolver(state, resolvers, target.name) or server
     return {str(target): _routed_document(mark, server)}
+
+
+def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:
+    """A document that dials `node`, for a trial or a measurement; None when it has no way out."""
+    path = dial_path(state, node)
+    return None if path is None else probe_document(path, resolvers, GroupPolicy.of(state.settings))
 
 
 def _routed_document(mark: int, resolver: str) -> str:

@@ -7,6 +7,7 @@ Tailscale) does not use by default.
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Final
 
 # --- Packet marks: the top four bits are the kind, the rest says which. ---------------
@@ -105,6 +106,12 @@ def unplanned_egress_number(place: int) -> int:
     return _bounded(_UNPLANNED_EGRESS + place, EGRESS_NUMBER_MAX)
 
 
+def unplanned_place(mark: int) -> int | None:
+    """The place of the WAN whose egress mark has such a number; None of another mark."""
+    is_one = egress_mark(_UNPLANNED_EGRESS) <= mark <= egress_mark(EGRESS_NUMBER_MAX)
+    return mark - egress_mark(_UNPLANNED_EGRESS) if is_one else None
+
+
 def _bounded(number: int, maximum: int) -> int:
     if not 0 <= number <= maximum:
         raise ValueError(f"number {number} does not fit a mark (0 to {maximum})")
@@ -160,6 +167,10 @@ ENGINE_PORTS: Final = range(20_000, 30_000)
 LINE_PORTS: Final = range(16_896, 17_152)
 """Local UDP ports of L2TP lines with an IPsec secret, below Linux's ephemeral range too. What
 leaves from one, or comes to one, without IPsec is dropped."""
+
+APART: Final = IPv4Network("127.128.0.0/10")
+"""Addresses by which the engine sees UDP whose names decide where it goes: one for each client
+and destination."""
 
 RULE_SET_FOLDER: Final = "/proc/self/cwd"
 """Where engine documents look for rule sets: in the folder that netd gives their worker as its

@@ -11,19 +11,22 @@ never see a queue of ours, and the LANs keep their own queueing disciplines.
 What a packet meets, the most specific rule first:
 
 1. traffic with other LANs is nobody's and passes;
-2. ``…_free_hosts``: addresses with a rule that has no limit pass;
+2. ``…_free_hosts``: addresses with a rule that has no limit, in a network that has one, pass;
 3. ``…_hosts``: addresses with a limit go on to their class;
-4. ``…_free_nets``, ``…_nets``: the same for CIDR rules, flattened to disjoint ranges;
+4. ``…_nets``: the same for CIDR rules, flattened to disjoint ranges;
 5. of a limited rule, what is exchanged with the router itself passes after all (``local``).
 
-So a packet of an unlimited client costs one look-up in a hash, be there ten limited rules or ten
-thousand. The kernel counts a limited rule's traffic in its class, any other's at its element,
-which is looked up anyway.
+So a packet of an unlimited client costs a look-up or two in a hash, be there ten limited rules or
+ten thousand, and nothing at all while nobody is limited: the LANs are not hooked then.
+
+Traffic is counted by elements of the table that every packet passes anyway (`planner.chains`):
+``sent``, ``received`` and the same for ranges. What a limited rule receives is counted in its
+class, since those elements are ahead of it and count what it drops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, collapse_addresses
 from itertools import product
 from typing import Final, NamedTuple
@@ -32,7 +35,6 @@ import msgspec
 
 from egressd.model.plan import Limit
 from egressd.planner.flatten import flatten, merge, range_text
-from egressd.planner.nft import Elements
 from egressd.planner.registry import (
     DOWNLOAD_DEVICE,
     HTB_MAJOR,
@@ -41,6 +43,7 @@ from egressd.planner.registry import (
     SPLITTER_MAJOR,
     UPLOAD_DEVICE,
 )
+from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology
 
 LINK_HEADER_BYTES: Final = 14
@@ -71,6 +74,8 @@ class Direction(msgspec.Struct, frozen=True):
     """The field of the IPv4 header that holds the client's address."""
     other: str
     """The field that holds the other side's."""
+    counted: str
+    """What the names of the sets that count begin with."""
 
     @property
     def hosts(self) -> str:
@@ -84,13 +89,18 @@ class Direction(msgspec.Struct, frozen=True):
 
     @property
     def free_hosts(self) -> str:
-        """The set of hosts with a rule that has no limit."""
+        """The set of hosts whose rule has no limit, though a network around one may."""
         return f"{self.name}_free_hosts"
 
     @property
-    def free_nets(self) -> str:
-        """The set of ranges with a rule that has no limit."""
-        return f"{self.name}_free_nets"
+    def counted_hosts(self) -> str:
+        """The set of hosts with a rule."""
+        return self.counted
+
+    @property
+    def counted_nets(self) -> str:
+        """The set of ranges with a rule."""
+        return f"{self.counted}_nets"
 
     @property
     def devices(self) -> str:
@@ -102,8 +112,8 @@ class Direction(msgspec.Struct, frozen=True):
         return limit.upload_kbps if self is UPLOAD else limit.download_kbps
 
 
-UPLOAD: Final = Direction("up", UPLOAD_DEVICE, "ingress", "saddr", "daddr")
-DOWNLOAD: Final = Direction("down", DOWNLOAD_DEVICE, "egress", "daddr", "saddr")
+UPLOAD: Final = Direction("up", UPLOAD_DEVICE, "ingress", "saddr", "daddr", "sent")
+DOWNLOAD: Final = Direction("down", DOWNLOAD_DEVICE, "egress", "daddr", "saddr", "received")
 DIRECTIONS: Final = (UPLOAD, DOWNLOAD)
 
 
@@ -180,8 +190,18 @@ def local_elements(topology: Topology) -> Elements:
     return {"local": {range_text(r): "" for r in merge([*networks, *_MULTICAST])}}
 
 
-def host_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
-    """The elements of rules of one address. `classes`: rule number -> class number."""
+def with_exceptions(nets: Mapping[str, Limit]) -> frozenset[Direction]:
+    """The directions in which a CIDR rule limits hosts that have an unlimited rule of their own."""
+    return frozenset(d for d in DIRECTIONS if any(map(d.kbps, nets.values())))
+
+
+def host_elements(
+    limits: Mapping[str, Limit],
+    classes: Mapping[int, int],
+    exceptions: Collection[Direction],
+) -> Elements:
+    """The elements of rules of one address. `classes`: rule number -> class number;
+    `exceptions`: as `with_exceptions` says."""
     result: Elements = {}
     for direction in DIRECTIONS:
         limited = result.setdefault(direction.hosts, {})
@@ -189,24 +209,31 @@ def host_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> El
         for address, limit in limits.items():
             if direction.kbps(limit):
                 limited[address] = handle_text(class_handle(classes[limit.number]))
-            else:
+            elif direction in exceptions:
                 free[address] = ""
     return result
 
 
 def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
     """The elements of CIDR rules, disjoint, the most specific rule having its way."""
-    result: Elements = {}
     by_number = {limit.number: limit for limit in limits.values()}
     ranges = net_ranges(limits)
+    return {
+        direction.nets: {
+            key: handle_text(class_handle(classes[number]))
+            for key, number in ranges.items()
+            if direction.kbps(by_number[number])
+        }
+        for direction in DIRECTIONS
+    }
+
+
+def count_elements(hosts: Iterable[str], ranges: Iterable[str]) -> Elements:
+    """The elements that count the traffic of rules of one address, and of those of ranges."""
+    result: Elements = {}
     for direction in DIRECTIONS:
-        limited = result.setdefault(direction.nets, {})
-        free = result.setdefault(direction.free_nets, {})
-        for key, number in ranges.items():
-            if direction.kbps(by_number[number]):
-                limited[key] = handle_text(class_handle(classes[number]))
-            else:
-                free[key] = ""
+        result[direction.counted_hosts] = dict.fromkeys(hosts, "")
+        result[direction.counted_nets] = dict.fromkeys(ranges, "")
     return result
 
 
@@ -229,25 +256,30 @@ def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
     }
 
 
-_FREE_TYPE: Final = "type ipv4_addr; counter;"
-_CLASS_TYPE: Final = "type ipv4_addr : classid;"
+_CLASS_TYPE: Final = "type ipv4_addr : classid"
 _TREE_MASK: Final = 0xFFFF_0000
 _NETWORKS_COMPARED: Final = 4
 """Up to so many LAN networks are compared with one by one, which is faster than a look-up in a
 set of ranges (0.3 µs where forwarding a packet takes 6)."""
 
-_SETS: Final = {
-    **{d.devices: ("map", "type classid : iface_index;") for d in DIRECTIONS},
-    "local": ("set", "type ipv4_addr; flags interval;"),
-    **{d.hosts: ("map", _CLASS_TYPE) for d in DIRECTIONS},
-    **{d.nets: ("map", f"{_CLASS_TYPE} flags interval;") for d in DIRECTIONS},
-    **{d.free_hosts: ("set", _FREE_TYPE) for d in DIRECTIONS},
-    **{d.free_nets: ("set", f"{_FREE_TYPE} flags interval;") for d in DIRECTIONS},
-}
-RANGE_SETS: Final = tuple(name for name, (_, spec) in _SETS.items() if "interval" in spec)
-"""Those sets and maps whose elements are ranges of addresses."""
-ADDRESS_SETS: Final = tuple(name for name in _SETS if not name.endswith("_devices"))
-"""Those whose elements are addresses or ranges of them."""
+NETDEV: Final = Sets(
+    "netdev",
+    {
+        "local": "type ipv4_addr; flags interval",
+        **{d.free_hosts: "type ipv4_addr" for d in DIRECTIONS},
+    },
+    {
+        **{d.devices: "type classid : iface_index" for d in DIRECTIONS},
+        **{d.hosts: _CLASS_TYPE for d in DIRECTIONS},
+        **{d.nets: f"{_CLASS_TYPE}; flags interval" for d in DIRECTIONS},
+    },
+)
+COUNT_SETS: Final = tuple(n for d in DIRECTIONS for n in (d.counted_hosts, d.counted_nets))
+"""The sets that count, of the table of family inet."""
+ADDRESS_SETS: Final = tuple(name for name in NETDEV.names if not name.endswith("_devices"))
+"""Those sets and maps of the table of family netdev whose elements are addresses or ranges."""
+RANGE_SETS: Final = NETDEV.ranges | {d.counted_nets for d in DIRECTIONS}
+"""Sets and maps of both tables whose elements are ranges of addresses."""
 
 
 def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterable[str]) -> str:
@@ -257,8 +289,7 @@ def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterab
     go and those of `hooks` come in the same transaction.
     """
     table = f"netdev {NFT_TABLE}"
-    lines = [f"add table {table}"]
-    lines += [f"add {kind} {table} {name} {{ {spec} }}" for name, (kind, spec) in _SETS.items()]
+    lines = NETDEV.declare(NETDEV.names)
     lines += [f"delete chain {table} {chain}" for chain in stale]
     for chain, rules in (pair for d in DIRECTIONS for pair in _chains(d, networks).items()):
         lines += [f"add chain {table} {chain}", f"flush chain {table} {chain}"]
@@ -287,7 +318,6 @@ def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, 
             *(f"{other} {lan} accept" for lan in lans),
             f"{client} @{direction.free_hosts} accept",
             f"meta priority set {client} map @{direction.hosts} goto {limited}",
-            f"{client} @{direction.free_nets} accept",
             f"meta priority set {client} map @{direction.nets} goto {limited}",
         ],
     }
@@ -301,36 +331,6 @@ def lan_networks(topology: Topology) -> tuple[IPv4Network, ...]:
 def base_chain(direction: Direction, hook: Hook) -> str:
     """The name of the chain that hooks a LAN: by index, since a name may hold an ``@``."""
     return f"{direction.name}_{hook.ifindex}"
-
-
-def update(before: Elements, after: Elements) -> str:
-    """The transaction that leads from `before` to `after`; empty when nothing differs.
-
-    Only the sets in `after` are looked at. Interval sets are flushed and filled again as a
-    whole, since to add one element libnftables reads all of them first.
-    """
-    lines: list[str] = []
-    for name, content in after.items():
-        known = before.get(name, {})
-        if content == known:
-            continue
-        if name in RANGE_SETS:
-            kind = _SETS[name][0]
-            lines.append(f"flush {kind} netdev {NFT_TABLE} {name}")
-            stale, fresh = [], content
-        else:
-            stale = [key for key, value in known.items() if content.get(key) != value]
-            fresh = {k: v for k, v in content.items() if known.get(k) != v}
-        if stale:
-            lines.append(f"delete element netdev {NFT_TABLE} {name} {{ {', '.join(stale)} }}")
-        if items := ", ".join(f"{k} : {v}" if v else k for k, v in fresh.items()):
-            lines.append(f"add element netdev {NFT_TABLE} {name} {{ {items} }}")
-    return "\n".join(lines) + "\n" if lines else ""
-
-
-def remove() -> str:
-    """Take the table away, whether it is there or not."""
-    return f"add table netdev {NFT_TABLE}\ndelete table netdev {NFT_TABLE}\n"
 
 
 def handle_text(handle: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
@@ -16,6 +16,7 @@ from egressd.planner.registry import (
     egress_mark,
     line_mark,
     unplanned_egress_number,
+    unplanned_place,
 )
 
 _LINE = re.compile(r"(l2tp|pptp)_")
@@ -46,6 +47,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     lan_networks: tuple[tuple[str, IPv4Network], ...] = ()
     """Which source networks belong on which LAN interface."""
     wans: tuple[str, ...] = ()
+    seen_wans: tuple[str, ...] = ()
+    """All WANs that there have been, in the order of their numbers: see `with_unplanned`."""
     direct_exits: tuple[str, ...] = ()
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
@@ -63,40 +66,75 @@ def interface_mark(interface: str, number: int) -> int:
     return line_mark(number) if is_line(interface) else egress_mark(number)
 
 
-def discover(facts: Facts, ports: Ports) -> Topology:
-    """Give each interface its role.
+def recalled(lansrc: Iterable[str], inmark: Mapping[str, str]) -> Topology:
+    """What was known of LANs and WANs when these elements of an earlier table were loaded.
+
+    Raises ValueError when they are none of ours.
+    """
+    networks = []
+    for key in lansrc:
+        name, network = key.split(" . ")
+        networks.append((name.strip('"'), IPv4Network(network)))
+    places = {}
+    for name, mark in inmark.items():
+        if (place := unplanned_place(int(mark, 16))) is not None:
+            places[place] = name.strip('"')
+    return Topology(
+        lans=tuple(dict.fromkeys(name for name, _ in networks)),
+        lan_networks=tuple(networks),
+        # WANs of other numbers are left out: no interface has an empty name.
+        seen_wans=tuple(places.get(place, "") for place in range(max(places, default=-1) + 1)),
+    )
+
+
+def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topology:
+    """Give each interface its role. `before` is what they were when they were looked at last.
 
     Configured roles are taken as they are, present or not, so that a floor exists before
     the interface does. Left to itself, a WAN is what the main table has a default route by,
     and a LAN what has a private address and is no WAN. If that leaves no LAN and a WAN's
     own address is private, the device is one-armed: that WAN is the LAN too.
+
+    A found LAN that has lost its address, or is gone, stays a LAN with the networks it had, since
+    its clients may still send; and a WAN that has lost its default route becomes none.
     """
+    before = before or Topology()
     present = facts.interfaces
     defaults = [r for r in facts.routes if r.destination == _DEFAULT and not is_line(r.interface)]
     found_wans = dict.fromkeys(r.interface for r in sorted(defaults, key=lambda r: r.metric))
     wans = ports.wan or tuple(name for name in found_wans if name not in ports.lan)
+    no_lans = {*wans, *(name for name in before.seen_wans if name not in before.lans)}
+    found_lans = [i.name for i in present.values() if i.name not in no_lans and _looks_like_lan(i)]
+    found_lans += [n for n in before.lans if n not in wans and n not in found_lans]
     lans = ports.lan or (
-        tuple(i.name for i in present.values() if i.name not in wans and _looks_like_lan(i))
+        tuple(found_lans)
         or tuple(name for name in wans if name in present and _has_client_address(present[name]))
     )
     networks: dict[tuple[str, IPv4Network], None] = {}
+    lost = set()
     for name in lans:
-        for address in present[name].addresses if name in present else ():
-            networks[name, address.network] = None
+        addresses = present[name].addresses if name in present else ()
+        networks |= {(name, address.network): None for address in addresses}
+        if not addresses:
+            lost.add(name)
+    networks |= {(name, network): None for name, network in before.lan_networks if name in lost}
     for route in facts.routes:
-        if route.interface in lans and route.destination != _DEFAULT:
+        # What a one-armed device has a gateway for is outside.
+        is_outside = route.gateway is not None and route.interface in wans
+        if route.interface in lans and route.destination != _DEFAULT and not is_outside:
             networks[route.interface, route.destination] = None
     routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
     exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
-    addresses = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
+    own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     return Topology(
         lans=lans,
         lan_networks=tuple(networks),
         wans=wans,
+        seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
         routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
-        router_addresses=tuple(dict.fromkeys(addresses)),
+        router_addresses=tuple(dict.fromkeys(own)),
     )
 
 
@@ -122,12 +160,18 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
 
 
 def with_unplanned(egresses: Mapping[str, Egress], topology: Topology) -> dict[str, Egress]:
-    """`egresses`, and one for each other WAN, so that it answers what it brought in."""
-    result = {
-        name: Egress(number=unplanned_egress_number(place))
-        for place, name in enumerate(topology.wans)
-    }
-    return {**result, **egresses}
+    """`egresses`, and one for each other WAN, so that it answers what it brought in.
+
+    A WAN keeps its number whatever becomes of others: connections that it brought in know it.
+    """
+    seen = _seen(topology.seen_wans, topology.wans)
+    numbers = {name: unplanned_egress_number(place) for place, name in enumerate(seen)}
+    return {**{name: Egress(number=numbers[name]) for name in topology.wans}, **egresses}
+
+
+def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:
+    """Those seen before, each in its place, and then the new ones."""
+    return (*before, *(name for name in wans if name not in before))
 
 
 def _looks_like_lan(interface: Interface) -> bool:

@@ -11,9 +11,9 @@ from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
-from egressd.planner.compile import dial_problem
 from egressd.planner.documents import settings_of
 from egressd.planner.listing import entries_of
+from egressd.planner.targets import dial_problem
 
 _UNKNOWN_SHOWN = 10
 

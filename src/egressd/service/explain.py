@@ -20,9 +20,10 @@ from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
-from egressd.planner.compile import dial_paths, instance_keys, is_asked_directly, line_resolver
+from egressd.planner.compile import instance_keys, is_asked_directly, line_resolver
 from egressd.planner.documents import outbound_of, settings_of
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
+from egressd.planner.targets import dial_paths
 from egressd.service.overview import blocked_now, egresses_of
 
 Protocol = Literal["tcp", "udp"]

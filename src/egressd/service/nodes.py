@@ -18,7 +18,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
-from egressd.planner.compile import dial_problem
+from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
 from egressd.service.ledger import Ledger, Proposal

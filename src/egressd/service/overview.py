@@ -13,8 +13,8 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
-from egressd.planner.compile import dial_path, dial_paths, used_targets
 from egressd.planner.documents import DialPath, settings_of
+from egressd.planner.targets import dial_path, dial_paths, used_targets
 from egressd.service.consequences import why_blocked
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Clock, Netd

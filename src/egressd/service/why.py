@@ -13,8 +13,8 @@ from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import parse_target
-from egressd.planner.compile import mark_of
 from egressd.planner.probes import target_documents
+from egressd.planner.targets import mark_of
 from egressd.service import checks
 from egressd.service.explain import Explanation, Question, explain
 from egressd.service.ledger import Ledger

@@ -1,0 +1,75 @@
+"""The sets and maps of an nftables table: what makes them, and what changes their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from egressd.planner.registry import NFT_TABLE
+
+Elements = dict[str, dict[str, str]]
+"""Set or map name -> key -> value (an empty string in a set)."""
+
+
+class Sets:
+    """Those of our table of one family. `sets` and `maps`: name -> type and flags."""
+
+    def __init__(self, family: str, sets: Mapping[str, str], maps: Mapping[str, str]) -> None:
+        self._table = f"{family} {NFT_TABLE}"
+        self._maps = maps
+        self._specs = {**sets, **maps}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, sets first."""
+        return tuple(self._specs)
+
+    @cached_property
+    def ranges(self) -> frozenset[str]:
+        """Those whose elements are ranges. They are flushed and filled again as a whole: adding
+        one element to an interval set makes libnftables read all of it first."""
+        return frozenset(n for n, spec in self._specs.items() if "flags interval" in spec)
+
+    def declare(self, names: Iterable[str]) -> list[str]:
+        """The commands that make the table and sets of it; they leave alone what is there."""
+        return [
+            f"add table {self._table}",
+            *(f"add {self._kind(n)} {self._table} {n} {{ {self._specs[n]}; }}" for n in names),
+        ]
+
+    def update(self, before: Elements, after: Elements) -> str:
+        """The transaction that leads from `before` to `after`; empty when nothing differs.
+
+        Only the sets present in `after` are looked at.
+        """
+        lines: list[str] = []
+        for name, content in after.items():
+            known = before.get(name, {})
+            if content == known:
+                continue
+            if name in self.ranges:
+                lines += self.refill(name, content)
+            else:
+                stale = [k for k, v in known.items() if content.get(k) != v]
+                fresh = {k: v for k, v in content.items() if known.get(k) != v}
+                lines += self.swap(name, stale, fresh)
+        return "\n".join(lines) + "\n" if lines else ""
+
+    def refill(self, name: str, content: Mapping[str, str]) -> list[str]:
+        """The commands after which a set holds just this."""
+        return [
+            f"flush {self._kind(name)} {self._table} {name}",
+            *self.swap(name, (), content),
+        ]
+
+    def swap(self, name: str, stale: Iterable[str], fresh: Mapping[str, str]) -> list[str]:
+        """The commands that take keys out of a set, and put elements in."""
+        lines = []
+        if keys := ", ".join(stale):
+            lines.append(f"delete element {self._table} {name} {{ {keys} }}")
+        if items := ", ".join(f"{k} : {v}" if v else k for k, v in fresh.items()):
+            lines.append(f"add element {self._table} {name} {{ {items} }}")
+        return lines
+
+    def _kind(self, name: str) -> str:
+        return "map" if name in self._maps else "set"

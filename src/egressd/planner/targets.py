@@ -1,0 +1,131 @@
+"""What a target stands for: its mark, its nodes, the ways to them, and where they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from egressd.model.desired import DesiredState
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.nouns import Node
+from egressd.planner import documents, listing, outbounds
+from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
+from egressd.planner.topology import interface_mark
+
+
+def mark_of(state: DesiredState, target: str) -> int:
+    """The mark of a target as the API writes it; a target that does not exist blocks."""
+    parsed = parse_target(target)
+    match parsed.kind:
+        case "direct":
+            return MARK_DIRECT
+        case "node":
+            node_id = state.node_by_name.get(parsed.name)
+            return MARK_REJECT if node_id is None else node_mark(node_id)
+        case "group":
+            number = state.numbers.get(target)
+            known = number is not None and parsed.name in state.group_sizes
+            return group_mark(number) if known and number is not None else MARK_REJECT
+        case "interface":
+            number = state.numbers.get(target)
+            return MARK_REJECT if number is None else interface_mark(parsed.name, number)
+        case _:
+            return MARK_REJECT
+
+
+def ruled_targets(state: DesiredState) -> set[str]:
+    """The targets that rules or the whitelist send traffic to, as the API writes them."""
+    ruled = set(state.target_uses)
+    if listing.has_entries(state.whitelist):
+        ruled.add(state.whitelist.node)
+    return ruled
+
+
+def is_ruled(state: DesiredState, target: str) -> bool:
+    """Whether `target` is one of `ruled_targets`. O(1)."""
+    return target in state.target_uses or (
+        target == state.whitelist.node and listing.has_entries(state.whitelist)
+    )
+
+
+def used_targets(state: DesiredState) -> set[str]:
+    """The targets that traffic can be sent to at the moment, as the API writes them."""
+    return {*ruled_targets(state), state.settings.unmanaged}
+
+
+def serves(state: DesiredState, node: Node) -> bool:
+    """Whether rules or the whitelist send traffic to `node`, by itself or as one of its group."""
+    return is_ruled(state, node.name) or (
+        node.group != "" and is_ruled(state, GROUP_PREFIX + node.group)
+    )
+
+
+def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
+    """The nodes that are among `targets`, or in a group that is. O(nodes) if there is a group."""
+    parsed = [parse_target(target) for target in targets]
+    named = {target.name for target in parsed if target.kind == "node"}
+    grouped = {t.name for t in parsed if t.kind == "group" and t.name in state.group_sizes}
+    found = [node for name in named if (node := state.node_named(name))]
+    if grouped:
+        members = (node for node in state.nodes.values() if node.group in grouped)
+        found += [node for node in members if node.name not in named]
+    return found
+
+
+def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialPath, ...]:
+    """The ways to the nodes of a target; those that miss a relay or an interface are left out."""
+    if target.kind == "node":
+        node = state.node_named(target.name)
+        members = [] if node is None else [node]
+    elif target.kind == "group":
+        members = state.group_members(target.name)
+    else:
+        members = []
+    return tuple(path for node in members if (path := dial_path(state, node)) is not None)
+
+
+def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
+    """The node and the relays it dials through, outermost last; None when there is no such way:
+    see `dial_problem`.
+    """
+    hops, problem = _hops(state, node)
+    if problem:
+        return None
+    name = documents.settings_of(hops[-1]).interface_name
+    mark = mark_of(state, INTERFACE_PREFIX + name) if name else MARK_DIRECT
+    return None if mark == MARK_REJECT else documents.DialPath(hops=hops, mark=mark)
+
+
+def dial_problem(state: DesiredState, node: Node) -> str:
+    """Why the relays of `node` do not lead out, in plain words; empty when they do."""
+    return _hops(state, node)[1]
+
+
+def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
+    """The node, its relay, that one's relay and so on; and why they do not lead out."""
+    hops = [node]
+    while relay_name := documents.settings_of(hops[-1]).dialer_proxy:
+        relay = state.node_named(relay_name)
+        if relay is None:
+            return tuple(
+                hops
+            ), f"there is no node {relay_name}, which {hops[-1].name} dials through"
+        if relay in hops:
+            return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
+        hops.append(relay)
+    for hop, relay in pairwise(hops):
+        if hop.protocol in outbounds.OVER_UDP and not documents.outbound_of(relay).udp:
+            return tuple(hops), (
+                f"{hop.name} is spoken over UDP ({hop.protocol}), "
+                f"and {relay.name}, which it dials through, carries no UDP"
+            )
+    return tuple(hops), ""
+
+
+def interfaces_of(state: DesiredState, target: str) -> set[str]:
+    """The interfaces that a target names: itself, or as the one that its nodes leave by."""
+    parsed = parse_target(target)
+    if parsed.kind == "interface":
+        return {parsed.name}
+    last_hops = (path.hops[-1] for path in dial_paths(state, parsed))
+    return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
