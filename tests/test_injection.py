@@ -40,22 +40,13 @@ from egressd.planner.lines import Dial, check
 from egressd.planner.lines_daemon import daemon
 from egressd.planner.outbounds import build
 from egressd.planner.topology import Topology, discover
+from tests.corpus import PIECES
 from tests.planner.test_change import RESOLVERS
 from tests.planner.test_lines_pppd import dial, options
 from tests.planner.test_lines_xl2tpd import sections
 from tests.planner.test_outbounds import ACCEPTED, FOREIGN, node
 
 CASES = int(os.environ.get("EGRESSD_INJECTION_CASES", "1500"))
-
-PIECES = (
-    "\n", "\r", "\r\n", "\t", " ", "\0", "\x1b", "\x7f", "\x85", "\u2028", "'", '"', "`", "\\",
-    "\\\n", ";", "#", "$", "$(reboot)", "${x}", "%", "%s", "%n", "(", ")", "{", "}", "[", "]",
-    "[global]", "*", "?", ",", ":", "=", "|", "&", "&&", "||", ">", "<", "!", "~", "@/etc/shadow",
-    "-x", "--", "../../etc/shadow", "/etc/shadow", "//", 'include "/etc/shadow"', 'pty "reboot"',
-    "plugin x.so", "lns = 6.6.6.6", "; drop", "} accept {", "accept", "10.77.0.1", "0.0.0.0/0",
-    "0x30000000", "é", "密码", "\U0001f600", "\u202e", "\ufeff", "a", "A", "0", "9" * 40, "a" * 300,
-    "-1", "1e9", "null",
-)  # fmt: skip
 
 
 def evil(rng: Random) -> str:
@@ -143,7 +134,7 @@ def nft_case(rng: Random) -> bool:
     plan.apply(change)
     elements = nft.elements(plan, TOPOLOGY, {})
     expected = {name: content for name, content in elements.items() if content}
-    assert read_script(nft.update({}, elements)) == expected
+    assert read_script(nft.INET.update({}, elements)) == expected
     (address, mark), *_ = change.hosts.put.items()
     assert read_script(nft.host_update({}, change)) == {"hosts": {address: f"{mark:#010x}"}}
     assert str(IPv4Address(address)) == address
@@ -156,11 +147,11 @@ def limits_case(rng: Random) -> bool:
     if list(validation.problems(change)):
         return False
     (subject,) = change.limits.put
-    elements = shaping.host_elements(change.limits.put, {1: 1})
+    elements = shaping.host_elements(change.limits.put, {1: 1}, shaping.DIRECTIONS)
     elements |= shaping.net_elements(change.limits.put, {1: 1})
     text = "".join(key + value for content in elements.values() for key, value in content.items())
     assert re.fullmatch(r"[0-9a-fx.:/ -]*", text), text
-    assert str(IPv4Network(subject)) == subject
+    assert str(IPv4Network(subject)).removesuffix("/32") == subject.removesuffix("/32")
     return True
 
 
@@ -241,6 +232,8 @@ def daemon_case(rng: Random) -> bool:
 def vici_case(rng: Random) -> bool:
     """VICI counts its bytes: what charon reads is what was said."""
     secret = maybe(rng, "secret")
+    if len(secret.encode()) > 0xFFFF:
+        return False  # more than VICI's lengths can say; the API takes 255 characters
     said = lines_ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
     heard = Message.deserialize(_Transport(Message.serialize(said)))
     assert heard == {

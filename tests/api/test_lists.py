@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from egressd.api.lists import CachedList, Versions, listing_of, send
+from egressd.api.lists import CachedList, Versions, ZippedAnswer, listing_of, send
 
 
 def asked(if_none_match: str | None) -> Request:
@@ -30,6 +31,32 @@ def test_a_list_is_made_once_a_revision() -> None:
     cached.listing(8, lambda: [3])
     assert json.loads(cached.listing(8, rows).body) == {"data": [3]}
     assert len(made) == 1
+
+
+def test_a_long_answer_is_zipped_once_a_revision_for_who_takes_that() -> None:
+    made = []
+
+    def asked_by(accept_encoding: str) -> Request:
+        header = (b"accept-encoding", accept_encoding.encode())
+        return Request({"type": "http", "headers": [header]})
+
+    def answer() -> list[int]:
+        made.append(1)
+        return [1] * 1000
+
+    zipped = ZippedAnswer()
+    for _ in range(2):
+        response = zipped.response(asked_by("br, gzip"), 7, answer)
+        assert response.headers["content-encoding"] == "gzip"
+        assert json.loads(gzip.decompress(response.body)) == [1] * 1000
+    assert len(made) == 1
+    other = zipped.response(asked_by("gzip"), 8, lambda: [2])
+    assert json.loads(gzip.decompress(other.body)) == [2]
+    for refusing in ("", "identity", "gzip;q=0"):
+        plain = zipped.response(asked_by(refusing), 8, lambda: [2])
+        assert "content-encoding" not in plain.headers
+        assert json.loads(bytes(plain.body)) == [2]
+        assert plain.headers["vary"] == "accept-encoding"
 
 
 def test_a_tag_tells_contents_apart_and_is_the_same_for_the_same() -> None:

@@ -5,6 +5,7 @@ A list of 10,000 rules takes 12 ms to encode and 0.1 ms to hand out again.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+
+from egressd.model.encodings import takes_gzip
 
 _CACHE_CONTROL: Final = "private, no-cache"
 _VERSIONS_MAX: Final = 64
@@ -47,6 +50,29 @@ class CachedList:
             self._listing = listing_of(rows())
             self._revision = revision
         return self._listing
+
+
+class ZippedAnswer:
+    """A long answer, kept zipped until its revision is another.
+
+    10,000 rules are 2.2 MB, zipped 0.1 MB, which takes 7 ms: less than to encrypt, send and read
+    the rest. For answers without secrets: the length of a zipped one tells of what is in it
+    (BREACH, CVE-2013-3587).
+    """
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._zipped = b""
+
+    def response(self, request: Request, revision: int, answer: Callable[[], object]) -> Response:
+        """The answer at `revision`, zipped where the caller takes that."""
+        headers = {"cache-control": "no-store", "vary": "accept-encoding"}
+        if not takes_gzip(request.headers.get("accept-encoding", "")):
+            return _json(msgspec.json.encode(answer()), headers)
+        if revision != self._revision:
+            self._zipped = gzip.compress(msgspec.json.encode(answer()), compresslevel=1, mtime=0)
+            self._revision = revision
+        return _json(self._zipped, {**headers, "content-encoding": "gzip"})
 
 
 class Difference(NamedTuple, Generic[Row]):
@@ -89,7 +115,11 @@ def send(request: Request, listing: Listing) -> Response:
     headers = {"etag": listing.etag, "cache-control": _CACHE_CONTROL}
     if _has(request.headers.get("if-none-match", ""), listing.etag):
         return Response(status_code=304, headers=headers)
-    return Response(listing.body, headers=headers, media_type="application/json")
+    return _json(listing.body, headers)
+
+
+def _json(body: bytes, headers: dict[str, str]) -> Response:
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def _has(known: str, etag: str) -> bool:

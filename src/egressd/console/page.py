@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
 from egressd.console.door import SAFE_METHODS, header
+from egressd.model.encodings import takes_gzip
 
 FOLDER: Final = Path(__file__).parent / "page"
 """Where ``script/setup`` builds the page."""
@@ -75,7 +76,7 @@ class Page:
         if file.etag in (header(scope, b"if-none-match") or ""):
             return Response(status_code=304, headers=headers)
         content = file.content
-        if file.zipped is not None and _takes_gzip(scope):
+        if file.zipped is not None and takes_gzip(header(scope, b"accept-encoding") or ""):
             content = file.zipped
             headers["content-encoding"] = "gzip"
         return Response(content, headers=headers, media_type=file.media_type)
@@ -89,12 +90,3 @@ def _read(path: Path) -> File:
     if media_type.startswith(_TEXTS):
         zipped = gzip.compress(content, mtime=0)
     return File(content, zipped, media_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')
-
-
-def _takes_gzip(scope: Scope) -> bool:
-    """Whether ``Accept-Encoding`` names gzip and does not refuse it (RFC 9110, 12.5.3)."""
-    for part in (header(scope, b"accept-encoding") or "").lower().split(","):
-        name, _, weight = part.strip().partition(";")
-        if name.strip() == "gzip":
-            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False

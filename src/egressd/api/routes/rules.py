@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
-from egressd.api.lists import CachedList, Difference, Versions, send
+from egressd.api.lists import CachedList, Versions, ZippedAnswer, send
 from egressd.api.services import Services
 from egressd.api.wire.answers import (
     Deleted,
@@ -75,6 +76,7 @@ def add(app: FastAPI, services: Services) -> None:
         )
 
     versions = Versions[Rule]()
+    whole = ZippedAnswer()
 
     @Endpoints(app, "Operations", OPS_PREFIX).add(
         "GET",
@@ -83,21 +85,24 @@ def add(app: FastAPI, services: Services) -> None:
         answer=RulesSince,
         example={"revision": 815, "is_whole": False, "changed": [_ROW], "gone": [3]},
     )
-    async def rules_since(query: Annotated[SinceQuery, Query()]) -> Response:
+    async def rules_since(request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
         """For who follows them. Ask without `since` at first, then with the `revision` that was
         answered: all rules come again only where what was told is long past.
         """
         state = services.ledger.state
-        found = versions.since(query.since, state.revision, state.rules)
-        difference = found or Difference(rules.list(), [])
-        return reply(
-            RulesSince(
+        difference = versions.since(query.since, state.revision, state.rules)
+
+        def since(changed: Iterable[Rule], gone: list[int]) -> RulesSince:
+            return RulesSince(
                 revision=state.revision,
-                is_whole=found is None,
-                changed=[rule_row(rule) for rule in difference.changed],
-                gone=difference.gone,
+                is_whole=difference is None,
+                changed=list(map(rule_row, changed)),
+                gone=gone,
             )
-        )
+
+        if difference is None:
+            return whole.response(request, state.revision, lambda: since(rules.list(), []))
+        return reply(since(*difference))
 
     @endpoints.add(
         "POST",
