@@ -105,3 +105,20 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     file = PlanFile(blocked / "plan.db")
     with pytest.raises(Failed), file.writing(Change(base=0, revision=1)):
         pass
+
+
+def test_what_need_not_last_or_changes_nothing_goes_on_without_the_file(tmp_path: Path) -> None:
+    (tmp_path / "no folder").touch()
+    file = PlanFile(tmp_path / "no folder" / "plan.db")
+    halt = Change(base=7, revision=7, floor=Floor(stopped=True))
+    done = []
+    with file.writing(halt, must_last=False):
+        done.append("halted")
+    with file.writing(Change(base=7, revision=7)):
+        done.append("regrouped")
+    assert done == ["halted", "regrouped"]
+    with pytest.raises(Failed, match="write the plan file"), file.writing(halt):
+        done.append("never")
+    with pytest.raises(KeyError), file.writing(halt, must_last=False):
+        raise KeyError
+    assert len(done) == 2

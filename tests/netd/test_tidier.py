@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from ipaddress import IPv4Address
 
 import pytest
 
 from egressd.model.plan import Floor, Plan, WhitelistPlan
-from egressd.netd.tidier import may_have
+from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.tidier import Tidier, may_have
 from egressd.planner.registry import MARK_DIRECT, egress_mark, flow_mark, node_mark
+from tests.lab.netns import eventually
 
 EPOCH = 7
 NODE, WAN = node_mark(1), egress_mark(2)
 SNIFFER = 0x1400_0000
 PLAN = Plan(
     floor=Floor(unmanaged=WAN),
-    whitelist=WhitelistPlan(mark=MARK_DIRECT, sniffers={WAN: SNIFFER}, epoch=EPOCH),
+    whitelist=WhitelistPlan(
+        mark=MARK_DIRECT, sniffers={WAN: SNIFFER}, epoch=EPOCH, udp_ports=(443,)
+    ),
     hosts={"10.0.0.1": NODE, "10.0.0.2": WAN},
     nets={"10.0.1.0-10.0.1.255": WAN},
 )
@@ -35,9 +40,42 @@ def test_flows_of_the_target_and_of_this_whitelist_stay(client: str, marks: set[
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
     every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)}
     packed = IPv4Address(client).packed
-    assert {mark for mark in every if may_have(PLAN, {}, packed, mark)} == marks
+    assert {mark for mark in every if may_have(PLAN, {})(packed, Flow(mark))} == marks
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:
     assert flow_mark(NODE, EPOCH) == NODE
     assert flow_mark(WAN, EPOCH) != WAN != flow_mark(WAN, EPOCH + 1)
+
+
+@pytest.mark.parametrize("client", ["10.0.0.1", "10.0.0.2"])
+def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
+    mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
+    packed = IPv4Address(client).packed
+    is_current = may_have(PLAN, {})
+    assert not is_current(packed, Flow(mark, 443))
+    assert is_current(packed, Flow(mark, 443, is_source_translated=True))
+    assert is_current(packed, Flow(mark, 5000))
+    assert is_current(packed, Flow(LISTED, 443))
+
+
+def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[set[str]] = []
+
+    def delete_stale(clients: set[str], _: object) -> None:
+        asked.append(set(clients))
+        if len(asked) == 1:
+            raise OSError("busy")
+
+    async def body() -> None:
+        tidier = Tidier(lambda: may_have(PLAN, {}))
+        tidier.add(["10.0.0.1"])
+        await eventually(lambda: len(asked) == 2)
+        await tidier.close()
+
+    monkeypatch.setattr("egressd.netd.tidier.conntrack.delete_stale", delete_stale)
+    monkeypatch.setattr("egressd.netd.kernel.follower._RETRY_S", 0.0)
+    asyncio.run(body())
+    assert asked == [{"10.0.0.1"}, {"10.0.0.1"}]

@@ -74,6 +74,8 @@ async def _serve(settings: config.Config) -> None:
     def on_trouble(tags: Iterable[str]) -> None:
         reconciler.troubled(tags)
 
+    nft = Nft()
+    machine = Machine(nft, settings.ports, engine.pw_uid)
     pool = Pool(
         settings.run.dir / "engine",
         uid=engine.pw_uid,
@@ -81,11 +83,11 @@ async def _serve(settings: config.Config) -> None:
         size=settings.engine.workers,
         on_lost=on_lost,
         on_trouble=on_trouble,
+        mapped=machine.mapped_ports,
     )
-    nft = Nft()
     shaper = Shaper(nft)
     reconciler = Reconciler(
-        machine=Machine(nft, settings.ports, engine.pw_uid),
+        machine=machine,
         limits=Limits(shaper),
         pool=pool,
         lines=Lines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),

@@ -162,7 +162,8 @@ class NetdClient:
             if not future.done():
                 future.set_exception(Failed("talk to netd", "it went away before it answered"))
 
-    async def _ask(self, body: Body, expected: type[T], within_s: float = _ANSWER_S) -> T:
+    async def _ask(self, body: Body, expected: type[T], within_s: float | None = None) -> T:
+        within_s = _ANSWER_S if within_s is None else within_s
         if self._writer is None:
             raise Failed("talk to netd", "it is not running")
         number = next(self._numbers)
@@ -172,6 +173,8 @@ class NetdClient:
             self._writer.write(framing.pack(Request(number=number, body=body)))
             reply = (await asyncio.wait_for(future, within_s)).body
         except TimeoutError:
+            # It may do it yet. Whoever connects anew says what is to be in force.
+            self._hang_up()
             raise Failed("talk to netd", f"no answer within {within_s:g} seconds") from None
         except ConnectionError as error:
             raise Failed("talk to netd", str(error)) from error

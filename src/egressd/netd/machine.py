@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from ipaddress import IPv4Address
 
 import structlog
@@ -19,7 +19,8 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing
 from egressd.planner.groups import Choice
-from egressd.planner.topology import Topology, discover
+from egressd.planner.sets import Elements
+from egressd.planner.topology import Topology, discover, recalled
 
 log = structlog.get_logger()
 
@@ -38,19 +39,21 @@ class Machine:
         """What the kernel would not take, in plain words."""
         self.handed_out: Mapping[str, str] = {}
         """VPN line -> the resolver that its peer hands out."""
+        self.outdated: Collection[str] = ()
+        """VPN lines that are up as they are not to be any more: nobody leaves by them."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
         self._ports = ports
         self._engine_uid = engine_uid
-        self._elements: script.Elements = {}
+        self._elements: Elements = {}
         self._chains: str | None = None
         """The chains as nft listed them when they were loaded last."""
 
     def look(self) -> None:
         """See what the machine has now."""
         self.facts = kernel_facts.read()
-        self.topology = discover(self.facts, self._ports)
+        self.topology = discover(self.facts, self._ports, self.topology)
 
     def route(self, egresses: Mapping[str, Egress], lines: Iterable[Line]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
@@ -75,15 +78,25 @@ class Machine:
         if self.topology.lans:
             sysctl.write(routing.forwarding())
 
+    def mapped_ports(self) -> set[int]:
+        """The ports of engine instances that the kernel sends clients to."""
+        return {int(port) for port in self._elements.get("ports", {}).values()}
+
     def has_table(self) -> bool:
         """Whether our table is there, whatever is in it."""
         return self._nft.chains() is not None
 
+    def recall(self) -> None:
+        """Take what an earlier netd knew of LANs and WANs from its table."""
+        elements = (self._nft.elements(name) or {} for name in ("lansrc", "inmark"))
+        try:
+            self.topology = recalled(*elements)
+        except ValueError as error:
+            log.warning("another program has changed our table", error=str(error))
+
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
-        wanted = script.elements(
-            plan, self.topology, ports, choices=self.choices, handed_out=self.handed_out
-        )
+        wanted = self._wanted(plan, ports)
         await self._transact(script.load(wanted))
         del wanted["hosts"]
         self._elements = wanted
@@ -94,17 +107,10 @@ class Machine:
 
         Raises Failed, and then nothing changed.
         """
-        wanted = script.elements(
-            plan,
-            self.topology,
-            ports,
-            hosts=False,
-            choices=self.choices,
-            handed_out=self.handed_out,
-        )
+        wanted = self._wanted(plan, ports, hosts=False)
         if script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
-        elif text := script.update(self._elements, wanted) + hosts:
+        elif text := script.INET.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
             self._elements = wanted
 
@@ -139,6 +145,17 @@ class Machine:
     def host_script(self, plan: Plan, change: Change) -> str:
         """What moves the hosts of `change`, which starts from `plan`."""
         return script.host_update(plan.hosts, change) if plan.floor.is_ruled else ""
+
+    def _wanted(self, plan: Plan, ports: Mapping[str, int], *, hosts: bool = True) -> Elements:
+        return script.elements(
+            plan,
+            self.topology,
+            ports,
+            hosts=hosts,
+            choices=self.choices,
+            handed_out=self.handed_out,
+            outdated=self.outdated,
+        )
 
     async def _transact_or_load(self, text: str, plan: Plan, ports: Mapping[str, int]) -> None:
         try:

@@ -42,18 +42,25 @@ class PlanFile:
             return None
 
     @contextmanager
-    def writing(self, change: Change) -> Iterator[None]:
+    def writing(self, change: Change, *, must_last: bool = True) -> Iterator[None]:
         """Store `change` durably when the block ends well, not at all otherwise.
 
-        Raises Failed when the file cannot be written.
+        Raises Failed when the file cannot be written, unless it need not last. One that changes
+        nothing is not written, so that groups find another node also while the disk is full.
         """
+        if change.is_empty and change.base == change.revision:
+            yield
+            return
         try:
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
             self._write(db, change)
         except (sqlite3.Error, OSError) as error:
             self._abandon()
-            raise Failed("write the plan file", str(error)) from error
+            if must_last:
+                raise Failed("write the plan file", str(error)) from error
+            yield
+            return
         try:
             yield
         except BaseException:
@@ -63,7 +70,8 @@ class PlanFile:
             db.execute("COMMIT")
         except sqlite3.Error as error:
             self._abandon()
-            raise Failed("write the plan file", str(error)) from error
+            if must_last:
+                raise Failed("write the plan file", str(error)) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -94,9 +94,7 @@ class Reconciler:
             regroup=self.regroup,
             publish=publish,
         )
-        self._tidier = Tidier(
-            lambda client, mark: may_have(self.plan, self.machine.choices, client, mark)
-        )
+        self._tidier = Tidier(lambda: may_have(self.plan, self.machine.choices))
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -107,6 +105,7 @@ class Reconciler:
         """
         async with self._lock:
             self.plan = self._plan_file.load() or Plan()
+            self.machine.recall()
             self.machine.look()
             self._route()
             if not self.machine.has_table():
@@ -125,6 +124,7 @@ class Reconciler:
             self._serving.adopt(self.plan)
             self._steering.restore()
             await self._load()
+            self._tidy_all()
         if missing := self._missing():
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
@@ -191,7 +191,8 @@ class Reconciler:
             floor = msgspec.structs.replace(self.plan.floor, stopped=True)
             revision = self.plan.revision
             change = Change(base=revision, revision=revision, floor=floor)
-            await self._carry_out(change, strict=False)
+            # The disk may be why: nobody is to go on for that.
+            await self._carry_out(change, strict=False, must_last=False)
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
@@ -224,7 +225,7 @@ class Reconciler:
             return "restoring"
         return "stopped" if self.plan.floor.stopped else "running"
 
-    async def _carry_out(self, change: Change, *, strict: bool) -> None:
+    async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         change = impact.with_epoch(change, self.plan)
         started = await self._start(change, strict=strict)
         choices = await self._steering.muster(change, started)
@@ -239,7 +240,7 @@ class Reconciler:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
             await self._change_limits(change, strict=strict)
-            with self._plan_file.writing(change):
+            with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
             self._steering.settle(before)
@@ -258,7 +259,7 @@ class Reconciler:
         if clients:
             self._tidier.add(clients)
         if choices != before and self._steering.follow_up(before):
-            self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
+            self._tidy_all()
         if self._missing():
             self._reviver.tell()
 
@@ -322,11 +323,18 @@ class Reconciler:
             await self._load()
         await self._serving.end(started.values())
         await self._restart_services()
+        self._tidy_all()
+
+    def _tidy_all(self) -> None:
+        """Remove what flows there are of a plan that did not last: a later one may look like it."""
+        self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
 
     def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
-        """Converge routing to the plan, and to egresses that are about to leave it."""
+        """Converge routing to the plan, and to egresses and lines that are about to leave it."""
         egresses = {**(leaving or {}), **self.plan.egresses}
-        self.machine.route(egresses, self.plan.lines.values())
+        outdated = self._lines.outdated(self.plan.lines)
+        self.machine.outdated = tuple(outdated)
+        self.machine.route(egresses, [*self.plan.lines.values(), *outdated.values()])
 
     # --- Lines. -------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ class Serving:
     async def make_room(self, wanted: Sequence[Instance]) -> None:
         """Stop who listens on a port that one of `wanted` has to have: its predecessor, mostly."""
         ports = {instance.port for instance in wanted if instance.port}
+        if not ports:
+            return
         for running in self._living():
             if running.port in ports:
                 self.lose([running])
@@ -105,8 +107,7 @@ class Serving:
         """Let `started` serve from now on and `dropped` no more: the instances of no more use."""
         touched = {*started, *dropped}
         stale = [self._running.pop(key) for key in touched if key in self._running]
-        living = set(self._living())
-        self._running |= {key: r for key, r in started.items() if r in living}
+        self._running |= {k: r for k, r in started.items() if self._pool.is_running(r)}
         for key in dropped:
             self.problems.pop(key, None)
         return stale

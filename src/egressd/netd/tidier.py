@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Final
 
+import msgspec
 import structlog
 
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack, sockets
+from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.follower import Follower
 from egressd.planner.groups import Choice
-from egressd.planner.registry import flow_mark
+from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, flow_mark
 
 log = structlog.get_logger()
 
@@ -55,12 +58,12 @@ async def cut(
 class Tidier:
     """Tidies up after clients in the background.
 
-    `is_current` tells whether a flow is one that its client may have now: those are left
-    alone. It is called in another thread.
+    `law` gives what tells whether a flow is one that its client may have now: those are left
+    alone. What it gives is called in another thread.
     """
 
-    def __init__(self, is_current: Callable[[bytes, int], bool]) -> None:
-        self._is_current = is_current
+    def __init__(self, law: Callable[[], Callable[[bytes, Flow], bool]]) -> None:
+        self._law = law
         self._clients: set[str] = set()
         self._follower = Follower(self._tidy)
 
@@ -75,20 +78,37 @@ class Tidier:
 
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
-        await asyncio.to_thread(conntrack.delete_stale, clients, self._is_current)
+        try:
+            await asyncio.to_thread(conntrack.delete_stale, clients, self._law())
+        except BaseException:
+            self._clients |= clients  # the follower calls again
+            raise
 
 
-def may_have(plan: Plan, choices: Mapping[str, Choice], client: bytes, mark: int) -> bool:
-    """Whether `plan`, with these choices of its groups, lets the client's address have flows of
-    that conntrack mark.
+def may_have(plan: Plan, choices: Mapping[str, Choice]) -> Callable[[bytes, Flow], bool]:
+    """What tells whether `plan`, with these choices of its groups, lets a client's address have
+    such a flow. It may be called in another thread while the plan changes.
 
     Flows without a mark are none of ours: to the router, between LANs.
     """
-    address = IPv4Address(client)
+    as_it_is = msgspec.structs.replace(
+        plan,
+        nets=plan.nets.copy(),
+        groups=plan.groups.copy(),
+        instances=plan.instances.copy(),
+    )
+    return partial(_may_have, as_it_is, dict(choices))
+
+
+def _may_have(plan: Plan, choices: Mapping[str, Choice], client: bytes, flow: Flow) -> bool:
+    address, mark = IPv4Address(client), flow.mark
     target = plan.hosts.get(str(address)) or _of_range(plan, address)
     if not target or plan.floor.opened:
         return mark in (0, plan.floor.unmanaged)
     listed = plan.whitelist
+    is_looked_into = mark & MARK_KIND_MASK == MARK_ENGINE and flow.udp_port in listed.udp_ports
+    if is_looked_into and not flow.is_source_translated:
+        return False  # from before its port was listed: see input_apart in planner.chains
     marks = {target, listed.mark, listed.sniffers.get(target, 0)}
     for name, group in plan.groups.items():
         if group.mark in marks:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,14 @@ def unheard(_: object) -> None:
 
 @asynccontextmanager
 async def opened(
-    run_dir: Path, size: int = 1, on_lost: OnLost = unheard, on_trouble: OnTrouble = unheard
+    run_dir: Path,
+    size: int = 1,
+    on_lost: OnLost = unheard,
+    on_trouble: OnTrouble = unheard,
+    mapped: Callable[[], Collection[int]] = tuple,
 ) -> AsyncIterator[Pool]:
     """A pool that is closed at the end."""
-    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost, on_trouble=on_trouble)
+    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
     await pool.open()
     try:
         yield pool

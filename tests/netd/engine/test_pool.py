@@ -167,7 +167,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
 
 def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard)
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         old = await first.start(target("node:1"))
         pids = first.pids()
@@ -189,7 +189,7 @@ def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
 
 def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Path) -> None:
     async def die() -> None:
-        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
+        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
         await pool.start(target("node:1"))
         await pool.try_configs([target("node:1").config])
@@ -220,7 +220,7 @@ def test_a_smaller_pool_empties_the_workers_that_are_too_many(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard)
+        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         runs = [await first.start(target(f"node:{n}")) for n in range(2)]
         first.release()
@@ -264,7 +264,7 @@ def test_a_worker_that_hangs_is_not_adopted(
     monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
 
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
+        first = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         await first.start(target("node:1"))
         (pid,) = first.pids()
@@ -302,7 +302,7 @@ def test_without_a_worker_a_start_says_why(
 
     async def body() -> None:
         # An account that is root's is refused by the worker itself.
-        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard, on_trouble=unheard)
+        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
         assert "must not be root's" in pool.problems()[0]
         with pytest.raises(Failed, match="must not be root's"):
@@ -462,5 +462,35 @@ def test_the_worker_log_is_readable_by_root_only(inside: Inside, run_dir: Path) 
             files = [path for path in run_dir.iterdir() if not path.is_dir()]
             assert all(path.stat().st_mode & 0o077 == 0 for path in files)
             assert json.loads(target("node:1").config)["inbounds"][0]["listen_port"] == 0
+
+    inside(body)
+
+
+def test_nobody_gets_a_port_that_the_kernel_sends_a_lost_instances_clients_to(
+    inside: Inside, run_dir: Path
+) -> None:
+    async def body() -> None:
+        mapped: set[int] = set()
+        for turn in range(3):
+            async with opened(run_dir, mapped=lambda: mapped) as pool:
+                mapped.add((await pool.start(target(f"node:{turn}"))).port)
+                for pid in pool.pids():
+                    os.kill(pid, signal.SIGKILL)
+                await eventually(lambda: not pool.running())
+                mapped.add((await pool.start(target("node:9"))).port)
+                assert len(mapped) == 2 * turn + 2
+
+    inside(body)
+
+
+def test_a_worker_that_needs_long_to_start_is_given_longer_each_time(
+    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.slot.START_S", 0.02)
+
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            await eventually(lambda: bool(pool.pids()), 30)
+            assert await accepts((await pool.start(target("node:1"))).port)
 
     inside(body)

@@ -55,6 +55,13 @@ def test_a_port_just_freed_rests_the_longest() -> None:
     assert [ports.take(), ports.take(), ports.take()] == [1, 2, 0]
 
 
+def test_ports_that_are_avoided_are_not_handed_out() -> None:
+    ports = Ports(range(3))
+    assert [ports.take({0, 1}), ports.take({0})] == [2, 1]
+    with pytest.raises(LookupError):
+        ports.take({0})
+
+
 def listeners(*inbounds: dict[str, Any]) -> Listeners:
     return Listeners(json.dumps({"inbounds": inbounds, "route": {"final": "ä"}}))
 

@@ -91,6 +91,28 @@ def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
     inside(body)
 
 
+def test_a_line_is_outdated_from_its_edit_on_until_it_is_down(
+    run_dir: Path, inside: Inside
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            old, new = line(), line(password="another")
+            await site.apply(old)
+            await site.online()
+            assert site.lines.outdated({"l2tp_1": line(comment="as it was")}) == {}
+            assert site.lines.outdated({}) == site.lines.outdated({"l2tp_1": new})
+            assert site.lines.outdated({}) == {"l2tp_1": old}
+            applying = asyncio.create_task(site.apply(new))
+            await asyncio.sleep(0)
+            assert site.lines.outdated({"l2tp_1": new}) == {"l2tp_1": old}
+            await applying
+            assert site.lines.outdated({"l2tp_1": new}) == {}
+            await site.apply()
+            assert site.lines.outdated({}) == {}
+
+    inside(body)
+
+
 def test_two_lines_may_swap_their_names(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -306,6 +328,21 @@ def test_a_line_left_to_itself_follows_the_default_route(run_dir: Path, inside: 
     inside(body)
 
 
+def test_a_line_follows_its_wans_new_address(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(interface="wan1"))
+            await site.online()
+            sh("ip address del 192.0.2.2/24 dev wan1; ip address add 192.0.2.7/24 dev wan1; "
+               "ip route replace default via 192.0.2.1 metric 100")  # fmt: skip
+            status = await site.state("lost")
+            assert status.reason == "the address of wan1 is now 192.0.2.7"
+            await site.online()
+            assert note(site) == {"carrier": "wan1", "local": "192.0.2.7"}
+
+    inside(body)
+
+
 def test_it_waits_out_a_moment_without_any_route(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -367,9 +404,9 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             await site.apply(line(1, comment="edited meanwhile"), line(2, password="changed"))
             assert not exists(before["l2tp_3"])
             assert not site.folder("l2tp_3").exists()
-            await site.online("l2tp_1", 1)
+            await site.online("l2tp_1")
             assert site.pid("l2tp_1") == before["l2tp_1"]
-            assert site.lines.resolvers()["l2tp_1"] == "9.9.9.9"
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == "9.9.9.9")
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]

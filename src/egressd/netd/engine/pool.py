@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -62,7 +62,9 @@ class Pool:
 
     Workers run as `uid` and `gid`. `run_dir` is made, for root only. `on_lost` is called with
     the instances that went down with a worker; `running` shows them no more. `on_trouble` is
-    called with the tags of outbounds that clients' connections fail through.
+    called with the tags of outbounds that clients' connections fail through. `mapped` tells the
+    ports that the kernel sends clients to: until it does no more, no other instance gets the
+    port of one that is gone, and its clients with it.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Pool:
         *,
         on_lost: Callable[[list[Running]], None],
         on_trouble: Callable[[Iterable[str]], None],
+        mapped: Callable[[], Collection[int]],
     ) -> None:
         self._run_dir = run_dir
         self._account = Account(uid, gid)
         self._size = size
         self._on_lost = on_lost
         self._on_trouble = on_trouble
+        self._mapped = mapped
         self._slots: dict[int, Slot] = {}
         self._instances: dict[str, list[Running]] = {}
         self._ports = Ports(ENGINE_PORTS)
@@ -132,6 +136,10 @@ class Pool:
     def running(self) -> Mapping[str, Running]:
         """The newest instance of each key."""
         return {key: alike[-1] for key, alike in self._instances.items()}
+
+    def is_running(self, instance: Running) -> bool:
+        """Whether this one lives."""
+        return instance in self._instances.get(instance.key, ())
 
     def superseded(self) -> list[Running]:
         """Older instances of keys that have a newer one, to be stopped once no client is sent
@@ -218,7 +226,7 @@ class Pool:
             port, config = listeners.port, instance.config
             return await self._order(worker, instance.key, name, port, config)
         for _ in range(_PORT_TRIES):
-            port = self._ports.take()
+            port = self._ports.take(self._mapped())
             try:
                 return await self._order(worker, instance.key, name, port, listeners.on(port))
             except (_Declined, Lost) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -18,12 +18,12 @@ class Ports:
         self._taken: set[int] = set()
         self._next = 0
 
-    def take(self) -> int:
-        """A port nobody has. Raises LookupError when all are taken."""
+    def take(self, avoided: Collection[int] = ()) -> int:
+        """A port nobody has, and none of `avoided`. Raises LookupError when there is none."""
         for _ in range(len(self._ports)):
             port = self._ports[self._next]
             self._next = (self._next + 1) % len(self._ports)
-            if port not in self._taken:
+            if port not in self._taken and port not in avoided:
                 self._taken.add(port)
                 return port
         raise LookupError(f"all {len(self._ports)} engine ports are taken")
@@ -80,9 +80,13 @@ class Listeners:
 
     def nowhere(self) -> str:
         """The document with every listener on some free loopback port: good for a trial while
-        an instance of it runs.
+        an instance of it runs. Without those of TPROXY: the kernel might send clients there.
         """
-        inbounds = [{**i, "listen": "127.0.0.1", "listen_port": 0} for i in self._inbounds]
+        inbounds = [
+            {**inbound, "listen": "127.0.0.1", "listen_port": 0}
+            for inbound in self._inbounds
+            if inbound.get("type") != "tproxy"
+        ]
         return _json({**self._document, "inbounds": inbounds})
 
 

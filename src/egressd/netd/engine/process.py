@@ -44,7 +44,7 @@ from egressd.netd.engine.wire import (
 
 Body = Done | Listing | Trouble | Started | Refused | Measured
 
-_START_S: Final = 15.0
+START_S: Final = 15.0
 """A worker answers after 0.3 s on an idle machine."""
 _ADOPT_S: Final = 5.0
 _PING_EVERY_S: Final = 1.0
@@ -85,21 +85,23 @@ class WorkerProcess:
     # --- Making one. ------------------------------------------------------------------------
 
     @classmethod
-    async def start(cls, path: Path, account: Account, *, trial: bool = False) -> WorkerProcess:
+    async def start(
+        cls, path: Path, account: Account, *, trial: bool = False, patience_s: float = START_S
+    ) -> WorkerProcess:
         """Start a worker that listens on `path`; a process that serves it now is killed.
 
-        Raises Lost, with its last words, when the new one does not come up.
+        Raises Lost, with its last words, when the new one does not come up within `patience_s`.
         """
         if (living := launch.holder(path)) is not None:
             await cls(path, *living).kill()
         pid = launch.spawn(path, account, trial=trial)
         worker = cls(path, pid, os.pidfd_open(pid))
         try:
-            async with asyncio.timeout(_START_S):
+            async with asyncio.timeout(patience_s):
                 await worker._connect()
         except TimeoutError:
             await worker.kill()
-            raise Lost(f"it was not ready within {_START_S:.0f} s") from None
+            raise Lost(f"it was not ready within {patience_s:.0f} s") from None
         except BaseException:
             await worker.kill()
             raise

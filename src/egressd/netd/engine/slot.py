@@ -12,13 +12,14 @@ import msgspec
 import structlog
 
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.process import Lost, WorkerProcess
+from egressd.netd.engine.process import START_S, Lost, WorkerProcess
 from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
 
 log = structlog.get_logger()
 
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 30.0
+_PATIENCE_MAX_S: Final = 240.0
 _HEALTHY_S: Final = 60.0
 """A worker that lived this long starts its slot's back-off anew."""
 
@@ -73,6 +74,7 @@ class Slot:
         self._on_trouble = on_trouble
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._expected = 0
+        self._patience_s = START_S
         self._tried = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
@@ -167,9 +169,13 @@ class Slot:
 
     async def _fill(self) -> None:
         try:
-            self.worker = await WorkerProcess.start(self._path, self._account)
+            self.worker = await WorkerProcess.start(
+                self._path, self._account, patience_s=self._patience_s
+            )
             self.problem = ""
         except (Lost, OSError) as error:
+            # On a machine so slow that this was too short it would never come up.
+            self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
             self.problem = f"it does not start: {error}"
             log.error("an engine worker does not start", worker=self.index, why=str(error))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
-from socket import AF_INET
-from typing import Final
+from socket import AF_INET, IPPROTO_UDP
+from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
     NETFILTER,
@@ -28,8 +28,10 @@ from egressd.netd.kernel.ranges import Ranges
 
 _GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
 _HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
-_ORIGINAL, _REPLY, _MARK, _ID, _ZONE, _FILTER = 1, 2, 8, 12, 18, 25  # CTA_*
+_ORIGINAL, _REPLY, _STATUS, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 8, 12, 18, 25  # CTA_*
 _IP, _IP_SOURCE = 1, 1  # CTA_TUPLE_IP, CTA_IP_V4_SRC
+_PROTOCOL, _PROTOCOL_NUMBER, _PROTOCOL_TO = 2, 1, 3  # CTA_TUPLE_PROTO, CTA_PROTO_*
+_SOURCE_TRANSLATED: Final = 1 << 4  # IPS_SRC_NAT
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
 _FEW: Final = 6
@@ -37,20 +39,29 @@ _FEW: Final = 6
 (100,000 entries: 66 ms a client, 450 ms for all)."""
 
 
-def delete_stale(clients: Iterable[str], is_current: Callable[[bytes, int], bool]) -> int:
+class Flow(NamedTuple):
+    """What an entry tells of its flow."""
+
+    mark: int
+    udp_port: int = 0
+    """The port that it goes to; 0 unless it is UDP."""
+    is_source_translated: bool = False
+
+
+def delete_stale(clients: Iterable[str], is_current: Callable[[bytes, Flow], bool]) -> int:
     """Delete entries of clients (addresses, networks, ``first-last`` ranges); how many.
 
-    Entries for which ``is_current(client, mark)`` holds stay: `client` is the address, 4
-    bytes in network order, and `mark` the entry's. Raises OSError when the kernel refuses.
+    Entries for which ``is_current(client, flow)`` holds stay: `client` is the address, 4
+    bytes in network order. Raises OSError when the kernel refuses.
     """
     wanted = Ranges(clients)
     deleted = 0
     with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
-            mark = int.from_bytes(entry.get(_MARK, b""), "big")
+            flow = _flow(entry)
             parties = {_source(entry[_ORIGINAL]), _source(entry[_REPLY])}
-            if all(party not in wanted or is_current(party, mark) for party in parties):
+            if all(party not in wanted or is_current(party, flow) for party in parties):
                 continue
             # With the id, so that a connection of the same tuple made since is left alone.
             key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
@@ -90,6 +101,18 @@ def _filter(side: int, source: bytes) -> bytes:
     """Have the kernel list only what comes from `source` in that direction (since Linux 5.8)."""
     return nest(side, nest(_IP, attribute(_IP_SOURCE, source))) + nest(
         _FILTER, attribute(side, u32(_BY_SOURCE))
+    )
+
+
+def _flow(entry: Mapping[int, bytes]) -> Flow:
+    protocol = attributes(attributes(entry[_ORIGINAL])[_PROTOCOL])
+    is_udp = protocol[_PROTOCOL_NUMBER][0] == IPPROTO_UDP
+    return Flow(
+        mark=int.from_bytes(entry.get(_MARK, b""), "big"),
+        udp_port=int.from_bytes(protocol[_PROTOCOL_TO], "big") if is_udp else 0,
+        is_source_translated=bool(
+            int.from_bytes(entry.get(_STATUS, b""), "big") & _SOURCE_TRANSLATED
+        ),
     )
 
 

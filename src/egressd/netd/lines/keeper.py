@@ -297,9 +297,9 @@ class LineKeeper:
                 raise Failure(Cause.LOST, "the IPsec association ended")
             if running.is_over or (self._online_since and link is None):
                 raise await self._why(dial, running)
-            if (now := self._carrier(dial.server)) not in (None, by):
-                assert now is not None
-                raise Failure(Cause.LOST, f"the way to {dial.server} is now {now.interface}")
+            now = self._carrier(dial.server)
+            if now is not None and now != by:
+                raise Failure(Cause.LOST, _moved(dial, by, now))
             if link is not None:
                 self._online(link, running)
                 await self._hear(_CHECK_S if self._has_told else _LOOK_S)
@@ -355,6 +355,13 @@ class LineKeeper:
 
 _OF_THE_WAY: Final = (Cause.NO_CARRIER, Cause.UNREACHABLE, Cause.LOST)
 """Causes that another carrier may cure."""
+
+
+def _moved(dial: Dial, before: Carrier, now: Carrier) -> str:
+    """Why a line cannot stay on the carrier that it was dialled by."""
+    if now.interface == before.interface:
+        return f"the address of {now.interface} is now {now.address}"
+    return f"the way to {dial.server} is now {now.interface}"
 
 
 def _is_unanswered(dial: Dial) -> bool:

@@ -44,6 +44,7 @@ class Lines:
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
         self._wanted: dict[str, Line] = {}
+        self._leaving: dict[str, Line] = {}
         self._turn = asyncio.Lock()
         self._is_open = False
         """Whether what an earlier netd left has been seen to."""
@@ -116,6 +117,13 @@ class Lines:
             if not any(line.secret for line in wanted.values()):
                 await self._charon.close()
 
+    def outdated(self, wanted: Mapping[str, Line]) -> dict[str, Line]:
+        """Lines that may be up and are not those of `wanted`, by interface name: they were edited
+        or are wanted no more, and have not been taken down yet.
+        """
+        kept = {n: k.line for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
+        return {**self._leaving, **kept}
+
     def status(self) -> dict[str, LineStatus]:
         """How each wanted line is doing, by interface name."""
         return {name: keeper.status for name, keeper in self._keepers.items()}
@@ -144,8 +152,14 @@ class Lines:
         await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
 
     async def _drop(self, names: list[str]) -> None:
-        keepers = [self._keepers.pop(name) for name in names]
-        await asyncio.gather(*(keeper.stop() for keeper in keepers))
+        keepers = {name: self._keepers.pop(name) for name in names}
+        self._leaving = {name: keeper.line for name, keeper in keepers.items()}
+        try:
+            await asyncio.gather(*(keeper.stop() for keeper in keepers.values()))
+        finally:
+            self._leaving = {}
+        for name in names:
+            self._on_change(name)
 
     def _keep(self, line: Line, spread: float) -> None:
         keeper = LineKeeper(

@@ -1,103 +1,151 @@
 """How much each rule's clients have sent and received, from the kernel's own counters.
 
-A limited rule is counted by its class, any other by its element (see `planner.shaping`).
-When a rule goes from one to the other, the first one's count is kept here and added.
+What counts a rule is an element of `COUNT_SETS`, or the class that limits what it receives (see
+`planner.shaping`). When a change gives it another one, what the first had counted is
+carried over here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Self
 
 from egressd.model.messages import RuleCount
-from egressd.netd.kernel.netlink import NetlinkSocket
+from egressd.model.plan import Limit
+from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
 from egressd.netd.kernel.shaping import elements
 from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.messages import Count
-from egressd.planner.shaping import DIRECTIONS, DOWNLOAD, LINK_HEADER_BYTES, UPLOAD, Direction
+from egressd.netd.kernel.shaping.moves import hosts_of
+from egressd.planner.nft import INET
+from egressd.planner.sets import Elements
+from egressd.planner.shaping import (
+    DIRECTIONS,
+    DOWNLOAD,
+    LINK_HEADER_BYTES,
+    RANGE_SETS,
+    Direction,
+)
 
-_PLACES: Final = {UPLOAD: 0, DOWNLOAD: 2}
-"""Where a direction's bytes stand in a `RuleCount`, its packets behind them."""
+_FEW: Final = 64
+"""Elements or classes that are asked for one by one (20 µs each); of more all are read."""
+
+_NOTHING: Final = Count(0, 0)
+
+Counts = dict[tuple[Direction, int], Count]
+"""Direction and rule number -> bytes and packets."""
 
 
-class Ledger:
-    """Sums what elements and classes have counted, now and in earlier places."""
+class Places(NamedTuple):
+    """What counts rules, each named by its number."""
 
-    def __init__(self) -> None:
-        self._earlier: dict[tuple[Direction, int], Count] = {}
-        """Direction and rule number -> what was counted where the rule is counted no more."""
+    hosts: Mapping[str, int]
+    """Address -> rule."""
+    ranges: Mapping[str, int]
+    """Range -> the rule that has it."""
+    classes: Mapping[int, int]
+    """Rule -> its class, of those whose downloads are limited."""
 
-    def keep_class(self, direction: Direction, rule: int, forest: Forest, number: int) -> None:
-        """Before the rule's class goes: keep its count. Raises OSError."""
-        self._keep(direction, rule, forest.count(number), LINK_HEADER_BYTES)
+    @classmethod
+    def of(
+        cls, limits: Mapping[str, Limit], ranges: Mapping[str, int], classes: Mapping[int, int]
+    ) -> Self:
+        """What counts the rules of `limits`. `classes`: those of all limited rules."""
+        return cls(
+            {address: limit.number for address, limit in hosts_of(limits).items()},
+            ranges,
+            {lim.number: classes[lim.number] for lim in limits.values() if DOWNLOAD.kbps(lim)},
+        )
 
-    def keep_host(
-        self, direction: Direction, rule: int, netfilter: NetlinkSocket, address: str
-    ) -> None:
-        """Before an unlimited host's element goes: keep its count. Raises OSError."""
-        counted = elements.count(netfilter, direction.free_hosts, address)
-        self._keep(direction, rule, counted, _element_header(direction))
 
-    def keep_nets(
-        self, direction: Direction, ranges: Mapping[str, int], netfilter: NetlinkSocket
-    ) -> None:
-        """Before the elements of unlimited ranges are made anew: keep all their counts.
+NO_PLACES: Final = Places({}, {}, {})
 
-        `ranges`: range -> the rule whose it is. Raises OSError.
-        """
-        for element in elements.read(netfilter, direction.free_nets):
-            if element.key in ranges:
-                rule = ranges[element.key]
-                self._keep(direction, rule, element.passed, _element_header(direction))
+
+class Counters:
+    """Reads counts in a network namespace, and carries them over."""
+
+    def __init__(self, downloads: Forest) -> None:
+        self._downloads = downloads
+        self._earlier: Counts = {}
+        """What was counted where the rule is counted no more."""
+
+    @contextmanager
+    def carried(self, before: Places, after: Places) -> Iterator[None]:
+        """Keep the counts of rules that are counted `before` it here, and `after` it there."""
+        if not any(before):
+            yield
+            return
+        with NetlinkSocket(NETFILTER) as netfilter:
+            counted = self._count(netfilter, before)
+            yield
+            now = self._count(netfilter, after)
+        for key, count in counted.items():
+            earlier = self._earlier.get(key, _NOTHING).plus(count)
+            self._earlier[key] = earlier.minus(now.get(key, _NOTHING))
 
     def forget(self, rules: Iterable[int]) -> None:
-        """Keep nothing for rules that are gone."""
+        """Carry nothing for rules that are gone."""
         for rule in rules:
             for direction in DIRECTIONS:
                 self._earlier.pop((direction, rule), None)
 
-    def read(
-        self,
-        forests: Mapping[Direction, Forest],
-        netfilter: NetlinkSocket,
-        *,
-        classes: Mapping[int, int],
-        hosts: Mapping[str, int],
-        ranges: Mapping[str, int],
-    ) -> dict[int, RuleCount]:
-        """Everything, by rule number: those of `classes` (by class number), `hosts`, `ranges`.
+    def totals(self, netfilter: NetlinkSocket, places: Places) -> dict[int, RuleCount]:
+        """All that rules have sent and received, by rule number. Raises OSError."""
+        now = self._count(netfilter, places)
+        totals = {}
+        for rule in {*places.hosts.values(), *places.ranges.values()}:
+            sent, received = (
+                now.get((d, rule), _NOTHING).plus(self._earlier.get((d, rule), _NOTHING))
+                for d in DIRECTIONS
+            )
+            totals[rule] = RuleCount(*sent, *received)
+        return totals
 
-        Raises OSError.
-        """
-        rules = {*classes.values(), *hosts.values(), *ranges.values()}
-        totals = {rule: [0, 0, 0, 0] for rule in rules}
+    def _count(self, netfilter: NetlinkSocket, places: Places) -> Counts:
+        """What these places have counted. Raises OSError."""
+        counts: Counts = {}
 
-        def add(place: int, rule: int | None, counted: Count, header_bytes: int = 0) -> None:
-            if rule in totals:
-                total = totals[rule]
-                total[place] += counted.bytes - header_bytes * counted.packets
-                total[place + 1] += counted.packets
+        def add(direction: Direction, rule: int, counted: Count) -> None:
+            before = counts.get((direction, rule), _NOTHING)
+            counts[direction, rule] = before.plus(counted)
 
-        for direction, place in _PLACES.items():
-            for number, counted in forests[direction].counts():
-                add(place, classes.get(number), counted, LINK_HEADER_BYTES)
-            header = _element_header(direction)
-            for keys, name in ((hosts, direction.free_hosts), (ranges, direction.free_nets)):
-                for element in elements.read(netfilter, name):
-                    add(place, keys.get(element.key), element.passed, header)
-        for (direction, rule), counted in self._earlier.items():
-            add(_PLACES[direction], rule, counted)
-        return {rule: RuleCount(*total) for rule, total in totals.items()}
+        for direction in DIRECTIONS:
+            classes = places.classes if direction is DOWNLOAD else {}
+            for name, keys in (
+                (direction.counted_hosts, places.hosts),
+                (direction.counted_nets, places.ranges),
+            ):
+                wanted = {key: rule for key, rule in keys.items() if rule not in classes}
+                for key, counted in _passed(netfilter, name, wanted):
+                    add(direction, wanted[key], counted)
+            for rule, counted in self._passed_classes(classes):
+                # HTB counts link headers too, once for each packet on the wire.
+                size = counted.bytes - LINK_HEADER_BYTES * counted.packets
+                add(direction, rule, Count(size, counted.packets))
+        return counts
 
-    def _keep(self, direction: Direction, rule: int, counted: Count, header_bytes: int) -> None:
-        before = self._earlier.get((direction, rule), Count(0, 0))
-        self._earlier[direction, rule] = Count(
-            before.bytes + counted.bytes - header_bytes * counted.packets,
-            before.packets + counted.packets,
-        )
+    def _passed_classes(self, classes: Mapping[int, int]) -> Iterable[tuple[int, Count]]:
+        if len(classes) <= _FEW:
+            return [(rule, self._downloads.count(number)) for rule, number in classes.items()]
+        rules = {number: rule for rule, number in classes.items()}
+        counted = self._downloads.counts()
+        return [(rules[number], passed) for number, passed in counted if number in rules]
 
 
-def _element_header(direction: Direction) -> int:
-    """How much of a link header elements count: the egress hook sees packets with it, the
-    ingress hook without. (HTB always counts it, once for each packet on the wire.)"""
-    return LINK_HEADER_BYTES if direction is DOWNLOAD else 0
+def count_script(before: Elements, after: Elements) -> str:
+    """What leads the sets that count from one to the other; empty when nothing differs."""
+    text = INET.update(before, after)
+    return "\n".join([*INET.declare(after), text]) if text else ""
+
+
+def _passed(
+    netfilter: NetlinkSocket, name: str, wanted: Mapping[str, int]
+) -> Iterable[tuple[str, Count]]:
+    """Of the elements `wanted`, those that are there, with what they counted."""
+    if not wanted:
+        return []
+    if len(wanted) <= _FEW and name not in RANGE_SETS:
+        return elements.count(netfilter, name, wanted)
+    found = elements.read(netfilter, name)
+    return [(element.key, element.passed) for element in found if element.key in wanted]

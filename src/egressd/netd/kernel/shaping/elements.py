@@ -1,4 +1,4 @@
-"""Reads the sets of the speed limits' table, with the counters that libnftables' text lacks.
+"""Reads the sets of the speed limits' table, and those that count the traffic of rules.
 
 Through nfnetlink (linux/netfilter/nf_tables.h), whose numbers are big endian.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from socket import inet_aton, inet_ntoa
 from typing import Final, NamedTuple
@@ -25,11 +25,12 @@ from egressd.netd.kernel.netlink import (
 from egressd.netd.kernel.picker import Picker
 from egressd.netd.kernel.shaping.messages import Count
 from egressd.planner.registry import NFT_TABLE
-from egressd.planner.shaping import RANGE_SETS
+from egressd.planner.shaping import COUNT_SETS, RANGE_SETS
 
 _SUBSYSTEM: Final = 10 << 8  # NFNL_SUBSYS_NFTABLES
 _GET_CHAIN, _GET_RULE, _GET_ELEMENT = _SUBSYSTEM | 4, _SUBSYSTEM | 7, _SUBSYSTEM | 13
-_HEADER: Final = struct.pack("=BBH", 5, 0, 0)  # nfgenmsg: NFPROTO_NETDEV, version, resource
+_NETDEV: Final = struct.pack("=BBH", 5, 0, 0)  # nfgenmsg: NFPROTO_NETDEV, version, resource
+_INET: Final = struct.pack("=BBH", 1, 0, 0)  # NFPROTO_INET
 _TABLE: Final = attribute(
     1, NFT_TABLE.encode() + b"\0"
 )  # NFTA_CHAIN_TABLE, _RULE_, _SET_ELEM_LIST_
@@ -51,11 +52,14 @@ class Element(NamedTuple):
     value: int
     """The class that a map leads to, by its handle; 0 in a set."""
     passed: Count
-    """What it has matched, bytes as the packets' buffers had them; 0 in a map."""
+    """What it has matched, in bytes of IP packets; 0 where nothing is counted."""
 
 
 def read(kernel: NetlinkSocket, name: str) -> list[Element]:
-    """The elements of one of `ADDRESS_SETS`; none if it isn't there. Raises OSError."""
+    """The elements of one of `ADDRESS_SETS` or `COUNT_SETS`; none if it isn't there.
+
+    Raises OSError.
+    """
     pick = _picker().pick
     found = [pick(element) for element in _dump(kernel, name)]
     if name in RANGE_SETS:
@@ -69,19 +73,30 @@ def read_devices(kernel: NetlinkSocket, name: str) -> dict[int, int]:
     return {number(key): number(value) for key, value, *_ in found}
 
 
-def count(kernel: NetlinkSocket, name: str, address: str) -> Count:
-    """What the element of one address has matched. Raises OSError when it isn't there."""
-    key = nest(_KEY, attribute(_VALUE, inet_aton(address)))
-    asked = _HEADER + _TABLE + _string(_SET, name) + nest(_ELEMENTS, nest(_ELEMENT, key))
-    (body,) = kernel.request(_GET_ELEMENT, asked)
-    (found,) = _elements(body)
-    return _element(address, _picker().pick(found)).passed
+def count(
+    kernel: NetlinkSocket, name: str, addresses: Iterable[str]
+) -> Iterator[tuple[str, Count]]:
+    """What the elements of these addresses have matched, of those that are there.
+
+    Raises OSError.
+    """
+    for address in addresses:
+        key = nest(_KEY, attribute(_VALUE, inet_aton(address)))
+        which = _string(_SET, name) + nest(_ELEMENTS, nest(_ELEMENT, key))
+        try:
+            (body,) = kernel.request(_GET_ELEMENT, _header(name) + _TABLE + which)
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            continue
+        (found,) = _elements(body)
+        yield address, _element(address, _picker().pick(found)).passed
 
 
 def base_chains() -> list[str]:
     """The names of the table's chains that hook an interface, or did so while it was there."""
     with NetlinkSocket(NETFILTER) as kernel:
-        chains = [attributes(body, len(_HEADER)) for body in kernel.dump(_GET_CHAIN, _HEADER)]
+        chains = [attributes(body, len(_NETDEV)) for body in kernel.dump(_GET_CHAIN, _NETDEV)]
     return [
         text(found[_CHAIN_NAME])
         for found in chains
@@ -94,7 +109,7 @@ def rules() -> list[bytes]:
     with NetlinkSocket(NETFILTER) as kernel:
         try:
             # Before the attributes stands the number of the last transaction, whoever's it was.
-            return [body[len(_HEADER) :] for body in kernel.dump(_GET_RULE, _HEADER + _TABLE)]
+            return [body[len(_NETDEV) :] for body in kernel.dump(_GET_RULE, _NETDEV + _TABLE)]
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -104,7 +119,7 @@ def rules() -> list[bytes]:
 def _dump(kernel: NetlinkSocket, name: str) -> Iterator[bytes]:
     """The elements of a set; none if it isn't there."""
     try:
-        bodies = kernel.dump(_GET_ELEMENT, _HEADER + _TABLE + _string(_SET, name))
+        bodies = kernel.dump(_GET_ELEMENT, _header(name) + _TABLE + _string(_SET, name))
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -115,7 +130,7 @@ def _dump(kernel: NetlinkSocket, name: str) -> Iterator[bytes]:
 
 def _elements(body: bytes) -> Iterator[bytes]:
     """The elements in a message, each without its header."""
-    listed = attributes(body, len(_HEADER)).get(_ELEMENTS, b"")
+    listed = attributes(body, len(_NETDEV)).get(_ELEMENTS, b"")
     at = 0
     while at + _ATTRIBUTE.size <= len(listed):
         length, _ = _ATTRIBUTE.unpack_from(listed, at)
@@ -149,6 +164,10 @@ def _ranges(found: list[list[bytes]]) -> list[Element]:
             key += f"-{inet_ntoa(last.to_bytes(4, 'big'))}"
         result.append(_element(key, fields))
     return result
+
+
+def _header(name: str) -> bytes:
+    return _INET if name in COUNT_SETS else _NETDEV
 
 
 def _string(kind: int, value: str) -> bytes:

@@ -113,11 +113,6 @@ class Forest:
             device.remove(self._kernel, self._name(tree))
         return len(left_over.classes) + len(left_over.trees)
 
-    def clear(self) -> None:
-        """Take all trees away."""
-        self.devices.clear()
-        self.prune(LeftOver([], sorted(self._present_trees())))
-
     def counts(self) -> Iterator[tuple[int, Count]]:
         """What each class has let pass."""
         for handle, passed in messages.decode_counts(self._class_bodies()):

@@ -84,6 +84,14 @@ class Count(NamedTuple):
     """Of IP packets."""
     packets: int
 
+    def plus(self, other: Count) -> Count:
+        """This and what `other` says."""
+        return Count(self.bytes + other.bytes, self.packets + other.packets)
+
+    def minus(self, other: Count) -> Count:
+        """This without what `other` says."""
+        return Count(self.bytes - other.bytes, self.packets - other.packets)
+
 
 def class_of(shape: Shape) -> Class:
     """The class that limits to `shape`."""

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Network
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -20,16 +20,17 @@ from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.netlink import NETFILTER, ROUTE, NetlinkSocket
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
-from egressd.netd.kernel.shaping.counts import Ledger
+from egressd.netd.kernel.shaping.counts import NO_PLACES, Counters, Places, count_script
 from egressd.netd.kernel.shaping.forest import Forest
+from egressd.netd.kernel.shaping.moves import Move, hosts_of, moves_between
 from egressd.netd.kernel.shaping.numbers import ClassNumbers
 from egressd.planner import shaping as script
-from egressd.planner.nft import Elements
+from egressd.planner.sets import Elements
 from egressd.planner.shaping import (
     DIRECTIONS,
+    DOWNLOAD,
     FRAME_BYTES,
     PACKET_BYTES,
-    Direction,
     Hook,
     is_limited,
 )
@@ -51,16 +52,19 @@ class Shaper:
         self._nft = nft
         self._route = NetlinkSocket(ROUTE)
         self._forests = {d: Forest(self._route, d.device) for d in DIRECTIONS}
-        self._ledger = Ledger()
+        self._counters = Counters(self._forests[DOWNLOAD])
         self._numbers = ClassNumbers()
         self._hosts: dict[str, Limit] = {}
         self._nets: dict[str, Limit] = {}
         self._ranges: dict[str, int] = {}
         """Range of CIDR rules -> number of the rule that has it."""
+        self._is_counting = False
         self._net_elements: Elements = {}
         self._device_elements: Elements = {}
         self._local: Elements = {}
+        self._lans: tuple[Hook, ...] = ()
         self._hooks: tuple[Hook, ...] = ()
+        """The LANs while anybody is limited; else none."""
         self._networks: tuple[IPv4Network, ...] = ()
         self._frame = 0
         self._rules: list[bytes] = []
@@ -88,10 +92,13 @@ class Shaper:
         Repeat-safe: what is right is left alone, with its counts and the packets that wait in
         it. Classes that an earlier netd gave to rules stay theirs. Raises Failed.
         """
-        self._hosts = _hosts(limits)
+        self._hosts = hosts_of(limits)
         self._nets = {key: limit for key, limit in limits.items() if "/" in key}
         self._local = script.local_elements(topology)
-        places = _present_hooks(topology), script.lan_networks(topology)
+        self._lans = _present_hooks(topology)
+        self._is_counting = bool(topology.lans)
+        hooks = self._lans if any(map(is_limited, limits.values())) else ()
+        places = hooks, script.lan_networks(topology)
         if places != (self._hooks, self._networks):
             self._hooks, self._networks = places
             self._rules = []  # they are for other places
@@ -106,26 +113,16 @@ class Shaper:
         about the machine's network changed, and now and then. As `sync` otherwise.
         """
         local = script.local_elements(topology)
-        hooks, networks = _present_hooks(topology), script.lan_networks(topology)
         with _told_as_failed("look after speed limits"):
-            if not self._is_intact():
+            if not self._is_intact() or self._is_counting != bool(topology.lans):
                 return self.sync({**self._hosts, **self._nets}, topology)
             self._fit(topology)
-            text = script.update(self._local, local)
-            if (hooks, networks) != (self._hooks, self._networks):
-                text += script.chains(hooks, networks, elements.base_chains())
+            text = script.NETDEV.update(self._local, local)
             if text:
                 self._nft.run(text)
-                self._local, self._hooks, self._networks = local, hooks, networks
-                self._rules = elements.rules()
-            return bool(text)
-
-    def remove(self) -> None:
-        """Take everything of ours away: nobody is limited or counted any more. Raises Failed."""
-        with _told_as_failed("remove speed limits"):
-            self._nft.run(script.remove())
-            for forest in self._forests.values():
-                forest.clear()
+                self._local = local
+            self._lans = _present_hooks(topology)
+            return self._hook(script.lan_networks(topology)) or bool(text)
 
     def _converge(self) -> int:
         with NetlinkSocket(NETFILTER) as netfilter:
@@ -145,20 +142,35 @@ class Shaper:
             healed += put
         self._ranges = script.net_ranges(self._nets)
         self._net_elements = script.net_elements(self._nets, classes)
-        hosts = script.host_elements(self._hosts, classes)
+        exceptions = script.with_exceptions(self._nets)
+        hosts = script.host_elements(self._hosts, classes, exceptions)
         text = ""
         if not self._has_rules():
             text = script.chains(self._hooks, self._networks, elements.base_chains())
         self._device_elements = self._devices()
         wanted = {**self._device_elements, **self._local, **hosts, **self._net_elements}
-        text += script.update(present, wanted)
-        if text:
-            self._nft.run(text)
+        text += script.NETDEV.update(present, wanted)
+        counting = (self._hosts, self._ranges) if self._is_counting else ((), ())
+        recount = count_script(present, script.count_elements(*counting))
+        if text + recount:
+            places = self._places() if recount else NO_PLACES
+            with self._counters.carried(places, places):
+                self._nft.run(text + recount)
             self._rules = elements.rules()
             healed += 1
         healed += sum(forest.prune(unwanted) for forest, unwanted in left_over.items())
         self._numbers.take_back(gone)
         return healed
+
+    def _hook(self, networks: tuple[IPv4Network, ...]) -> bool:
+        """Catch packets on the LANs as long as anybody is limited; whether this was new."""
+        places = self._lans if self._numbers.given else (), networks
+        if places == (self._hooks, self._networks):
+            return False
+        self._nft.run(script.chains(*places, elements.base_chains()))
+        self._hooks, self._networks = places
+        self._rules = elements.rules()
+        return True
 
     def _fit(self, topology: Topology) -> None:
         """Let the trees take frames as large as the LANs'."""
@@ -197,11 +209,11 @@ class Shaper:
         Costs what the patch is long, and O(CIDR rules) if one of those is in it.
         """
         self._numbers.give(limit.number for limit in patch.put.values() if is_limited(limit))
-        old = self._limits_of([*patch.put, *patch.drop])
+        old, old_nets = self._limits_of([*patch.put, *patch.drop]), self._nets
         try:
             self._apply(patch.put, patch.drop)
             try:
-                self._carry_out(_moves(old, patch.put))
+                self._carry_out(moves_between(old, patch.put), old_nets)
             except (Failed, OSError) as error:
                 log.warning("limits were changed by someone else; reading all", error=str(error))
                 with _told_as_failed("change speed limits"):
@@ -212,7 +224,7 @@ class Shaper:
                 self._converge()
             raise
 
-    def _carry_out(self, moves: Sequence[_Move]) -> None:
+    def _carry_out(self, moves: Sequence[Move], old_nets: Mapping[str, Limit]) -> None:
         classes = self._numbers.given
         for direction, forest in self._forests.items():
             forest.open(classes[move.rule] for move in moves if move.kbps(direction)[1])
@@ -220,46 +232,52 @@ class Shaper:
                 old, new = move.kbps(direction)
                 if new and new != old:
                     forest.put(classes[move.rule], script.shape(new), is_new=not old)
-        self._flip(moves)
+        self._hook(self._networks)
+        self._flip(moves, old_nets)
         for direction, forest in self._forests.items():
             for move in moves:
                 old, new = move.kbps(direction)
                 if old and not new:
-                    if move.new is not None:
-                        self._ledger.keep_class(direction, move.rule, forest, classes[move.rule])
                     forest.drop(classes[move.rule])
         self._numbers.take_back(m.rule for m in moves if m.new is None or not is_limited(m.new))
-        self._ledger.forget(move.rule for move in moves if move.new is None)
+        self._counters.forget(move.rule for move in moves if move.new is None)
+        self._hook(self._networks)
 
-    def _flip(self, moves: Sequence[_Move]) -> None:
+    def _flip(self, moves: Sequence[Move], old_nets: Mapping[str, Limit]) -> None:
         """The nftables transaction: every rule of the change moves at once."""
         classes = self._numbers.given
         old = {move.old_key: move.old for move in moves if move.old is not None}
         new = {move.new_key: move.new for move in moves if move.new is not None}
-        devices = self._devices()
-        known = {**self._device_elements, **script.host_elements(_hosts(old), classes)}
-        wanted = {**devices, **script.host_elements(_hosts(new), classes)}
-        nets, ranges = self._net_elements, self._ranges
-        if any("/" in key for key in (*old, *new)):
+        exceptions = script.with_exceptions(old_nets), script.with_exceptions(self._nets)
+        if exceptions[0] != exceptions[1]:
+            old = {**{k: v for k, v in self._hosts.items() if k not in new}, **old}
+            new = self._hosts
+        devices, nets, ranges = self._devices(), self._net_elements, self._ranges
+        if old_nets is not self._nets:
             nets, ranges = script.net_elements(self._nets, classes), script.net_ranges(self._nets)
-            known, wanted = {**known, **self._net_elements}, {**wanted, **nets}
-        self._keep_counts(moves, nets)
-        if text := script.update(known, wanted):
-            self._nft.run(text)
+        hosts = [
+            script.host_elements(hosts_of(limits), classes, where)
+            for limits, where in zip((old, new), exceptions, strict=True)
+        ]
+        text = script.NETDEV.update(
+            {**self._device_elements, **self._net_elements, **hosts[0]},
+            {**devices, **nets, **hosts[1]},
+        )
+        if self._is_counting:
+            text += count_script(
+                script.count_elements(hosts_of(old), self._ranges),
+                script.count_elements(hosts_of(new), ranges),
+            )
+        before, after = self._places_of_change(moves, old_nets, ranges)
+        with self._counters.carried(before, after):
+            if text:
+                self._nft.run(text)
         self._device_elements, self._net_elements, self._ranges = devices, nets, ranges
 
-    def _keep_counts(self, moves: Sequence[_Move], nets: Elements) -> None:
-        """Before elements go: keep what they counted for rules that live on."""
-        with NetlinkSocket(NETFILTER) as netfilter:
-            for direction in DIRECTIONS:
-                for move in moves:
-                    if move.leaves_element(direction):
-                        self._ledger.keep_host(direction, move.rule, netfilter, move.old_key)
-                name = direction.free_nets
-                if nets[name] != self._net_elements[name]:
-                    self._ledger.keep_nets(direction, self._ranges, netfilter)
-
     def _apply(self, put: Mapping[str, Limit], drop: Iterable[str]) -> None:
+        drop = tuple(drop)
+        if any("/" in key for key in (*put, *drop)):
+            self._nets = dict(self._nets)  # `change` compares
         for key in drop:
             self._table(key).pop(key, None)
         for key, limit in put.items():
@@ -280,52 +298,26 @@ class Shaper:
         another program deleted the class, the set or the device that counted.
         """
         with _told_as_failed("read the rules' counters"), NetlinkSocket(NETFILTER) as netfilter:
-            return self._ledger.read(
-                self._forests,
-                netfilter,
-                classes={number: rule for rule, number in self._numbers.given.items()},
-                hosts={address: limit.number for address, limit in self._hosts.items()},
-                ranges=self._ranges,
-            )
+            return self._counters.totals(netfilter, self._places())
 
+    def _places(self) -> Places:
+        """What counts each rule now."""
+        limits = {**self._hosts, **self._nets}
+        return Places.of(limits, self._ranges, self._numbers.given)
 
-class _Move(NamedTuple):
-    """What a change does to one rule."""
-
-    rule: int
-    old_key: str
-    old: Limit | None
-    """None for a rule that is new."""
-    new_key: str
-    new: Limit | None
-    """None for one that goes."""
-
-    def kbps(self, direction: Direction) -> tuple[int, int]:
-        """The limit in one direction, before and after; 0 is none."""
-        old = 0 if self.old is None else direction.kbps(self.old)
-        return old, 0 if self.new is None else direction.kbps(self.new)
-
-    def leaves_element(self, direction: Direction) -> bool:
-        """Whether it lives on, and the element of its one address counts for it no more."""
-        old, new = self.kbps(direction)
-        lives_on = self.old is not None and self.new is not None
-        counts_on = self.new_key == self.old_key and not new
-        return lives_on and not old and "/" not in self.old_key and not counts_on
-
-
-def _moves(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[_Move]:
-    """What becomes of each rule, told apart by number: it may have another address now."""
-    before = {limit.number: (key, limit) for key, limit in old.items()}
-    after = {limit.number: (key, limit) for key, limit in new.items()}
-    nothing = ("", None)
-    return [
-        _Move(rule, *before.get(rule, nothing), *after.get(rule, nothing))
-        for rule in {**before, **after}
-    ]
-
-
-def _hosts(limits: Mapping[str, Limit]) -> dict[str, Limit]:
-    return {key: limit for key, limit in limits.items() if "/" not in key}
+    def _places_of_change(
+        self, moves: Sequence[Move], old_nets: Mapping[str, Limit], ranges: Mapping[str, int]
+    ) -> tuple[Places, Places]:
+        """What counts the rules that a change gives another place, before it and after."""
+        moved = [move for move in moves if move.is_counted_elsewhere]
+        has_nets = ranges != self._ranges or any("/" in m.old_key + m.new_key for m in moved)
+        old = {m.old_key: m.old for m in moved if m.old is not None}
+        new = {m.new_key: m.new for m in moved if m.new is not None}
+        if has_nets:
+            old, new = {**hosts_of(old), **old_nets}, {**hosts_of(new), **self._nets}
+        before, after = (self._ranges, ranges) if has_nets else ({}, {})
+        classes = self._numbers.given
+        return Places.of(old, before, classes), Places.of(new, after, classes)
 
 
 def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
@@ -337,7 +329,7 @@ def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
 def _present_elements(netfilter: NetlinkSocket) -> Elements:
     """What is in the kernel's sets, in the words of `script`."""
     present: Elements = {}
-    for name in script.ADDRESS_SETS:
+    for name in (*script.ADDRESS_SETS, *script.COUNT_SETS):
         found = elements.read(netfilter, name)
         present[name] = {e.key: script.handle_text(e.value) if e.value else "" for e in found}
     for direction in DIRECTIONS:
