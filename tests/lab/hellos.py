@@ -25,6 +25,8 @@ from aioquic.quic.events import QuicEvent, StreamDataReceived
 
 ADDRESS = "203.0.113.20"
 """Where the servers are."""
+SECOND = "203.0.113.21"
+"""Where those for QUIC are, too."""
 TLS_PORTS = (8444, 9443)
 """Beside the lab's own, which listen on every address."""
 QUIC_PORTS = (443, 8443, 8444, 9443)
@@ -43,6 +45,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     pieces: int = 1
     """TLS: in how many segments the hello is sent. QUIC: over how many packets it spans."""
     address: str = ADDRESS
+    local_port: int = 0
+    """QUIC: where it comes from; 0 is any."""
 
 
 def http(visit: Visit) -> str:
@@ -103,7 +107,12 @@ async def quic(visit: Visit) -> str:
     configuration.server_name = visit.name
     async with (
         asyncio.timeout(_TIMEOUT),
-        connect(visit.address, visit.port, configuration=configuration) as connection,
+        connect(
+            visit.address,
+            visit.port,
+            configuration=configuration,
+            local_port=visit.local_port,
+        ) as connection,
     ):
         reader, writer = await connection.create_stream()
         writer.write_eof()
@@ -123,8 +132,9 @@ class _Seer(QuicConnectionProtocol):
 async def _serve(certificate: str, key: str) -> None:
     configuration = QuicConfiguration(is_client=False, alpn_protocols=[_ALPN])
     configuration.load_cert_chain(certificate, key)
-    for port in QUIC_PORTS:
-        await serve(ADDRESS, port, configuration=configuration, create_protocol=_Seer)
+    for address in (ADDRESS, SECOND):
+        for port in QUIC_PORTS:
+            await serve(address, port, configuration=configuration, create_protocol=_Seer)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     for port in TLS_PORTS:

@@ -67,6 +67,7 @@ def limits_state(shell: Callable[[str], str]) -> list[str]:
     shown = shell(
         """
         nft -s list table netdev egressd || true
+        nft -s list table inet egressd || true
         for device in egressd-up0 egressd-down0; do
             ip -brief link show up dev $device | cut -d' ' -f1 || true
             tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true

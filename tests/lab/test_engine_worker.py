@@ -255,7 +255,7 @@ def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
 ) -> None:
     async def body() -> None:
         run_dir = tmp_path / "run"
-        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard)
+        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
         await pool.try_configs(["{}"])
         trial = int((run_dir / "trial.lock").read_text().split()[0])

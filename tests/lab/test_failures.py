@@ -1,6 +1,6 @@
 """Killing parts of egressd, and what it stands on: nothing leaks, nobody else notices.
 
-P1 and P2 of the promises. Four clients flood while a part dies: one on a node, one on DIRECT, one
+P1 and P2 of the promises. Five clients flood while a part dies: two on nodes, one on DIRECT, one
 on a WAN of its own, one rejected. Every upstream is captured, after a proof that the capture
 sees what it should.
 """
@@ -31,13 +31,14 @@ BACK_WITHIN_S = 5.0
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
-    with Lab(LabSpec(nodes=("socks5-udp", "ss"), clients=4)) as lab:
+    with Lab(LabSpec(nodes=("socks5-udp", "ss"), clients=5)) as lab:
         lab.start_egressd()
         add_nodes(lab)
         send(lab, 1, "ss")
         send(lab, 2, "Interface:wan2")
         send(lab, 3, "DIRECT")
         send(lab, 4, "REJECT")
+        send(lab, 5, "socks5-udp")
         yield lab
 
 
@@ -46,7 +47,7 @@ class Watch:
 
     def __init__(self, lab: Lab, stack: ExitStack) -> None:
         self.lab = lab
-        self.tokens = {number: new_token() for number in (1, 2, 3, 4)}
+        self.tokens = {number: new_token() for number in (1, 2, 3, 4, 5)}
         links = [wan.far for wan in lab.wans]
         links += [node.link for node in lab.nodes.values()]
         self.captures: dict[str, Capture] = {
@@ -75,21 +76,26 @@ def watched(lab: Lab) -> Iterator[Watch]:
         watch = Watch(lab, stack)
         yield watch
         watch.stop()
-        node = lab.nodes["ss"].link
-        # A node's own traffic is encrypted: its client's token shows behind the node only.
-        assert watch.seen_on(1) <= {node}
+        # What is on its way to a node shows its token if it is not encrypted.
+        assert watch.seen_on(1) <= {lab.nodes["ss"].link}
+        assert watch.seen_on(5) <= {lab.nodes["socks5-udp"].link, lab.wan(1).far}
         assert watch.seen_on(2) == {lab.wan(2).far}
         assert watch.seen_on(3) == {lab.wan(1).far}
         assert watch.seen_on(4) == set()
 
 
 def reaches(lab: Lab, client: int) -> Callable[[], bool]:
-    exits = {1: lab.nodes["ss"].address, 2: lab.wan(2).address, 3: lab.wan(1).address}
+    exits = {
+        1: lab.nodes["ss"].address,
+        2: lab.wan(2).address,
+        3: lab.wan(1).address,
+        5: lab.nodes["socks5-udp"].address,
+    }
     return lambda: lab.client(client).http(WEB, timeout=0.4).seen == exits[client]
 
 
 def assert_all_reach(lab: Lab) -> None:
-    for client in (1, 2, 3):
+    for client in (1, 2, 3, 5):
         eventually(reaches(lab, client), BACK_WITHIN_S)
     assert not lab.client(4).http(WEB).ok
 
@@ -144,6 +150,27 @@ def test_a_dead_or_stuck_worker_blocks_and_is_replaced(lab: Lab, number: signal.
             assert connection.exchange("undisturbed").ok
             connection.close()
         assert_all_reach(lab)
+
+
+def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: Lab) -> None:
+    with watched(lab):
+        for _ in range(5):
+            kill(lab, "egressd.app netd")  # the next one hands out ports from the first on
+            lab.device.wait_healthy()
+            kill(lab, "egressd.netd.engine.worker")
+            assert_all_reach(lab)
+
+
+def test_flows_of_a_plan_that_did_not_last_go_at_the_next_start(lab: Lab) -> None:
+    client = lab.client(3).address
+    tuple_ = ("-p", "udp", "-s", client, "-d", "192.0.2.77", "--sport", "77", "--dport", "77")
+    mark = ("--mark", "0x3fff0000")  # DIRECT, under the last epoch that there is
+    lab.router.run("conntrack", "-I", *tuple_, "--timeout", "600", *mark)
+    kill(lab, "egressd.app netd")
+    lab.device.wait_healthy()
+    eventually(
+        lambda: "192.0.2.77" not in lab.router.run("conntrack", "-L", "-s", client).stdout, 10
+    )
 
 
 def test_a_dead_node_blocks_its_clients_only(lab: Lab) -> None:

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from egressd.netd.kernel import conntrack
+from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
 from tests.lab.netns import Namespace
 
@@ -70,7 +71,7 @@ def entries() -> set[tuple[str, str, int]]:
 
 
 def delete_all(clients: list[str]) -> int:
-    return conntrack.delete_stale(clients, lambda _client, _mark: False)
+    return conntrack.delete_stale(clients, lambda _client, _flow: False)
 
 
 def flows() -> None:
@@ -130,9 +131,10 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
         track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2", mark=0x2000_0007)
         asked = set()
 
-        def is_current(client: bytes, mark: int) -> bool:
-            asked.add((str(IPv4Address(client)), mark))
-            return mark == 0x3000_0000
+        def is_current(client: bytes, flow: Flow) -> bool:
+            asked.add((str(IPv4Address(client)), flow.mark))
+            assert (flow.udp_port, flow.is_source_translated) == (443, False)
+            return flow.mark == 0x3000_0000
 
         assert conntrack.delete_stale(["10.1.0.2", "10.1.0.3"], is_current) == 3
         assert {port for _, _, port in entries()} == {1001, 1003}

@@ -150,6 +150,25 @@ def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: L
     eventually(lambda: lab.client(1).http(WEB, timeout=1).ok)
 
 
+def test_p1_what_the_router_says_about_its_own_flow_leaves_by_its_address_own_way(
+    lab: Lab,
+) -> None:
+    """Such a flow is the engine's on behalf of a client, whose socket has been closed."""
+    wan = lab.wan(2).address
+    router, far_end = outsider(lab, "router", wan), outsider(lab, "internet", SERVER)
+    answer, control = new_token(), new_token()
+    with lab.internet.capture() as capture:
+        capture.prove()
+        router.raw(wan, SERVER, source_port=41_001)
+        for _ in range(20):
+            far_end.raw(SERVER, wan, port=41_001, source_port=9, text=answer)
+            time.sleep(0.02)
+        router.raw(lab.wan(1).address, SERVER, text=control)
+        eventually(lambda: bool(capture.flows(control, interface="isp1")))
+        assert capture.flows(answer, interface="isp2")
+        assert capture.flows(answer, interface="isp1") == []
+
+
 def test_p1_errors_about_ipv6_leave_by_no_wan_when_the_lan_has_lost_its_addresses(
     lab: Lab,
 ) -> None:
@@ -450,3 +469,30 @@ def test_p1_one_arm(namespaces: None) -> None:
             assert not isp & set(tokens)
             eventually(lambda: lab.client(2).http(WEB).seen == lab.nodes["ss"].address)
             assert lab.client(2).dns("www.test", RESOLVERS["google"]).ok
+
+
+def test_p1_a_found_lan_that_loses_its_address_is_still_one(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd({"lan": {"interfaces": []}})
+        hardware = lab.router.run("cat", "/sys/class/net/lan0/address").stdout.strip()
+        lab.client(1).host.run(
+            *("ip", "neighbour", "replace", str(LAN_ADDRESS)),
+            *("lladdr", hardware, "dev", "eth0", "nud", "permanent"),
+        )
+        addresses = lab.router.run("ip", "-4", "-o", "address", "show", "dev", "lan0").stdout
+        network = addresses.split()[3]
+        with lab.internet.capture() as capture:
+            capture.prove()
+            token = new_token()
+            floods = [lab.client(1).flood(token, kind=kind, rate=300) for kind in ("udp", "icmp")]
+            lab.router.run("ip", "-4", "address", "flush", "dev", "lan0")
+            time.sleep(1)
+            (netd,) = lab.device.pids("egressd.app netd")
+            os.kill(netd, signal.SIGKILL)  # the next one has not seen the address
+            eventually(lambda: lab.device.pids("egressd.app netd") not in ([], [netd]), 20)
+            time.sleep(3)
+            lab.router.run("ip", "address", "add", network, "dev", "lan0")
+            send(lab, 2, "DIRECT")
+            eventually(lambda: lab.client(2).http(WEB, timeout=1).ok, 20)
+            assert sum(flood.stop().sent for flood in floods) > 1000
+            assert capture.flows(token) == []

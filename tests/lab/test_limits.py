@@ -323,6 +323,12 @@ def test_limits_hold_in_one_arm_use(namespaces: None) -> None:
         # If what leaves for the internet counted as the network's download, it would have less.
         assert share(site.tcp(2, upload=True), 4 * UP) in LIMITED
         assert share(site.tcp(2, upload=False), 4 * DOWN) in LIMITED
+        # Answers from outside come in by the LAN: they are the client's, and counted once.
+        site.put(lab.client(2).address, "DIRECT")
+        received = sum(site.tcp(2, upload=False).buckets)
+        time.sleep(1.1)  # what was asked for is told again for a second
+        counted = site.counters()[lab.client(2).address]
+        assert received < counted["download_bytes"] < 1.5 * received
 
 
 def test_every_rule_is_counted_both_ways(site: Site) -> None:

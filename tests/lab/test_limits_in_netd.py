@@ -58,7 +58,7 @@ def unblock() -> None:
 
 def listed(name: str) -> bool:
     return "10.0.0" in shell(
-        f"nft list set netdev egressd {name} || nft list map netdev egressd {name}"
+        f"nft list set inet egressd {name} || nft list map netdev egressd {name}"
     )
 
 
@@ -70,7 +70,7 @@ def test_what_needs_no_limit_goes_on(router: Namespace) -> None:
             await limits.change(Patch(put=LIMITED), LIMITED, TOPOLOGY, strict=True)
         assert not limits.problems
         await limits.change(Patch(put=FREE), FREE, TOPOLOGY, strict=True)
-        assert listed("up_free_hosts")
+        assert listed("sent")
 
     in_router(router, work)
 
@@ -93,7 +93,7 @@ def test_a_whole_plan_is_put_in_force_as_far_as_it_can_be(
         assert await limits.look(both, TOPOLOGY)
         assert not limits.problems
         assert listed("up_hosts")
-        assert listed("up_free_hosts")
+        assert listed("sent")
         assert not await limits.look(both, TOPOLOGY)
 
     in_router(router, work)

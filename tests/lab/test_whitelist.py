@@ -16,7 +16,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from tests.lab.device_state import SERVER, eventually, send
-from tests.lab.hellos import ADDRESS, Visit
+from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
 
 pytestmark = pytest.mark.lab
@@ -112,7 +112,7 @@ def test_every_form_of_entry(lab: Lab, target: str, node: str) -> None:
     seen = visit(lab, 1, UNLISTED)
     if target == "REJECT":
         assert before == ["ConnectionRefusedError"]
-        assert not {there, *own.values()}.intersection(seen)
+        assert [(one, way) for one, way in zip(UNLISTED, seen, strict=True) if "." in way] == []
     else:
         assert before == [own[target]]
         assert dict.fromkeys(seen) == {own[target]: None}
@@ -199,10 +199,76 @@ def test_recognition_switched_off(lab: Lab) -> None:
     assert set(visit(lab, 1, LISTED)) == {lab.wan(1).address}
 
 
+PORT = 40_000
+ASKED_BY_ONE_PORT = [
+    Visit(kind="quic", name="plain.test", port=443, local_port=PORT),
+    Visit(kind="quic", name="other.test", port=8443, local_port=PORT),
+    Visit(kind="quic", name="quic.test", port=9443, local_port=PORT),
+    Visit(kind="quic", name="other.test", port=443, address=SECOND, local_port=PORT),
+    Visit(kind="quic", name="other.test", port=8444, local_port=PORT),
+    Visit(kind="quic", name="plain.test", port=8443, address=SECOND, local_port=PORT),
+]
+IS_LISTED = [True, False, True, False, False, True]
+
+
+@pytest.mark.parametrize("node", ["DIRECT", "ss"])
+@pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
+def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -> None:
+    """P1: to the engine, packets from one address and port would all go where the first did."""
+    send(lab, 1, target)
+    save(lab, DOMAINS, node=node)
+    there = lab.wan(1).address if node == "DIRECT" else lab.nodes["ss"].address
+    own = {"Interface:wan2": lab.wan(2).address, "socks5-udp": lab.nodes["socks5-udp"].address}
+    expected = [there if listed else own.get(target, "TimeoutError") for listed in IS_LISTED]
+    assert visit(lab, 1, ASKED_BY_ONE_PORT) == expected
+    assert visit(lab, 1, ASKED_BY_ONE_PORT[::-1]) == expected[::-1]
+
+
+def test_what_comes_back_to_one_port_from_many_is_counted(lab: Lab) -> None:
+    send(lab, 2, "socks5-udp")
+    save(lab, DOMAINS)
+    before = received(lab, 2)
+    assert "TimeoutError" not in visit(lab, 2, ASKED_BY_ONE_PORT[:4])
+    eventually(lambda: received(lab, 2) - before > 4 * _CERTIFICATE_BYTES)
+
+
+_CERTIFICATE_BYTES = 1000
+"""What a QUIC server sends at least."""
+
+
+def received(lab: Lab, client: int) -> int:
+    """Bytes that a client has been sent."""
+    counters = lab.api.ask("GET", "/ops/counters").body["data"]
+    return int(counters.get(lab.client(client).address, {"download_bytes": 0})["download_bytes"])
+
+
+def test_a_flow_from_before_its_port_was_listed(lab: Lab) -> None:
+    one = [Visit(kind="quic", name="quic.test", port=9443, local_port=PORT + 1)]
+    send(lab, 1, "socks5-udp")
+    assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
+    save(lab, "quic://quic.test:9443")
+    eventually(lambda: visit(lab, 1, one) == [lab.wan(1).address], 20)
+
+
+def test_udp_that_would_share_a_session_is_dropped(lab: Lab) -> None:
+    """P1: also while nobody tidies up."""
+    send(lab, 1, "socks5-udp")
+    save(lab, DOMAINS)
+    one = [Visit(kind="quic", name="other.test", port=8444, local_port=PORT + 2)]
+    assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
+    with suspended(lab, "egressd.app netd"):
+        lab.router.run("nft", "add element inet egressd wlports { udp . 8444 }")
+        assert visit(lab, 1, one) == ["TimeoutError"]
+        lab.router.run("conntrack", "-D", "-p", "udp", "--dport", "8444")
+        assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
+    eventually(lambda: "8444" not in elements(lab, "set", "wlports"))
+
+
 @contextmanager
-def suspended(lab: Lab) -> Iterator[None]:
-    """The engine's workers do nothing meanwhile."""
-    pids = lab.device.pids("egressd.netd.engine.worker")
+def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[None]:
+    """The engine's workers, or other processes, do nothing meanwhile."""
+    pids = lab.device.pids(part)
+    assert pids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

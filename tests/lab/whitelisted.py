@@ -22,8 +22,9 @@ _PROGRAM = str(Path(hellos.__file__))
 
 @contextmanager
 def served(lab: Lab) -> Iterator[None]:
-    """TLS and QUIC servers at `hellos.ADDRESS`, beside the lab's own."""
-    lab.internet.run("ip", "address", "add", f"{hellos.ADDRESS}/32", "dev", "lo")
+    """TLS and QUIC servers at addresses of their own, beside the lab's."""
+    for address in (hellos.ADDRESS, hellos.SECOND):
+        lab.internet.run("ip", "address", "add", f"{address}/32", "dev", "lo")
     certificate, key = lab.authority.certificate("hellos", ["www.test"])
     argv = [sys.executable, _PROGRAM, "serve", str(certificate), str(key)]
     with subprocess.Popen(

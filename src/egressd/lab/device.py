@@ -117,6 +117,7 @@ class Device:
         wan: list[str],
         trusted: Path,
         settings: Settings,
+        environment: Mapping[str, str],
     ) -> None:
         self._router = router
         self.data = folder / "data"
@@ -143,7 +144,7 @@ class Device:
             [*COMMAND, "serve", "--config", str(self.config)],
             folder / "egressd.log",
             # Go's and Python's TLS then trust the lab's HTTPS servers.
-            {"SSL_CERT_FILE": str(trusted)},
+            {"SSL_CERT_FILE": str(trusted), **environment},
         )
         self._api: Api | None = None
 

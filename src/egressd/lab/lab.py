@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -193,10 +193,12 @@ class Lab:
         for name in ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"):
             self.router.sysctl(name, int(on))
 
-    def start_egressd(self, settings: Settings | None = None) -> Device:
+    def start_egressd(
+        self, settings: Settings | None = None, environment: Mapping[str, str] | None = None
+    ) -> Device:
         """Start egressd in the router and wait until it is healthy.
 
-        `settings` go over the configuration file's tables.
+        `settings` go over the configuration file's tables, `environment` over its variables.
         """
         if self._device is None:
             lan = ["lan0", "lan1"] if self.spec.second_lan else ["lan0"]
@@ -208,6 +210,7 @@ class Lab:
                 wan=wan,
                 trusted=self.authority.file,
                 settings=settings or {},
+                environment=environment or {},
             )
         self._device.start()
         return self._device

@@ -1,7 +1,6 @@
 """What befalls the device: each accident happens, and is over when its function returns.
 
-None touches anything outside the lab. Jumps of the wall clock are not among them, since Linux has
-one wall clock for all namespaces; they are tried in the virtual machine of ``tests/vm``.
+None touches anything outside the lab.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Final, Literal
@@ -18,12 +18,14 @@ from typing import Final, Literal
 import msgspec
 
 from egressd.lab.lab import Lab
+from egressd.lab.wallclock import READ_AFTER_S, WallClock
 from egressd.model.errors import Failed
 
 NETD: Final = "egressd.app netd"
 API: Final = "egressd.app api"
 WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
+_JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
 Cuts = Literal["nobody", "engine", "everybody"]
 
@@ -41,8 +43,9 @@ class Accident(msgspec.Struct, frozen=True):
 class Accidents:
     """The accidents of one lab."""
 
-    def __init__(self, lab: Lab, rng: Random, disk: Path) -> None:
+    def __init__(self, lab: Lab, rng: Random, disk: Path, clock: WallClock) -> None:
         self._lab = lab
+        self._clock = clock
         self._rng = rng
         self._disk = disk
         self._filler = disk / "filler"
@@ -75,6 +78,7 @@ class Accidents:
             Accident("the LAN set down", self._lower_lan),
             Accident("a node dies and comes back", self._node_dies),
             Accident("the disk is full", self.fill_disk),
+            Accident("the wall clock jumps", self._jump),
         ]
 
     def kill(self, part: str) -> None:
@@ -197,6 +201,10 @@ class Accidents:
         node.program.kill()
         self._for_a_while()
         self._lab.start_node(node)
+
+    def _jump(self) -> None:
+        self._clock.set(self._rng.choice(_JUMPS))
+        time.sleep(READ_AFTER_S)
 
     def _for_a_while(self) -> None:
         time.sleep(self._rng.choice((0.05, 0.3, 1.0)))

@@ -17,12 +17,14 @@ WEB: Final = f"http://{WEB_SERVERS[0]}/"
 PATIENCE_S: Final = 10.0
 """How long a bystander waits for one answer: longer than any recovery may take."""
 _TALK_S: Final = 0.1
+_QUIC_PORT: Final = 443
 
 
 class Sender:
     """A client that floods, with a new token whenever its ways out change.
 
-    `rates`: packets a second by kind of flood.
+    `rates`: packets a second by kind of flood; ``quic`` is UDP where a whitelist's domains are
+    looked for.
     """
 
     def __init__(self, client: Client, judge: Judge, rates: Mapping[str, float]) -> None:
@@ -43,9 +45,12 @@ class Sender:
         self._era = Era(client=self.name, token=token, exits=exits)
         self._judge.eras[token] = self._era
         self.exits = exits
-        self._floods = [
-            self.client.flood(token, kind=kind, rate=rate) for kind, rate in self._rates.items()
-        ]
+        self._floods = [self._flood(token, kind, rate) for kind, rate in self._rates.items()]
+
+    def _flood(self, token: str, kind: str, rate: float) -> Flood:
+        if kind == "quic":
+            return self.client.flood(token, port=_QUIC_PORT, rate=rate)
+        return self.client.flood(token, kind=kind, rate=rate)
 
     @property
     def is_changing(self) -> bool:

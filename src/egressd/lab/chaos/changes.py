@@ -18,7 +18,15 @@ TARGETS: Final = (
     "alpha", "beta", "roam", "Group_pair",
 )  # fmt: skip
 """Some lead nowhere: there is no `wan9`, and the nodes of `roam` and `pair` come and go."""
-_LISTS: Final = ("", "203.0.113.12", "203.0.113.11, 203.0.113.12", "192.0.2.128/25")
+_LISTS: Final = (
+    ("", ""),
+    ("", "203.0.113.12"),
+    ("", "203.0.113.11, 203.0.113.12"),
+    ("", "192.0.2.128/25"),
+    ("listed.test", ""),
+    ("listed.test", "203.0.113.12"),
+)
+"""Domains and addresses. None is what floods ask for; with domains their QUIC is looked into."""
 _PORTS: Final = (18_001, 18_002, 18_003)
 _REST: Final = {
     "mac": "", "comment": "", "is_enabled": True,
@@ -118,12 +126,12 @@ class Changes:
         return _post(f"{name} comes", "/proxy-services", body, after)
 
     def _whitelist(self, now: Desired) -> Change:
-        listed = self._rng.choice([text for text in _LISTS if text != now.listed])
+        domains, ips = listed = self._rng.choice([one for one in _LISTS if one != now.listed])
         return Change(
-            text=f"the whitelist holds {listed or 'nothing'}",
+            text=f"the whitelist holds {', '.join(filter(None, listed)) or 'nothing'}",
             method="PUT",
             path="/whitelist",
-            body={"domains": "", "ips": listed, "node": "DIRECT"},
+            body={"domains": domains, "ips": ips, "node": "DIRECT"},
             after=now.with_list(listed),
             cuts_everybody=True,
         )

@@ -23,8 +23,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """Node name -> server address, group."""
     services: dict[str, int] = {}
     """Proxy service name -> port."""
-    listed: str = ""
-    """The whitelist's addresses."""
+    listed: tuple[str, str] = ("", "")
+    """The whitelist's domains and addresses."""
 
     def with_rule(self, address: str, target: str) -> Desired:
         """As it is with that rule."""
@@ -50,7 +50,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
         """As it is without that proxy service."""
         return self._with("services", _without(self.services, name))
 
-    def with_list(self, listed: str) -> Desired:
+    def with_list(self, listed: tuple[str, str]) -> Desired:
         """As it is with that whitelist."""
         return self._with("listed", listed)
 
@@ -73,11 +73,12 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(api: Api) -> Desired:
     """What the API says is configured. Raises Failed."""
+    whitelist = api.get("/whitelist")
     return Desired(
         rules={rule["ip"]: rule["target_node"] for rule in api.get("/rules")["data"]},
         nodes={node["name"]: _server_and_group(node) for node in api.get("/nodes")["data"]},
         services={s["name"]: s["port"] for s in api.get("/proxy-services")["data"]},
-        listed=api.get("/whitelist")["ips"],
+        listed=(whitelist["domains"], whitelist["ips"]),
     )
 
 

@@ -24,6 +24,7 @@ from egressd.lab.chaos.report import Report, Trace
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
+from egressd.lab.wallclock import WallClock
 from egressd.model.errors import Failed
 
 RECOVER_S: Final = 5.0
@@ -40,10 +41,10 @@ BYSTANDERS: Final = {7: "DIRECT", 8: "Interface:wan3", 9: "beta", 10: "Group_hom
 """Client -> target, which nothing but the death of a worker concerns."""
 REJECTED: Final = 11
 UNRULED: Final = 12
-_SUBJECT_SHARE: Final = {"udp": 0.03, "tcp": 0.006, "icmp": 0.004}
+_SUBJECT_SHARE: Final = {"udp": 0.026, "quic": 0.004, "tcp": 0.006, "icmp": 0.004}
 _KERNEL_SHARE: Final = {"udp": 0.28, "icmp": 0.01}
 _ENGINE_SHARE: Final = {"udp": 0.03}
-_BLOCKED_SHARE: Final = {"udp": 0.04, "tcp": 0.02, "icmp": 0.01}
+_BLOCKED_SHARE: Final = {"udp": 0.03, "quic": 0.01, "tcp": 0.02, "icmp": 0.01}
 
 
 class Chaos:
@@ -72,7 +73,8 @@ class Chaos:
             lab.add_node("ss", "spare")
             self._lab = lab
             self._control()
-            lab.start_egressd({"data": {"dir": str(self._disk)}})
+            self._clock = WallClock(lab.folder / "clock")
+            lab.start_egressd({"data": {"dir": str(self._disk)}}, self._clock.environment)
             capture = stack.enter_context(lab.internet.capture())
             capture.prove()
             self._set_up(capture)
@@ -99,7 +101,7 @@ class Chaos:
             {wan.far: wan.address for wan in lab.wans},
             {node.link: node.address for node in lab.nodes.values()},
         )
-        self._accidents = Accidents(lab, self._rng, self._disk)
+        self._accidents = Accidents(lab, self._rng, self._disk, self._clock)
         subjects = [lab.client(number).address for number in SUBJECTS]
         self._changes = Changes(self._rng, lab.api, subjects, lab.nodes)
         named = {"alpha": ("socks5-udp", ""), "beta": ("ss", ""), "home1": ("ss", "home")}
