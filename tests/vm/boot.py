@@ -40,6 +40,7 @@ _PROGRAMS: Final = {
     "pptpd": "pptpd",
     "charon-systemd": "charon-systemd",
     "swanctl": "strongswan-swanctl",
+    "vpncmd": "softether-vpnserver",
 }
 """Program -> the Debian package that brings it."""
 

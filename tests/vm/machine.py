@@ -28,6 +28,7 @@ LAN_MAC: Final = "52:54:00:00:00:01"
 WAN_MAC: Final = "52:54:00:00:00:02"
 GATEWAY_MAC: Final = "52:54:00:00:00:fe"
 UNRULED: Final = "10.99.0.11"
+RULED: Final = "10.99.0.12"
 
 _9P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
 
@@ -45,7 +46,9 @@ mkdir -p /tmp/new{shared}
 mount -t 9p -o rw,{ninep} shared /tmp/new{shared}
 chroot /tmp/new sh {shared}/prepare
 umount /proc
-exec chroot /tmp/new /lib/systemd/systemd
+cd /tmp/new
+mount --move . /  # in a mere chroot no unit could have a user namespace
+exec chroot . /lib/systemd/systemd
 """
 
 _PREPARE: Final = """\
@@ -62,6 +65,8 @@ interfaces = ["eth0"]
 interfaces = ["eth1"]
 [dns]
 device = ["203.0.113.53"]
+[engine]
+workers = 1
 END
 echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-somebody.conf
 cat > /etc/systemd/system/network-of-others.service <<END
@@ -179,7 +184,7 @@ class Machine:
             *card("wan", WAN_MAC),
             *("-kernel", str(image), "-initrd", str(self._shared / "initramfs")),
             "-append",
-            f"console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 "
+            "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
             f"init={self._shared}/init",
         ]
 
@@ -202,13 +207,13 @@ class Side:
         """A client on the LAN."""
         return Client(self.host, Place(name=address, role="outside", address=address))
 
-    def capture(self) -> Capture:
+    def capture(self, *, keep: bool = False) -> Capture:
         """Of all that passes here. What leaves the machine arrives on ``wan``.
 
         Cards of a machine that is off pass nothing on, so the capture's own proof has to wait for
         what the tests send through the machine.
         """
-        return self.host.capture()
+        return self.host.capture(keep=keep)
 
 
 @contextmanager
@@ -225,7 +230,7 @@ def side() -> Iterator[Side]:
         for tap, mac in (("lan", "52:54:00:00:01:01"), ("wan", GATEWAY_MAC)):
             lines += [f"tuntap add dev {tap} mode tap", f"link set {tap} address {mac} up"]
         lines += [
-            f"address add {UNRULED}/24 dev lan",
+            *(f"address add {address}/24 dev lan" for address in (UNRULED, RULED)),
             f"neighbour replace 10.99.0.1 lladdr {LAN_MAC} dev lan nud permanent",
             "route add default via 10.99.0.1 dev lan",
         ]

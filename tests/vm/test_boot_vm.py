@@ -1,6 +1,7 @@
-"""P1 at boot: a client floods while a whole machine boots under systemd, and nothing gets out.
+"""P1 under systemd: a client floods while a whole machine boots, and while the service is killed,
+upgraded and stopped; nothing gets out.
 
-Each boot takes minutes where the processor is emulated (seven on two busy cores), so
+A boot takes a minute and a half where the processor is emulated, more on a busy machine, so
 they are asked for: ``EGRESSD_BOOTS=20 script/test tests/vm/test_boot_vm.py``.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,6 +20,8 @@ from tests.vm import boot, machine
 
 BOOTS = int(os.environ.get("EGRESSD_BOOTS", "0"))
 BOOT_S = 1800.0
+SETTLE_NS: Final = 1_000_000_000
+"""What the clocks of both machines may differ by."""
 
 pytestmark = [
     pytest.mark.vm,
@@ -28,6 +33,13 @@ _LOOK = """\
 while [ ! -e {shared}/network.done ]; do sleep 0.2; done
 sleep 5
 echo done
+echo o > /proc/sysrq-trigger
+"""
+
+_LIVE: Final = """\
+cd {root}
+PYTHONPATH={root}/src .venv/bin/python -m tests.vm.inside.service {shared} %s
+sync
 echo o > /proc/sysrq-trigger
 """
 
@@ -66,3 +78,27 @@ def test_p1_nothing_gets_out_while_the_machine_boots(
         assert "done" in said
         assert capture.flows(token, interface="lan", outgoing=True), "the flood reached the machine"
         assert capture.flows(token, interface="wan") == []
+
+
+def test_p1_the_service_is_killed_upgraded_and_stopped(side: machine.Side, tmp_path: Path) -> None:
+    unruled, ruled = new_token(), new_token()
+    with side.capture(keep=True) as capture:
+        floods = [
+            side.client(machine.UNRULED).flood(unruled, rate=500),
+            side.client(machine.UNRULED).flood(unruled, kind="tcp", port=80, rate=50),
+            side.client(machine.RULED).flood(ruled, rate=100),
+        ]
+        said = machine.Machine(tmp_path, side, _LIVE % machine.RULED, installed=True).run(BOOT_S)
+        for flood in floods:
+            flood.stop()
+        assert capture.flows(unruled, interface="lan", outgoing=True)
+        assert capture.flows(unruled, interface="wan") == []
+        left = [p.time_ns for p in capture.packets(ruled) if p.interface == "wan"]
+    steps = [line.split() for line in (tmp_path / "steps").read_text().splitlines()]
+    assert steps[-1][0] == "done", said
+    for (name, begin), (_, end) in pairwise(steps):
+        within = [t for t in left if int(begin) + SETTLE_NS < t < int(end) - SETTLE_NS]
+        if name == "stopped":
+            assert within == [], "a stop did not block"
+        elif int(end) - int(begin) > 3 * SETTLE_NS and name != "started":
+            assert within, f"nothing left while {name}"

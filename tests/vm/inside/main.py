@@ -9,15 +9,28 @@ import asyncio
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 from tests.vm.inside import network
-from tests.vm.inside.failures import FAILURES
+from tests.vm.inside.credentials import odd_credentials_log_in
+from tests.vm.inside.failures import FAILURES, all_is_ended
+from tests.vm.inside.many import many_lines_start
 from tests.vm.inside.network import SERVERS
 from tests.vm.inside.probes import Web
 from tests.vm.inside.scenarios import SCENARIOS, all_come_online, the_taps_see
+from tests.vm.inside.softether import a_server_of_another_make
 from tests.vm.inside.suite import PROCESSES, Suite, users
 
-ALL = (the_taps_see, all_come_online, *SCENARIOS, *FAILURES)
+SHORT: Final = (
+    *SCENARIOS,
+    odd_credentials_log_in,
+    a_server_of_another_make,
+    *FAILURES,
+)
+LONG: Final = (many_lines_start,)
+"""Those that are run when they are asked for: they take minutes."""
+
+ALL: Final = (the_taps_see, all_come_online, *SHORT, *LONG, all_is_ended)
 
 
 async def main(shared: Path, chosen: Collection[str]) -> None:
@@ -35,7 +48,7 @@ async def main(shared: Path, chosen: Collection[str]) -> None:
     for client in suite.clients.values():
         client.start()
     await suite.run(all_come_online)
-    for scenario in (*SCENARIOS, *FAILURES):
+    for scenario in (*SHORT, *LONG, all_is_ended):
         if not chosen or scenario.__name__ in chosen:
             await suite.run(scenario)
     (shared / "done").touch()

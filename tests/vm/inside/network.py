@@ -16,8 +16,9 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.vm.inside.netns import kill_processes, sh
 
@@ -47,9 +48,9 @@ def build() -> None:
         subprocess.run(["modprobe", "-q", module], check=False)
     RUN.mkdir()
     sh(
-        "ip link set lo up; for n in isp s1 s2 web client; do ip netns add $n; "
+        "ip link set lo up; for n in isp client; do ip netns add $n; "
         "ip -n $n link set lo up; done; "
-        "for n in isp s1 s2; do ip netns exec $n sysctl -qw net.ipv4.ip_forward=1; done"
+        "ip netns exec isp sysctl -qw net.ipv4.ip_forward=1"
     )
     for wan, address in WANS.items():
         number = wan[-1]
@@ -60,14 +61,8 @@ def build() -> None:
             f"ip -n isp link set r{number} up; "
             f"ip route add default via 10.{number}.0.1 dev {wan} metric {number}00"
         )
-    for place, (name, address) in enumerate((*SERVERS.items(), ("web", WEB))):
-        network = address.rpartition(".")[0]
-        sh(
-            f"ip -n isp link add d{place} type veth peer name eth0 netns {name}; "
-            f"ip -n isp address add {network}.1/24 dev d{place}; ip -n isp link set d{place} up; "
-            f"ip -n {name} address add {address}/24 dev eth0; ip -n {name} link set eth0 up; "
-            f"ip -n {name} route add default via {network}.1"
-        )
+    for name, address in (*SERVERS.items(), ("web", WEB)):
+        attach(name, address)
     for name, address in SERVERS.items():
         sh(f"ip -n isp route add {pool(name)}.0/24 via {address}")
     sh(
@@ -75,6 +70,19 @@ def build() -> None:
         "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up; "
         "ip -n client link set eth0 up; ip -n client address add 10.77.0.99/24 dev eth0; "
         "ip -n client route add default via 10.77.0.1"
+    )
+
+
+def attach(name: str, address: str) -> None:
+    """Make a namespace that the ISP reaches by this address, and that forwards packets."""
+    gateway = address.rpartition(".")[0] + ".1"
+    sh(
+        f"ip netns add {name}; ip -n {name} link set lo up; "
+        f"ip netns exec {name} sysctl -qw net.ipv4.ip_forward=1; "
+        f"ip -n isp link add to-{name} type veth peer name eth0 netns {name}; "
+        f"ip -n isp address add {gateway}/24 dev to-{name}; ip -n isp link set to-{name} up; "
+        f"ip -n {name} address add {address}/24 dev eth0; ip -n {name} link set eth0 up; "
+        f"ip -n {name} route add default via {gateway}"
     )
 
 
@@ -132,17 +140,52 @@ def end_association(name: str, client_port: int) -> None:
     sh(f"swanctl --terminate --child-id {found[1]} --force --timeout 2 --uri {uri}")
 
 
+class Account(NamedTuple):
+    """Whom a server lets in, and as what."""
+
+    username: str
+    password: str
+    address: str
+
+
+def let_in(name: str, accounts: Iterable[Account], secret: str) -> None:
+    """From now on a server takes these people, and this secret, and no others."""
+    folder = RUN / name
+    (folder / "ppp" / "chap-secrets").write_text(_accounts(accounts))
+    (folder / "swanctl.conf").write_text(_swanctl(name, secret))
+    sh(f"swanctl --load-creds --clear --file {folder}/swanctl.conf --uri unix://{folder}/vici")
+
+
+def _accounts(accounts: Iterable[Account]) -> str:
+    def word(text: str) -> str:
+        return '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
+
+    return "".join(
+        f"{word(one.username)} * {word(one.password)} {one.address}\n" for one in accounts
+    )
+
+
+def _swanctl(name: str, secret: str) -> str:
+    address = SERVERS[name]
+    return (
+        f"connections {{\n l2tp {{\n version = 1\n local_addrs = {address}\n"
+        " proposals = aes256-sha256-modp2048,aes128-sha1-modp1024\n unique = never\n"
+        f" local {{\n auth = psk\n id = {address}\n }}\n remote {{\n auth = psk\n }}\n"
+        " children {\n l2tp {\n mode = transport\n local_ts = dynamic[udp/1701]\n"
+        " remote_ts = dynamic[udp]\n esp_proposals = aes256-sha256,aes128-sha1\n"
+        " dpd_action = clear\n }\n }\n dpd_delay = 10s\n }\n}\n"
+        f"secrets {{\n ike-1 {{\n secret = 0x{secret.encode().hex()}\n }}\n}}\n"
+    )
+
+
 def _files(name: str, users: dict[str, str]) -> dict[str, str]:
     folder, address = RUN / name, SERVERS[name]
-    octal = "".join(f"\\{byte:03o}" for byte in PASSWORD.encode())
-    secret = "0x" + SECRET.encode().hex()
-    accounts = "".join(f'{user} * "{octal}" {ip}\n' for user, ip in users.items())
     common = (
         "name vpn\nauth\nnodefaultroute\nrequire-mschap-v2\nlcp-echo-interval 10\n"
         f"lcp-echo-failure 6\nms-dns {DNS[name]}\n"
     )
     return {
-        "ppp/chap-secrets": accounts,
+        "ppp/chap-secrets": _accounts(Account(user, PASSWORD, ip) for user, ip in users.items()),
         "ppp/options": "",
         # A user's new call takes the place of one whose end the server has not noticed.
         "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',
@@ -165,13 +208,5 @@ def _files(name: str, users: dict[str, str]) -> dict[str, str]:
             " filelog {\n stderr {\n default = 1\n }\n }\n"
             f" plugins {{\n vici {{\n socket = unix://{folder}/vici\n }}\n }}\n}}\n"
         ),
-        "swanctl.conf": (
-            f"connections {{\n l2tp {{\n version = 1\n local_addrs = {address}\n"
-            " proposals = aes256-sha256-modp2048,aes128-sha1-modp1024\n unique = never\n"
-            f" local {{\n auth = psk\n id = {address}\n }}\n remote {{\n auth = psk\n }}\n"
-            " children {\n l2tp {\n mode = transport\n local_ts = dynamic[udp/1701]\n"
-            " remote_ts = dynamic[udp]\n esp_proposals = aes256-sha256,aes128-sha1\n"
-            " dpd_action = clear\n }\n }\n dpd_delay = 10s\n }\n}\n"
-            f"secrets {{\n ike-1 {{\n secret = {secret}\n }}\n}}\n"
-        ),
+        "swanctl.conf": _swanctl(name, SECRET),
     }

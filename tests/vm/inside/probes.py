@@ -60,6 +60,13 @@ class Client:
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
         self._tasks = [asyncio.create_task(self._ask()), asyncio.create_task(self._talk())]
 
+    def close(self) -> None:
+        """Ask no more."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+
     async def _ask(self) -> None:
         number = 0
         while True:

@@ -6,6 +6,7 @@ Reads JSON requests from a pipe and answers each.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,7 @@ class Router:
             size=0,
             on_lost=lambda _: None,
             on_trouble=lambda _: None,
+            mapped=self._machine.mapped_ports,
         )
         self._reconciler = Reconciler(
             machine=self._machine,
@@ -93,7 +95,11 @@ class Router:
         }
 
     def _plan(self, request: Request) -> Plan:
-        numbers = {name: n for n, name in enumerate(sorted(request.clients), 1)}
+        known = self._reconciler.plan.egresses
+        numbers = {name: known[name].number for name in request.clients if name in known}
+        taken = set(numbers.values())
+        free = (n for n in itertools.count(1) if n not in taken)
+        numbers |= {n: next(free) for n in sorted(request.clients) if n not in numbers}
         return Plan(
             revision=self._reconciler.plan.revision + 1,
             lines=request.lines,

@@ -9,6 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from tests.vm.inside import network
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, pool
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, Account, pool
 from tests.vm.inside.probes import Client, Tap
 
 PROCESSES: Final = multiprocessing.get_context("forkserver")
@@ -129,6 +130,15 @@ class Suite:
             await self.until(name, lambda status: status.is_online, ONLINE_S)
             await self.clients[name].answered(10)
 
+    async def take_back(self, lines: dict[str, Line]) -> None:
+        """The servers' first accounts again, and these lines."""
+        for server in SERVERS:
+            accounts = [Account(name, PASSWORD, ip) for name, ip in users(server).items()]
+            await asyncio.to_thread(network.let_in, server, accounts, SECRET)
+        self.lines = lines
+        await self.ask("apply")
+        await self.online()
+
     # --- Verdicts. --------------------------------------------------------------------------
 
     async def run(self, scenario: Callable[[Suite], Awaitable[None]]) -> None:
@@ -141,6 +151,8 @@ class Suite:
             self._nothing_leaked()
         except Exception:
             problem = traceback.format_exc()
+            with suppress(OSError, EOFError):  # the router may be what failed
+                problem += f"{await self.statuses()}"
             self._keep_logs(name)
         took = round(time.monotonic() - began, 2)
         figures = {key: round(value, 2) for key, value in self.figures.items()}

@@ -1,0 +1,92 @@
+"""What becomes of the service under systemd: it starts, crashes, is upgraded, stopped, and started.
+
+``python -m tests.vm.inside.service SHARED ADDRESS`` in a machine of `tests.vm.machine`. Writes to
+``SHARED/steps`` what happened when, a line each: a name and nanoseconds of the wall clock. The
+client ADDRESS gets a rule, so that there is somebody whom a stop blocks.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from tests.vm.boot import ROOT
+
+_API: Final = "egressd-api.service"
+_NETD: Final = "egressd-netd.service"
+_START_S: Final = 900.0
+"""An emulated machine needs minutes."""
+_LASTS_S: Final = 10.0
+
+
+def main(shared: Path, address: str) -> None:
+    steps = (shared / "steps").open("w", buffering=1)
+
+    def note(step: str) -> None:
+        steps.write(f"{step} {time.time_ns()}\n")
+
+    healthy()
+    token = subprocess.run(
+        [ROOT / ".venv/bin/egressd", "token", "show"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    rule = {"ip": address, "target_node": "DIRECT"}
+    status, body = ask("POST", "/svc/api/v1/rules", token, rule)
+    assert status == 200, body
+    note("running")
+    time.sleep(_LASTS_S)
+    for service in (_NETD, _API):
+        note(f"killed:{service}")
+        systemctl("kill", "--signal=KILL", service)
+        time.sleep(_LASTS_S)
+        healthy()
+        note(f"back:{service}")
+    note("upgraded")
+    systemctl("reload", _NETD)
+    systemctl("restart", _API)
+    healthy()
+    note("back:upgraded")
+    time.sleep(_LASTS_S)
+    systemctl("stop", _API, _NETD)
+    note("stopped")
+    time.sleep(_LASTS_S)
+    note("started")
+    systemctl("start", _NETD, _API)
+    healthy()
+    note("back:started")
+    time.sleep(_LASTS_S)
+    note("done")
+
+
+def systemctl(*arguments: str) -> None:
+    subprocess.run(["systemctl", *arguments], check=True)
+
+
+def healthy() -> None:
+    """Wait until the service says that all is in force."""
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            status, body = ask("GET", "/ops/health")
+        except OSError as error:
+            status, body = 0, str(error)
+        if status == 200:
+            return
+        assert time.monotonic() < deadline, body
+        time.sleep(0.5)
+
+
+def ask(method: str, path: str, token: str = "", body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", 8787, timeout=60)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,146 @@
+"""SoftEther VPN: an L2TP/IPsec server that shares no code with xl2tpd, pppd or strongSwan.
+
+Its IKE, ESP and PPP are its own and run outside the kernel. Lines end in a virtual hub, which is
+bridged to a network device here; the hub's DHCP server gives them addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from typing import Final
+
+from egressd.model.nouns import Line
+from tests.vm.inside import network
+from tests.vm.inside.netns import kill_processes, sh
+from tests.vm.inside.network import RUN
+from tests.vm.inside.probes import Client
+from tests.vm.inside.suite import ONLINE_S, Suite
+
+_NAME: Final = "s3"
+_ADDRESS: Final = "198.51.103.10"
+_PORT: Final = 5555
+"""Where its administration is spoken to."""
+_POOL: Final = "192.168.103"
+_DNS: Final = f"{_POOL}.53"
+_PASSWORD: Final = "pa'ss w;ord#$(reboot)\\x"
+_SECRET: Final = "se'cret #$x{}"
+
+_CONFIGURATION: Final = f"""\
+declare root
+{{
+    declare DDnsClient
+    {{
+        bool Disabled true
+    }}
+    declare ListenerList
+    {{
+        declare Listener0
+        {{
+            bool DisableDos true
+            bool Enabled true
+            uint Port {_PORT}
+        }}
+    }}
+    declare ServerConfiguration
+    {{
+        bool DisableNatTraversal true
+    }}
+}}
+"""
+"""It asks nobody outside for a name or a way through NAT, and listens for nothing but commands."""
+
+_COMMANDS: Final = f"""\
+HubCreate VPN /PASSWORD:none
+BridgeCreate VPN /DEVICE:soft /TAP:yes
+IPsecEnable /L2TP:yes /L2TPRAW:yes /ETHERIP:no /PSK:"{_SECRET}" /DEFAULTHUB:VPN
+Hub VPN
+SecureNatEnable
+NatDisable
+SecureNatHostSet /MAC:none /IP:{_POOL}.254 /MASK:255.255.255.0
+DhcpSet /START:{_POOL}.100 /END:{_POOL}.109 /MASK:255.255.255.0 /EXPIRE:7200 /GW:{_POOL}.1 \
+/DNS:{_DNS} /DNS2:none /DOMAIN:none /LOG:no /PUSHROUTE:
+UserCreate office /GROUP:none /REALNAME:none /NOTE:none
+UserPasswordSet office /PASSWORD:"{_PASSWORD}"
+"""
+
+_SERVER: Final = "/usr/libexec/softether/vpnserver/vpnserver"
+
+
+def _start() -> None:
+    """Make its place in the network, and wait until it takes calls."""
+    sh("modprobe tun")
+    network.attach(_NAME, _ADDRESS)
+    sh(f"ip -n isp route add {_POOL}.0/24 via {_ADDRESS}")
+    folder = RUN / _NAME
+    folder.mkdir()
+    (folder / "vpn_server.config").write_text(_CONFIGURATION)
+    (folder / "commands").write_text(_COMMANDS)
+    places = "/var/lib/softether /var/log/softether /run/softether"
+    script = (
+        "mount -t tmpfs state /var/lib; mount -t tmpfs logs /var/log; "
+        f"mkdir -p {places}; cp {folder}/vpn_server.config /var/lib/softether/; "
+        f"exec {_SERVER} execsvc"
+    )
+    with (folder / "log").open("ab") as output:
+        subprocess.Popen(
+            ["ip", "netns", "exec", _NAME, "unshare", "-m", "sh", "-ec", script],
+            env={"PATH": os.environ["PATH"]},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    _wait(f"ip netns exec {_NAME} ss -Hlnt sport = :{_PORT}")
+    sh(
+        f"ip netns exec {_NAME} vpncmd localhost:{_PORT} /SERVER /IN:{folder}/commands "
+        f"/OUT:{folder}/answers < /dev/null"
+    )
+    _wait(f"ip -n {_NAME} -o link | grep tap_soft || true")
+    sh(f"ip -n {_NAME} address add {_POOL}.1/24 dev tap_soft")
+    _wait(f"ip netns exec {_NAME} ss -Hlnu sport = :500")
+
+
+def _wait(command: str, timeout_s: float = 60) -> None:
+    """Until `command` has something to say."""
+    deadline = time.monotonic() + timeout_s
+    while not sh(command):
+        assert time.monotonic() < deadline, f"{command}: nothing after {timeout_s} s"
+        time.sleep(0.2)
+
+
+async def a_server_of_another_make(suite: Suite) -> None:
+    """A line with a secret goes online at SoftEther, beside eight others that notice nothing."""
+    began = time.monotonic()
+    await asyncio.to_thread(_start)
+    suite.figures["server started"] = time.monotonic() - began
+    others = suite.bystanders()
+    encrypted = Line(
+        id=101,
+        type="l2tp",
+        name="l2tp_soft",
+        server=_ADDRESS,
+        port=1701,
+        username="office",
+        password=_PASSWORD,
+        secret=_SECRET,
+        interface="wan2",
+    )
+    client = suite.clients[encrypted.name] = Client("10.77.0.31")
+    client.start()
+    dialled = time.monotonic()
+    await suite.apply(**{encrypted.name: encrypted})
+    status = await suite.until(encrypted.name, lambda status: status.is_online, ONLINE_S)
+    suite.figures["online"] = time.monotonic() - dialled
+    await client.answered(10)
+    since = time.monotonic()
+    await asyncio.sleep(2)
+    assert client.seen_since(since) == {status.ip}, status
+    assert status.ip.startswith(_POOL), status
+    assert (await suite.ask("status"))["resolvers"][encrypted.name] == _DNS
+    suite.figures["longest silence"] = others.check()
+    await suite.apply(**{encrypted.name: None})
+    suite.clients.pop(encrypted.name).close()
+    kill_processes(_NAME)
