@@ -1,8 +1,22 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig } from "vite";
+import { defineConfig, type Plugin } from "vite";
+
+/** Have the browser fetch at once what the first script imports when it runs. */
+const preloadImports: Plugin = {
+  name: "preload-imports",
+  transformIndexHtml: {
+    order: "post",
+    handler: (_, { chunk }) =>
+      (chunk?.dynamicImports ?? []).map((file) => ({
+        tag: "link",
+        injectTo: "head" as const,
+        attrs: { rel: "modulepreload", crossorigin: true, href: `./${file}` },
+      })),
+  },
+};
 
 export default defineConfig({
-  plugins: [svelte()],
+  plugins: [svelte(), preloadImports],
   base: "./",
   build: {
     outDir: "../src/egressd/console/page",
@@ -10,6 +24,8 @@ export default defineConfig({
     target: "es2022",
     // A data: URL would need a hole in the content security policy.
     assetsInlineLimit: 0,
+    // One sheet: that of what comes later would have to be waited for.
+    cssCodeSplit: false,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },

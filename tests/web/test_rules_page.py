@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from egressd.lab.spec import WEB_SERVERS
-from tests.web.chromium import screenshot
-from tests.web.site import Site
+from tests.web.chromium import context, screenshot
+from tests.web.site import URL, Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 
@@ -136,6 +136,30 @@ def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
         expect(page.get_by_role("dialog", name="Delete 2 rules?")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_rules_are_asked_for_before_the_page_has_come(site: Site) -> None:
+    site.lab.api.post("/rules", {"ip": "10.77.4.1", "target_node": "DIRECT"})
+    made = context(site.browser, state=site.state)
+    page = made.new_page()
+    held: list[Route] = []
+    asked: list[str] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/assets/page-*.js", hold)
+    page.on("request", lambda request: asked.append(request.url.removeprefix(URL)))
+    with page.expect_response("**/ops/rules?since=0") as answered:
+        page.goto(URL + "#/rules?q=10.77.4.1", wait_until="commit")
+    assert answered.value.header_value("content-encoding") == "gzip"
+    assert page.get_by_role("grid").count() == 0
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.get_by_role("row").filter(has_text="10.77.4.1")).to_be_visible()
+    # What was asked early is not asked again.
+    assert [asked.count(path) for path in ("ops/rules?since=0", "console/session")] == [1, 1]
+    made.close()
 
 
 def test_what_others_change_appears_by_itself(site: Site) -> None:

@@ -1,12 +1,6 @@
-import { mount } from "svelte";
-import App from "./App.svelte";
 import "./app.css";
-import { showLanguage } from "./lib/language.svelte.ts";
-import { showTheme } from "./lib/theme.svelte.ts";
+import { askEarly } from "./lib/early.ts";
 
-// Before the first paint.
-showTheme();
-showLanguage();
-
-const target = document.getElementById("page");
-if (target) mount(App, { target });
+// All else is in a script of its own, which arrives while the device answers.
+askEarly(location.hash);
+void import("./page.ts");

@@ -46,6 +46,32 @@ test("every word of a filter must stand somewhere in the row", () => {
   assert.deepEqual(ids(filter.apply(ROWS, "gamma")), []);
 });
 
+test("a filter reads texts ahead, each once, and until it is told to stop", () => {
+  const waiting: IdleRequestCallback[] = [];
+  Object.assign(globalThis, {
+    requestIdleCallback: (go: IdleRequestCallback) => waiting.push(go),
+    cancelIdleCallback: (handle: number) => waiting.splice(handle - 1, 1),
+  });
+  const rows = Array.from({ length: 120 }, (_, id) => ({ id }));
+  const read: number[] = [];
+  const filter = new Filter<{ id: number }>((row) => `${read.push(row.id)}`);
+  let left = 2;
+  const deadline = { didTimeout: false, timeRemaining: () => (left-- > 0 ? 5 : 0) };
+
+  const end = filter.prepare(rows);
+  waiting.shift()?.(deadline);
+  assert.equal(read.length, 100);
+  waiting.shift()?.({ ...deadline, timeRemaining: () => 5 });
+  assert.equal(read.length, 120);
+  assert.equal(filter.apply(rows, "1").length, 40);
+  assert.equal(read.length, 120);
+  assert.equal(waiting.length, 0);
+  end();
+
+  filter.prepare(rows.map((row) => ({ ...row })))();
+  assert.equal(waiting.length, 0);
+});
+
 test("what was selected and is gone is not chosen", () => {
   assert.deepEqual(ids(chosenOf(ROWS, new Set([2, 7]))), [2]);
 });

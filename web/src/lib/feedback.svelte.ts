@@ -1,7 +1,7 @@
 /** What the page says in passing, and what it asks before it goes on. */
 
 import { Refused } from "./http.ts";
-import { t } from "./language.svelte.ts";
+import { t, told } from "./language.svelte.ts";
 import type { Said } from "./types.ts";
 
 export interface Toast {
@@ -29,8 +29,9 @@ class Feedback {
   #answer: (isYes: boolean) => void = () => undefined;
   #count = 0;
 
+  /** Say what the page has to say, or the device. */
   say(text: string, isBad = false): void {
-    const toast = { id: ++this.#count, text, isBad };
+    const toast = { id: ++this.#count, text: told(text), isBad };
     this.toasts = [...this.toasts.slice(1 - TOASTS_MAX), toast];
     // What went wrong stays until it is read.
     if (!isBad) setTimeout(() => this.dismiss(toast.id), SHOWN_MS);
@@ -67,6 +68,6 @@ export const feedback = new Feedback();
 
 /** An error as people should read it. */
 export function faultText(error: unknown): string {
-  if (error instanceof Refused) return error.status === 0 ? t("unreachable") : error.message;
+  if (error instanceof Refused) return error.status === 0 ? t("unreachable") : told(error.message);
   return error instanceof Error ? error.message : String(error);
 }

@@ -2,6 +2,7 @@
 
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Refused } from "./http.ts";
+import { told } from "./language.svelte.ts";
 import type { Resource } from "./resources.svelte.ts";
 import type { Said } from "./types.ts";
 
@@ -25,10 +26,11 @@ export class Form {
       this.problems = {};
       return true;
     } catch (error) {
-      this.problems =
+      const found =
         error instanceof Refused && error.status !== 0
           ? error.byField(this.#fields)
           : { "": faultText(error) };
+      this.problems = { ...found, "": told(found[""] ?? "") };
       return false;
     } finally {
       this.isBusy = false;

@@ -1,5 +1,8 @@
 /** Requests to the device that serves this page. */
 
+import { takeEarly } from "./early.ts";
+import { OWN } from "./paths.ts";
+
 /** What the device said no to, or what kept the request from reaching it (`status` 0). */
 export class Refused extends Error {
   readonly status: number;
@@ -33,9 +36,6 @@ export function whenLoggedOut(act: () => void): void {
   onLoggedOut = act;
 }
 
-/** The console's own header: a foreign page cannot send it without the device's consent. */
-const OWN: Readonly<Record<string, string>> = { "x-egressd-console": "1" };
-
 /** Fetch with the session's cookie. Raises `Refused` unless the answer is a success or a 304. */
 export async function request(
   method: Method,
@@ -47,13 +47,15 @@ export async function request(
   if (init.etag) headers["if-none-match"] = init.etag;
   let answer: Response;
   try {
-    answer = await fetch(path, {
-      method,
-      headers,
-      credentials: "same-origin",
-      ...(init.body === undefined ? {} : { body: init.body }),
-      ...(init.signal ? { signal: init.signal } : {}),
-    });
+    const early = method === "GET" ? takeEarly(path) : undefined;
+    answer = await (early ??
+      fetch(path, {
+        method,
+        headers,
+        credentials: "same-origin",
+        ...(init.body === undefined ? {} : { body: init.body }),
+        ...(init.signal ? { signal: init.signal } : {}),
+      }));
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw new Refused("unreachable", 0);

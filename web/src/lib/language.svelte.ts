@@ -1,7 +1,9 @@
 /** The page's language: message catalogues, numbers and times. */
 
+import { deviceZh } from "../messages/device_zh.ts";
 import { en, type Key } from "../messages/en.ts";
 import { zh } from "../messages/zh.ts";
+import { DeviceWords } from "./device_words.ts";
 
 export type Language = "en" | "zh-CN";
 type Values = Record<string, string | number>;
@@ -42,6 +44,15 @@ export function t(key: Key, values: Values = {}): string {
     if (value === undefined) return whole;
     return typeof value === "number" ? formatNumber(value) : value;
   });
+}
+
+let words: DeviceWords | undefined;
+
+/** What the device said, in the page's language as far as its sentences are known. */
+export function told(text: string): string {
+  if (language === "en") return text;
+  words ??= new DeviceWords(deviceZh);
+  return words.translate(text);
 }
 
 const numbers: Record<Language, Intl.NumberFormat> = {

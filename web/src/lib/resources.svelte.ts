@@ -1,9 +1,10 @@
 /** The device's lists as this page knows them: loaded when shown, kept up while shown. */
 
 import { merged, type Difference } from "./difference.ts";
-import { Refused, call, request } from "./http.ts";
+import { faultText } from "./feedback.svelte.ts";
+import { call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
-import { OPS, V1 } from "./paths.ts";
+import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
@@ -100,7 +101,7 @@ export class Resource<T> {
         this.problem = "";
         this.isLoaded = true;
       } catch (error) {
-        this.problem = error instanceof Refused ? error.message : String(error);
+        this.problem = faultText(error);
         this.#isStale = true;
         return;
       }
@@ -124,7 +125,7 @@ function followed(): Reader<Rule> {
   let revision = 0;
   return async (rows, isLoaded) => {
     const since = isLoaded ? revision : 0;
-    const told = await call<RulesSince>("GET", `${OPS}/rules?since=${since}`);
+    const told = await call<RulesSince>("GET", `${RULES_SINCE}${since}`);
     revision = told.revision;
     return told.is_whole ? told.changed : merged(rows, told);
   };

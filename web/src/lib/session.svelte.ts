@@ -1,7 +1,7 @@
 /** Whether somebody is logged in, and the ways in and out. */
 
 import { call, whenLoggedOut } from "./http.ts";
-import { CONSOLE } from "./paths.ts";
+import { CONSOLE, SESSION } from "./paths.ts";
 
 interface SessionAnswer {
   state: "setup" | "login" | "open";
@@ -22,7 +22,7 @@ class Session {
   }
 
   async load(): Promise<void> {
-    const answer = await call<SessionAnswer>("GET", `${CONSOLE}/session`);
+    const answer = await call<SessionAnswer>("GET", SESSION);
     this.version = answer.version;
     this.hostname = answer.hostname;
     this.state = answer.state;

@@ -7,6 +7,9 @@ export interface Order {
   isDescending: boolean;
 }
 
+/** How many rows' texts are read between two looks at the clock. */
+const AT_ONCE = 50;
+
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
 /** The rows by one column; equal ones, and all without an order, stay as they come. */
@@ -44,6 +47,25 @@ export class Filter<Row extends object> {
       const text = this.#lowered(row);
       return words.every((word) => text.includes(word));
     });
+  }
+
+  /**
+   * Read the texts of rows while the page has nothing else to do, or the first letter that is typed
+   * would wait for all of them. Gives what ends it.
+   */
+  prepare(rows: readonly Row[]): () => void {
+    // WebKit has no idle callbacks; there the first letter reads them.
+    if (!("requestIdleCallback" in globalThis)) return () => undefined;
+    let next = 0;
+    const go = (deadline: IdleDeadline): void => {
+      while (next < rows.length && deadline.timeRemaining() > 1) {
+        for (const row of rows.slice(next, next + AT_ONCE)) this.#lowered(row);
+        next += AT_ONCE;
+      }
+      if (next < rows.length) handle = requestIdleCallback(go);
+    };
+    let handle = requestIdleCallback(go);
+    return () => cancelIdleCallback(handle);
   }
 
   #lowered(row: Row): string {

@@ -1,0 +1,193 @@
+/**
+ * The device's own sentences, as its sources have them, in Simplified Chinese.
+ *
+ * `{name}` is shown as it comes, `{n}` is a number, `{>reason}` holds more of the device's words;
+ * `(s)` may be missing. The first that fits counts: what is general comes last.
+ */
+export const deviceZh: Readonly<Record<string, string>> = {
+  // What was done.
+  "rule for {ip} created": "已添加 {ip} 的规则",
+  "rule for {ip} saved": "已保存 {ip} 的规则",
+  "rule for {ip} enabled": "已启用 {ip} 的规则",
+  "rule for {ip} disabled": "已停用 {ip} 的规则",
+  "rule for {ip} deleted": "已删除 {ip} 的规则",
+  "node {name} created": "已添加节点 {name}",
+  "node {name} saved": "已保存节点 {name}",
+  "node {name} deleted": "已删除节点 {name}",
+  "line {name} created": "已添加线路 {name}",
+  "line {name} saved": "已保存线路 {name}",
+  "proxy service {name} created": "已添加代理服务 {name}",
+  "proxy service {name} saved": "已保存代理服务 {name}",
+  "proxy service {name} deleted": "已删除代理服务 {name}",
+  "proxy service {name} enabled": "已启用代理服务 {name}",
+  "proxy service {name} disabled": "已停用代理服务 {name}",
+  "{n} rule(s)": "{n} 条规则",
+  "{n} node(s)": "{n} 个节点",
+  "{n} line(s)": "{n} 条线路",
+  "{n} proxy service(s)": "{n} 个代理服务",
+  "whitelist saved": "已保存白名单",
+  "settings saved": "已保存设置",
+  "stopped: every client is blocked": "已停止：所有客户端都被阻断",
+  "started: the rules apply": "已启动：规则生效",
+  "opened: no rule applies, every client goes out directly":
+    "已放行：规则不生效，所有客户端直接出网",
+  "backup restored: {>rules}, {>nodes}, {>lines}, {>services}":
+    "已恢复备份：{rules}、{nodes}、{lines}、{services}",
+  "logged out": "已退出登录",
+  "session {id} ended": "会话 {id} 已结束",
+  "API token reset; the old one does not count any more": "API 令牌已重置，旧令牌已失效",
+
+  // Why a line is not online.
+  waiting: "等待拨号",
+  "{server} is being dialled": "正在拨号 {server}",
+  "the line is disabled": "线路已停用",
+  "the data plane has not told of it yet": "尚未收到线路状态",
+  "the server takes no kind of password that this line may use": "服务器不接受本线路可用的认证方式",
+  "the server refused the user name or password": "服务器拒绝了用户名或密码",
+  "the server refused the user name or password: {words}": "服务器拒绝了用户名或密码：{words}",
+  "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted":
+    "服务器未使用 MS-CHAPv2，PPTP 无法加密",
+  "the server does not encrypt PPTP with 128 bits (MPPE)": "服务器不支持 PPTP 的 128 位加密（MPPE）",
+  "the kernel cannot encrypt PPTP: it has no module ppp_mppe":
+    "内核无法加密 PPTP：缺少模块 ppp_mppe",
+  "the server stopped answering": "服务器停止响应",
+  "the server gave no IP address": "服务器没有分配 IP 地址",
+  "the server ended the line": "服务器断开了线路",
+  "the server ended the line: {words}": "服务器断开了线路：{words}",
+  "the server closed the connection": "服务器关闭了连接",
+  "the server closed the connection: {words}": "服务器关闭了连接：{words}",
+  "no L2TP server answers at {server} port {port}": "L2TP 服务器 {server} 端口 {port} 无响应",
+  "no PPTP server answers at {server}: {words}": "PPTP 服务器 {server} 无响应：{words}",
+  "no PPTP server answers at {server}": "PPTP 服务器 {server} 无响应",
+  "no IPsec server answers at {server}": "IPsec 服务器 {server} 无响应",
+  "IPsec with {server} took too long": "与 {server} 的 IPsec 协商超时",
+  "the server refused the IPsec secret": "服务器拒绝了 IPsec 密钥",
+  "the server accepts none of the IPsec encryptions offered": "服务器不接受任何可用的 IPsec 加密方式",
+  "the server does not let this address use L2TP over IPsec":
+    "服务器不允许此地址使用 L2TP over IPsec",
+  "the server refused IPsec: {words}": "服务器拒绝了 IPsec：{words}",
+  "the IPsec association ended": "IPsec 连接已断开",
+  "{server} took too long to set the line up": "{server} 建立线路超时",
+  "the server's name {host} cannot be resolved": "无法解析服务器域名 {host}",
+  "there is {>missing} on {interface} to reach {server} by":
+    "接口 {interface} {missing}，无法到达 {server}",
+  "there is {>missing} to reach {server} by": "{missing}，无法到达 {server}",
+  "no route": "没有路由",
+  "no address": "没有地址",
+  "packets do not reach {server} by {interface}: {>why}":
+    "数据包不能经 {interface} 到达 {server}：{why}",
+  "there is no route": "没有路由",
+  "they would leave by {interface}": "会从 {interface} 出去",
+  "the running kernel cannot do {what}: it has no module {module}; Debian's linux-image-amd64 has it":
+    "当前内核不支持 {what}：缺少模块 {module}，Debian 的 linux-image-amd64 带有它",
+  "the kernel cannot do IPsec (module esp4): {words}": "内核不支持 IPsec（模块 esp4）：{words}",
+  "the IKE daemon failed: {words}": "IKE 程序出错：{words}",
+  "the IKE daemon does not start: {words}": "IKE 程序无法启动：{words}",
+  "programs are missing: {command}": "缺少程序：{command}",
+  "its daemon ended": "拨号程序已退出",
+  "its daemon ended: {words}": "拨号程序已退出：{words}",
+  "it could not be started: {words}": "无法启动：{words}",
+
+  // What is blocked, and why.
+  "an operator has stopped the device": "设备已被管理员停止",
+  "none of its nodes has a way out": "没有一个节点可以出网",
+  "it is being started": "正在启动",
+  "the line {name} is offline: {>reason}": "线路 {name} 离线：{reason}",
+  "the line {name} is disabled": "线路 {name} 已停用",
+  "there is no interface {name}": "接口 {name} 不存在",
+  "the interface {name} is down": "接口 {name} 未连接",
+  "the interface {name} has no address": "接口 {name} 没有地址",
+  "there is no node {name}, which {other} dials through": "{other} 的中转节点 {name} 不存在",
+  "the relays lead in a circle: {name} comes twice": "中转形成循环：{name} 出现两次",
+  "its target is REJECT": "目标是 REJECT",
+  "its node does not carry UDP: it is refused at once, so that clients take TCP":
+    "节点不支持 UDP：立即拒绝，使客户端改用 TCP",
+  "engine worker {n}: {>reason}": "引擎进程 {n}：{reason}",
+  "it does not start: {words}": "无法启动：{words}",
+  "the node {name} does not work, as {>reason}": "节点 {name} 不可用，原因：{reason}",
+  "{>who} blocked, as {>reason}": "{who}被阻断，原因：{reason}",
+  "{n} rule is": "{n} 条规则",
+  "{n} rules are": "{n} 条规则",
+  "clients without a rule are": "没有规则的客户端",
+  "the whitelist's destinations are": "白名单目标",
+  "{>who} not work, as {>reason}": "{who}不可用，原因：{reason}",
+  "{n} node does": "{n} 个节点",
+  "{n} nodes do": "{n} 个节点",
+  "{n} proxy service does": "{n} 个代理服务",
+  "{n} proxy services do": "{n} 个代理服务",
+  "{>who} inactive, as domain recognition is switched off": "{who}不生效：域名识别已关闭",
+  "{n} domain entry is": "{n} 个域名",
+  "{n} domain entries are": "{n} 个域名",
+  "these fields of config_json were kept and have no effect: {fields}":
+    "config_json 的以下字段已保留，但不起作用：{fields}",
+
+  // Why a client's traffic goes where it goes.
+  "the device is stopped: whatever follows, every client is blocked":
+    "设备已停止：无论如何，所有客户端都被阻断",
+  "the device is opened: no rule applies, every client goes out directly":
+    "设备已放行：规则不生效，所有客户端直接出网",
+  "no enabled rule covers {client}: the setting unmanaged applies, {target}":
+    "没有启用的规则包含 {client}：按“没有规则的客户端”处理，{target}",
+  "rule {rule} covers {client}, and is narrower than rule {others}":
+    "规则 {rule} 包含 {client}，且范围小于规则 {others}",
+  "rule {rule} covers {client}": "规则 {rule} 包含 {client}",
+  "rule {rule} is disabled, and so passed over": "规则 {rule} 已停用，因此跳过",
+  "{destination} is on the whitelist ({entry}): it goes to {node}":
+    "{destination} 在白名单中（{entry}）：送往 {node}",
+  "the whitelist's {entry} does not apply: it is for clients with a rule":
+    "白名单的 {entry} 不适用：只对有规则的客户端生效",
+  "{destination}, {protocol} port {port}, is not on the whitelist":
+    "{destination}（{protocol} 端口 {port}）不在白名单中",
+  "listed addresses count too, should the name stand for one":
+    "如果域名解析到白名单中的地址，也按白名单处理",
+  "the target is {target}": "目标是 {target}",
+  "it is blocked: {>reason}": "被阻断：{reason}",
+  "it leaves by the device's own route": "按设备自身的路由出去",
+  "it leaves by {egress}": "从 {egress} 出去",
+  directly: "直接查询",
+  "through the node": "经节点查询",
+  "what the line's peer hands out": "线路对端分配的服务器",
+
+  // What the device refuses.
+  "the password is wrong": "密码错误",
+  "the setup code is wrong, or was used already; `egressd console code` shows or makes one":
+    "初始化代码错误或已使用；运行 egressd console code 可以查看或重新生成",
+  "log in first": "请先登录",
+  "all {quota} proxy services that are allowed exist already": "已达到代理服务上限 {quota}",
+  "ip must not have a rule already: {ip} has one": "{ip} 已有规则",
+  "name must not be another's: there is a {>kind} {name} already": "名称已被使用：{kind} {name} 已存在",
+  "port must be free: {>user} listens on {port}": "端口 {port} 已被占用：{user}",
+  "there is no {>kind} with the id {id}": "不存在 id 为 {id} 的{kind}",
+  "there is no {>kind} {name}": "{kind} {name} 不存在",
+  rule: "规则",
+  node: "节点",
+  group: "节点组",
+  interface: "接口",
+  line: "线路",
+  "proxy service": "代理服务",
+  "{field} is missing: it must be {>takes}": "缺少 {field}，应为：{takes}",
+  "{field} must be {>takes}": "{field} 应为：{takes}",
+  "{field} must have at most {n} characters": "{field} 最多 {n} 个字符",
+  "{field} must have {least} to {most} characters": "{field} 必须有 {least} 到 {most} 个字符",
+  "{field} must not contain control characters": "{field} 不能包含控制字符",
+  "{field} must not contain a comma": "{field} 不能包含逗号",
+  "{field} must not begin or end with white space": "{field} 首尾不能有空格",
+  "an IPv4 address or a CIDR without host bits": "IPv4 地址或没有主机位的 CIDR",
+  "an IPv4 address": "IPv4 地址",
+  "a domain name or an IPv4 address": "域名或 IPv4 地址",
+  "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>":
+    "DIRECT、REJECT、节点名称、Group_<节点组> 或 Interface:<接口>",
+  "a whole number from {least} to {most}": "{least} 到 {most} 的整数",
+  "an http or https URL of at most {n} characters": "不超过 {n} 个字符的 http 或 https 网址",
+  "an interface's bare name of 1 to {n} characters": "1 到 {n} 个字符的接口名",
+  "a string of {length} characters, none of them a control character":
+    "{length} 个字符的文本，不含控制字符",
+  "one of {choices}": "以下之一：{choices}",
+
+  // What was done to several.
+  "{>things} imported, {skipped} skipped": "已导入 {things}，跳过 {skipped} 行",
+  "{>things} updated": "已修改 {things}",
+  "{>things} enabled": "已启用 {things}",
+  "{>things} disabled": "已停用 {things}",
+  "{>things} deleted": "已删除 {things}",
+};
