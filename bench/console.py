@@ -5,7 +5,7 @@ taken inside of the page: from the navigation's start until rows are in the docu
 an input until the frame that shows what came of it. Beside them stands the CPU time of the page's
 main thread, which says the same on a machine that has other things to do. ``--minutes N`` sets how
 long the page is left open under live updates, while rules change; its heap is measured after a full
-collection.
+collection. ``--rounds N`` sets how often the page is loaded, and its filters and sorts are tried.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from playwright.sync_api import CDPSession, Page
 
 from bench.api import RULES, address
-from bench.figures import keep, show, spread
+from bench.figures import keep, option, show, spread
 from egressd.lab import netns
 from egressd.lab.lab import Lab
 from tests.web.chromium import chromium, context
 from tests.web.site import URL, Site
 
-ROUNDS = 7
+ROUNDS = option("--rounds", 7)
 MINUTES = float(sys.argv[sys.argv.index("--minutes") + 1]) if "--minutes" in sys.argv else 10.0
 SAMPLE_S = 20.0
 CHANGES_PER_S = 5
