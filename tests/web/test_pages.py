@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
@@ -178,6 +178,26 @@ def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("status").filter(has_text="whitelist")).to_be_visible()
         assert served.lab.api.get("/whitelist")["domains"] == "example.com"
+
+
+def test_what_is_typed_outlives_news_of_the_whitelist(served: Site) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    with served.visit("#/whitelist") as page:
+        domains = page.get_by_label("Domains")
+        expect(domains).to_be_visible()
+        page.route("**/whitelist", hold)
+        with page.expect_request("**/whitelist"):
+            served.lab.api.put("/whitelist", {"domains": "one.test", "ips": "", "node": "DIRECT"})
+        domains.fill("another.test")
+        with page.expect_response("**/whitelist"):
+            for route in held:
+                route.continue_()
+        page.wait_for_timeout(300)
+        expect(domains).to_have_value("another.test")
 
 
 def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
