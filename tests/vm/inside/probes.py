@@ -38,7 +38,7 @@ class Web:
                     self._udp.sendto(data + b" " + address.encode(), (address, port))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(2048):
                 writer.write(data)
 
