@@ -65,3 +65,14 @@ def test_p1_a_change_allows_the_new_way_from_the_request_and_the_old_until_the_a
 
 def test_tokens_of_others_are_passed_over() -> None:
     assert Judge(WANS, NODES).judge([flow("isp1", "198.51.100.2")]) == []
+
+
+@pytest.mark.parametrize(
+    "seen", [flow("isp1", "198.51.100.2", "192.0.2.151"), flow("to-v", "192.0.2.201")]
+)
+def test_p1_a_lines_packets_leave_with_the_address_that_it_was_given(seen: Flow) -> None:
+    judge = Judge(WANS, {"to-v": "192.0.2.151"}, {"192.0.2.151": "192.0.2.201"})
+    judge.eras[TOKEN] = era("192.0.2.201")
+    assert judge.judge([seen]) == []
+    judge.eras[TOKEN] = era("192.0.2.151", "198.51.100.2")
+    assert len(judge.judge([seen])) == 1

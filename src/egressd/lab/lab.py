@@ -17,13 +17,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from egressd.lab import netns, nodes, ownership
+from egressd.lab import lines, netns, nodes, ownership
 from egressd.lab import spec as plan
 from egressd.lab.authority import Authority
 from egressd.lab.client import Client
 from egressd.lab.device import Api, Device, Settings
 from egressd.lab.engine import node_document, started_file
 from egressd.lab.host import Host
+from egressd.lab.lines import LineServer
 from egressd.lab.nodes import Node
 from egressd.lab.process import Program, require
 from egressd.lab.servers import Internet
@@ -62,6 +63,7 @@ class Lab:
         self._hosts = [self.router, self.internet, *hosts.values()]
         self._wans = [Wan(self.topology, wan) for wan in self.topology.wans]
         self.nodes: dict[str, Node] = {}
+        self.line_servers: list[LineServer] = []
         self._programs: list[Program] = []
         self._device: Device | None = None
         self._authority: Authority | None = None
@@ -238,6 +240,22 @@ class Lab:
         """Start a node (again) and wait until it takes connections."""
         node.program.start()
         self._wait_listening(node.program, node.address, node.port)
+
+    def add_line_server(self) -> LineServer:
+        """Start the next VPN server. Raises Failed where programs are missing."""
+        require(*lines.PROGRAMS)
+        server = LineServer(len(self.line_servers) + 1)
+        role = f"node-{server.name}"
+        folder = self.folder / role
+        folder.mkdir()
+        self.topology.add_node(server.name, [server.address], forwards=True)
+        way = f"{server.handed_out}/32 via {server.address} dev {server.link} onlink"
+        self.topology.ip("internet", [f"route add {way}"])
+        for file, text in server.etc().items():
+            self.topology.write_etc(role, file, text)
+        self._program(role, server.argv(folder), folder / "log").start()
+        self.line_servers.append(server)
+        return server
 
     def add_engine_node(
         self, name: str, inbounds: Sequence[dict[str, Any]], network: int = 0

@@ -22,6 +22,8 @@ PACKAGES: Final[Mapping[str, str]] = {
     "danted": "dante-server",
     "tinyproxy": "tinyproxy-bin",
     "ss-server": "shadowsocks-libev",
+    "xl2tpd": "xl2tpd",
+    "pppd": "ppp",
 }
 """The Debian package of each program that a lab runs."""
 

@@ -62,9 +62,9 @@ class Topology:
 
     def write_etc(self, role: str, name: str, text: str) -> None:
         """Let the programs of a namespace see `text` as /etc/`name`."""
-        folder = ETC_DIR / namespace(self.lab, role)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        file = ETC_DIR / namespace(self.lab, role) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
     def connect_wan(self, wan: WanPlan) -> None:
         """Plug a WAN in: the link, both ends' addresses, the routes over it."""
@@ -105,10 +105,10 @@ class Topology:
             ],
         )
 
-    def add_node(self, name: str, addresses: list[str]) -> None:
+    def add_node(self, name: str, addresses: list[str], *, forwards: bool = False) -> None:
         """A namespace ``node-<name>`` on the internet, with `addresses` on its ``eth0``."""
         role = f"node-{name}"
-        self._add_namespace(role, ())
+        self._add_namespace(role, _FORWARDING if forwards else ())
         self.write_etc(role, "resolv.conf", f"nameserver {plan.RESOLVERS['node']}\n")
         self._link("internet", f"to-{name}", role, "eth0")
         self.ip(

@@ -27,7 +27,7 @@ WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
 _JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
-Cuts = Literal["nobody", "engine", "everybody"]
+Cuts = Literal["nobody", "engine", "line", "everybody"]
 
 
 class Accident(msgspec.Struct, frozen=True):
@@ -52,7 +52,9 @@ class Accidents:
 
     def all(self) -> list[Accident]:
         """Every accident."""
+        lines = [Accident("kill a line's daemon", self._kill_line, "line", 8, is_kill=True)]
         return [
+            *(lines if self._lab.line_servers else []),
             Accident("kill the api", lambda: self.kill(API), weight=4, is_kill=True),
             Accident("kill netd", lambda: self.kill(NETD), weight=4, is_kill=True),
             Accident("kill a worker", self.kill_worker, "engine", weight=4, is_kill=True),
@@ -90,6 +92,11 @@ class Accidents:
     def kill_worker(self) -> None:
         """SIGKILL to one of the engine's workers."""
         if pids := self._lab.device.pids(WORKER):
+            with suppress(ProcessLookupError):
+                os.kill(self._rng.choice(pids), signal.SIGKILL)
+
+    def _kill_line(self) -> None:
+        if pids := [*self._lab.device.pids("pppd "), *self._lab.device.pids("xl2tpd ")]:
             with suppress(ProcessLookupError):
                 os.kill(self._rng.choice(pids), signal.SIGKILL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from egressd.lab.chaos.judge import Breach, Era, Judge
 from egressd.lab.client import Client, Connection, Flood
@@ -81,15 +81,18 @@ class Sender:
         return "" if not seen.ok else f"{seen.seen}, though it is to be blocked"
 
 
+Carrier = Literal["kernel", "engine", "line"]
+"""What takes a client out."""
+
+
 class Bystander(Sender):
     """A client that is told of in no change: it floods and talks over one connection for ever."""
 
     def __init__(
-        self, client: Client, judge: Judge, rates: Mapping[str, float], *, is_served: bool
+        self, client: Client, judge: Judge, rates: Mapping[str, float], carrier: Carrier
     ) -> None:
         super().__init__(client, judge, rates)
-        self.is_served = is_served
-        """Whether an engine instance carries it."""
+        self.carrier: Carrier = carrier
         self.cuts = 0
         self.longest_pause_s = 0.0
         self.exchanges = 0

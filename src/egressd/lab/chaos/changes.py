@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
-from egressd.lab.chaos.desired import Desired
+from egressd.lab.chaos.desired import INTERFACE, Desired
 from egressd.lab.device import API_PREFIX, Answer, Api
-from egressd.lab.nodes import Node
+from egressd.lab.lines import LineServer
+from egressd.lab.nodes import PASSWORD, Node
 
 TARGETS: Final = (
     "DIRECT", "REJECT", "Interface:wan1", "Interface:wan2", "Interface:wan9",
@@ -51,20 +53,36 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes:
-    """Draws changes. `subjects` are the addresses whose rules may change."""
+    """Draws changes.
+
+    `subjects` are the addresses whose rules may change, `line` is the server of the VPN line that
+    may.
+    """
 
     def __init__(
-        self, rng: Random, api: Api, subjects: Sequence[str], nodes: Mapping[str, Node]
+        self,
+        rng: Random,
+        api: Api,
+        subjects: Sequence[str],
+        nodes: Mapping[str, Node],
+        line: LineServer | None,
     ) -> None:
         self._rng = rng
         self._api = api
         self._subjects = subjects
         self._nodes = nodes
+        self._server = line
+        self._targets = TARGETS if line is None else (*TARGETS, *2 * (f"{INTERFACE}{line.line}",))
 
     def draw(self, now: Desired) -> Change:
         """A random change of `now`. Raises Failed when the API does not say what its ids are."""
+        kinds: list[Callable[[Desired], Change]]
         kinds = [self._rule, self._node, self._service, self._whitelist]
-        return self._rng.choices(kinds, weights=[10, 4, 1, 1])[0](now)
+        weights = [10, 4, 1, 1]
+        if self._server is not None:
+            kinds.append(partial(self._line, self._server))
+            weights.append(10)
+        return self._rng.choices(kinds, weights)[0](now)
 
     def rule(self, now: Desired, address: str, target: str) -> Change:
         """That client's rule with that target."""
@@ -90,7 +108,7 @@ class Changes:
         missing = {"roam"} - now.nodes.keys()
         if not any(group == "pair" for _, group in now.nodes.values()):
             missing.add("Group_pair")
-        others = [t for t in TARGETS if t not in missing and t != now.rules.get(address)]
+        others = [t for t in self._targets if t not in missing and t != now.rules.get(address)]
         return self.rule(now, address, self._rng.choice(others))
 
     def _node(self, now: Desired) -> Change:
@@ -124,6 +142,40 @@ class Changes:
         body = {"name": name, "outbound_interface": "wan3", "port": port}
         after = now.with_service(name, port)
         return _post(f"{name} comes", "/proxy-services", body, after)
+
+    def _line(self, server: LineServer, now: Desired) -> Change:
+        """The line comes, goes, is switched, and has a password that is right or wrong."""
+        name = server.line
+        key = {"items": [{"type": "l2tp", "name": name}]}
+        draw = self._rng.random()
+        if name not in now.lines:
+            after = now.with_line(name, PASSWORD, is_enabled=True)
+            return _post(f"line {name} comes", "/vpn-lines", server.draft(), after)
+        password, is_enabled = now.lines[name]
+        if draw < 0.2:
+            return Change(
+                text=f"line {name} goes",
+                method="DELETE",
+                path="/vpn-lines",
+                body=key,
+                after=now.without_line(name),
+            )
+        if draw < 0.6:
+            return Change(
+                text=f"line {name} is switched {'off' if is_enabled else 'on'}",
+                method="PATCH",
+                path="/vpn-lines/status",
+                body={**key, "is_enabled": not is_enabled},
+                after=now.with_line(name, password, is_enabled=not is_enabled),
+            )
+        other = "wrong" if password == PASSWORD else PASSWORD
+        return Change(
+            text=f"line {name} has a {'wrong' if other != PASSWORD else 'right'} password",
+            method="PUT",
+            path=f"/vpn-lines/l2tp/{name}",
+            body={**server.draft(other), "is_enabled": is_enabled},
+            after=now.with_line(name, other, is_enabled=is_enabled),
+        )
 
     def _whitelist(self, now: Desired) -> Change:
         domains, ips = listed = self._rng.choice([one for one in _LISTS if one != now.listed])

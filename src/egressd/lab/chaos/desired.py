@@ -9,9 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from egressd.lab.device import Api
+from egressd.lab.nodes import PASSWORD
 
 GROUP: Final = "Group_"
 INTERFACE: Final = "Interface:"
+_LINE: Final = "l2tp_"
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """Node name -> server address, group."""
     services: dict[str, int] = {}
     """Proxy service name -> port."""
+    lines: dict[str, tuple[str, bool]] = {}
+    """VPN line's name -> password, whether it is enabled."""
     listed: tuple[str, str] = ("", "")
     """The whitelist's domains and addresses."""
 
@@ -50,18 +54,30 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
         """As it is without that proxy service."""
         return self._with("services", _without(self.services, name))
 
+    def with_line(self, name: str, password: str, *, is_enabled: bool) -> Desired:
+        """As it is with that VPN line."""
+        return self._with("lines", {**self.lines, name: (password, is_enabled)})
+
+    def without_line(self, name: str) -> Desired:
+        """As it is without that VPN line."""
+        return self._with("lines", _without(self.lines, name))
+
     def with_list(self, listed: tuple[str, str]) -> Desired:
         """As it is with that whitelist."""
         return self._with("listed", listed)
 
     def exits(self, client: str, wans: Mapping[str, str]) -> frozenset[str]:
-        """The addresses that a client may be seen with outside. `wans`: interface -> address."""
+        """The addresses that a client may be seen with outside.
+
+        `wans`: interface -> address, also of VPN lines.
+        """
         target = self.rules.get(client, "REJECT")
         if target == "DIRECT":
             return frozenset({wans["wan1"]})
         if target.startswith(INTERFACE):
             name = target.removeprefix(INTERFACE)
-            return frozenset({wans[name]} if name in wans else ())
+            is_down = name.startswith(_LINE) and self.lines.get(name) != (PASSWORD, True)
+            return frozenset({wans[name]} if name in wans and not is_down else ())
         if target.startswith(GROUP):
             wanted = target.removeprefix(GROUP)
             return frozenset(server for server, group in self.nodes.values() if group == wanted)
@@ -78,6 +94,10 @@ def read(api: Api) -> Desired:
         rules={rule["ip"]: rule["target_node"] for rule in api.get("/rules")["data"]},
         nodes={node["name"]: _server_and_group(node) for node in api.get("/nodes")["data"]},
         services={s["name"]: s["port"] for s in api.get("/proxy-services")["data"]},
+        lines={
+            line["name"]: (line["password"], line["is_enabled"])
+            for line in api.get("/vpn-lines")["data"]
+        },
         listed=(whitelist["domains"], whitelist["ips"]),
     )
 

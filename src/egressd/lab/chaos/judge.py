@@ -64,12 +64,21 @@ class Breach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Holds captures against eras. `wans`: interface at the internet -> address; `nodes`: too."""
+    """Holds captures against eras.
 
-    def __init__(self, wans: Mapping[str, str], nodes: Mapping[str, str]) -> None:
+    `wans` and `nodes`: interface at the internet -> address. `lines`: address of a VPN server among
+    `nodes` -> the one that the world sees its clients by.
+    """
+
+    def __init__(
+        self,
+        wans: Mapping[str, str],
+        nodes: Mapping[str, str],
+        lines: Mapping[str, str] | None = None,
+    ) -> None:
         self._wans = wans
         self._nodes = nodes
-        self._addresses = frozenset(nodes.values())
+        self._exits = {address: (lines or {}).get(address, address) for address in nodes.values()}
         self._first_wan = next(iter(wans))
         self.eras: dict[str, Era] = {}
 
@@ -93,13 +102,13 @@ class Judge:
         """The address that the flow left with, and what is wrong with it whoever sent it."""
         ends = {flow.source, flow.destination}
         if flow.interface in self._nodes:
-            return self._nodes[flow.interface], ""
+            return self._exits[self._nodes[flow.interface]], ""
         if flow.interface not in self._wans:
             return "", f"was seen on {flow.interface}"
         wan = self._wans[flow.interface]
         if wan not in ends:
             return wan, f"was seen on {flow.interface} with a foreign address"
-        if node := ends & self._addresses:
+        if node := ends & self._exits.keys():
             odd = "" if flow.interface == self._first_wan else "reached a node by another WAN"
-            return next(iter(node)), odd
+            return self._exits[next(iter(node))], odd
         return wan, ""

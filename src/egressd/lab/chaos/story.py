@@ -6,39 +6,50 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from egressd.lab import lines
 from egressd.lab.capture import Capture
 from egressd.lab.chaos.accidents import API, NETD, WORKER, Accident, Accidents
-from egressd.lab.chaos.cast import Bystander, Sender
+from egressd.lab.chaos.cast import Bystander, Carrier, Sender
 from egressd.lab.chaos.changes import Change, Changes, server_of
-from egressd.lab.chaos.desired import Desired, read
+from egressd.lab.chaos.desired import INTERFACE, Desired, read
 from egressd.lab.chaos.judge import Breach, Judge
 from egressd.lab.chaos.memory import Memory
 from egressd.lab.chaos.report import Report, Trace
+from egressd.lab.device import Settings
 from egressd.lab.lab import Lab
+from egressd.lab.lines import LineServer
+from egressd.lab.nodes import PASSWORD
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
 from egressd.lab.wallclock import WallClock
 from egressd.model.errors import Failed
 
 RECOVER_S: Final = 5.0
-"""P2: a way out that is back serves its clients within this time."""
+"""P2: a way out that is back serves its clients within this time, where nothing is emulated."""
 _GIVE_UP_S: Final = 30.0
 _ASK_S: Final = 8.0
 _API_BACK_S: Final = 90.0
 """Before the api is given up: it starts in two seconds of a processor of its own, which a flooded
 machine does not have.
 """
-SPEC: Final = LabSpec(clients=12, wans=3, nodes=("socks5-udp", "ss"))
+SPEC: Final = LabSpec(clients=13, wans=3, nodes=("socks5-udp", "ss"))
 SUBJECTS: Final = (1, 2, 3, 4, 5, 6)
-BYSTANDERS: Final = {7: "DIRECT", 8: "Interface:wan3", 9: "beta", 10: "Group_home"}
-"""Client -> target, which nothing but the death of a worker concerns."""
+BYSTANDERS: Final[Mapping[int, tuple[str, Carrier]]] = {
+    7: ("DIRECT", "kernel"),
+    8: ("Interface:wan3", "kernel"),
+    9: ("beta", "engine"),
+    10: ("Group_home", "engine"),
+}
+"""Client -> target, which nothing but the death of what carries it concerns."""
+ON_LINE: Final = 13
+"""A further bystander where the kernel has PPP. One line is its own, the other one changes."""
 REJECTED: Final = 11
 UNRULED: Final = 12
 _SUBJECT_SHARE: Final = {"udp": 0.026, "quic": 0.004, "tcp": 0.006, "icmp": 0.004}
@@ -51,18 +62,29 @@ class Chaos:
     """One run. `say` gets a line for each thing that happens."""
 
     def __init__(
-        self, *, minutes: float, seed: int, rate: float, disk: Path, say: Callable[[Trace], None]
+        self,
+        *,
+        minutes: float,
+        seed: int,
+        rate: float,
+        disk: Path,
+        say: Callable[[Trace], None],
+        recover_s: float = RECOVER_S,
+        settings: Settings | None = None,
     ) -> None:
         self._rng = Random(seed)  # noqa: S311 - to be repeatable, not secret
         self._minutes = minutes
         self._rate = rate
         self._disk = disk
         self._say = say
+        self._recover_s = recover_s
+        self._settings = {"data": {"dir": str(disk)}, **(settings or {})}
         self._begun = time.monotonic()
         self._happened: Counter[str] = Counter()
         self._memory = Memory()
         self._desired = Desired()
-        self._recovering = ThreadPoolExecutor(len(SUBJECTS) + len(BYSTANDERS))
+        self._lines: list[LineServer] = []
+        self._recovering = ThreadPoolExecutor(SPEC.clients)
         self.report = Report(seed=seed, minutes=minutes)
 
     def run(self) -> Report:
@@ -74,7 +96,9 @@ class Chaos:
             self._lab = lab
             self._control()
             self._clock = WallClock(lab.folder / "clock")
-            lab.start_egressd({"data": {"dir": str(self._disk)}}, self._clock.environment)
+            if lines.is_possible():
+                self._lines = [lab.add_line_server() for _ in range(2)]
+            lab.start_egressd(self._settings, self._clock.environment)
             capture = stack.enter_context(lab.internet.capture())
             capture.prove()
             self._set_up(capture)
@@ -97,28 +121,38 @@ class Chaos:
         lab = self._lab
         self._capture = capture
         self._wans = {wan.interface: wan.address for wan in lab.wans}
+        self._wans |= {server.line: server.handed_out for server in self._lines}
         self._judge = Judge(
             {wan.far: wan.address for wan in lab.wans},
-            {node.link: node.address for node in lab.nodes.values()},
+            {node.link: node.address for node in lab.nodes.values()}
+            | {server.link: server.address for server in self._lines},
+            {server.address: server.handed_out for server in self._lines},
         )
         self._accidents = Accidents(lab, self._rng, self._disk, self._clock)
         subjects = [lab.client(number).address for number in SUBJECTS]
-        self._changes = Changes(self._rng, lab.api, subjects, lab.nodes)
+        changing = self._lines[1] if self._lines else None
+        self._changes = Changes(self._rng, lab.api, subjects, lab.nodes, changing)
         named = {"alpha": ("socks5-udp", ""), "beta": ("ss", ""), "home1": ("ss", "home")}
         for name, (real, group) in named.items():
             self._must(lab.nodes[real].draft(group) | {"name": name}, "/nodes")
             self._desired = self._desired.with_node(name, server_of(lab.nodes[real]), group)
-        targets = BYSTANDERS | {REJECTED: "REJECT"}
-        for number, target in targets.items():
+        bystanders = dict(BYSTANDERS)
+        for server in self._lines[:1]:
+            self._must(server.draft(), "/vpn-lines")
+            self._desired = self._desired.with_line(server.line, PASSWORD, is_enabled=True)
+            bystanders[ON_LINE] = (f"{INTERFACE}{server.line}", "line")
+        targets = {number: target for number, (target, _) in bystanders.items()}
+        for number, target in (targets | {REJECTED: "REJECT"}).items():
             address = lab.client(number).address
             self._must({"ip": address, "target_node": target}, "/rules")
             self._desired = self._desired.with_rule(address, target)
         self._subjects = [self._sender(number, _SUBJECT_SHARE) for number in SUBJECTS]
         self._blocked = [self._sender(n, _BLOCKED_SHARE) for n in (REJECTED, UNRULED)]
-        self._bystanders = [self._bystander(*who) for who in BYSTANDERS.items()]
+        self._bystanders = [self._bystander(n, by) for n, (_, by) in bystanders.items()]
         for sender in self._everybody():
             sender.begin(self._exits(sender))
         for bystander in self._bystanders:
+            self._wait_for(bystander)
             bystander.start_talking()
 
     def _must(self, body: dict[str, Any], path: str) -> None:
@@ -127,11 +161,17 @@ class Chaos:
     def _sender(self, number: int, shares: dict[str, float]) -> Sender:
         return Sender(self._lab.client(number), self._judge, self._rates(shares))
 
-    def _bystander(self, number: int, target: str) -> Bystander:
-        is_served = target not in ("DIRECT", "Interface:wan3")
-        shares = _ENGINE_SHARE if is_served else _KERNEL_SHARE
-        client = self._lab.client(number)
-        return Bystander(client, self._judge, self._rates(shares), is_served=is_served)
+    def _bystander(self, number: int, carrier: Carrier) -> Bystander:
+        shares = _KERNEL_SHARE if carrier == "kernel" else _ENGINE_SHARE
+        return Bystander(self._lab.client(number), self._judge, self._rates(shares), carrier)
+
+    def _wait_for(self, sender: Sender) -> None:
+        """Until it has a way out: a line takes a moment to be dialled."""
+        begun = time.monotonic()
+        while problem := sender.reaches():
+            if time.monotonic() - begun > _GIVE_UP_S:
+                raise Failed("begin", f"{sender.name} does not get out: {problem}")
+            time.sleep(0.1)
 
     def _rates(self, shares: dict[str, float]) -> dict[str, float]:
         return {kind: share * self._rate for kind, share in shares.items()}
@@ -242,7 +282,7 @@ class Chaos:
 
     def _excuse(self, cuts: str) -> None:
         for bystander in self._bystanders:
-            bystander.excuse(cuts == "everybody" or (cuts == "engine" and bystander.is_served))
+            bystander.excuse(cuts in ("everybody", bystander.carrier))
 
     # --- What is looked at. --------------------------------------------------------------
 
@@ -279,7 +319,7 @@ class Chaos:
                 break
             time.sleep(0.02)
         seconds = time.monotonic() - since
-        if problem or seconds > RECOVER_S:
+        if problem or seconds > self._recover_s:
             text = f"{sender.name} ({self._desired.rules.get(sender.address)})"
             self._breach("P2", f"{text} was as it should be after {seconds:.1f} s only {problem}")
         return seconds

@@ -1,0 +1,103 @@
+"""VPN servers of the lab's internet: xl2tpd and pppd, each for one line.
+
+Both ends need a kernel with PPP and L2TP, which containers and small virtual machines often lack.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from egressd.lab.nodes import PASSWORD, USER
+from egressd.lab.spec import NODE_NETWORK, RESOLVERS
+
+PROGRAMS: Final = ("xl2tpd", "pppd")
+FAR_END: Final = "192.0.2.254"
+_AF_PPPOX, _PX_PROTO_OL2TP = 24, 1
+"""Of linux/socket.h and linux/if_pppox.h, which Python does not name."""
+_FIRST_SERVER, _FIRST_CLIENT = 150, 200
+
+
+class LineServer(msgspec.Struct, frozen=True):
+    """The server of the lab's line of that number, from 1."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Its node's name."""
+        return f"vpn{self.number}"
+
+    @property
+    def link(self) -> str:
+        """The internet's interface towards it."""
+        return f"to-{self.name}"
+
+    @property
+    def line(self) -> str:
+        """The line's interface in the router."""
+        return f"l2tp_{self.number}"
+
+    @property
+    def address(self) -> str:
+        """Where it is dialled."""
+        return str(NODE_NETWORK[_FIRST_SERVER + self.number])
+
+    @property
+    def handed_out(self) -> str:
+        """The line's address, which the internet sees its clients by."""
+        return str(NODE_NETWORK[_FIRST_CLIENT + self.number])
+
+    def draft(self, password: str = PASSWORD) -> dict[str, Any]:
+        """The body of ``POST /vpn-lines`` for its line."""
+        return {
+            "type": "l2tp",
+            "name": self.line,
+            "server": self.address,
+            "port": 1701,
+            "username": USER,
+            "password": password,
+            "secret": "",
+            "interface": "auto",
+            "comment": "",
+            "dns_profile": "auto",
+            "dns_servers": [],
+        }
+
+    def etc(self) -> dict[str, str]:
+        """What its programs see in /etc, by path."""
+        return {
+            "ppp/chap-secrets": f"{USER} * {PASSWORD} {self.handed_out}\n",
+            "ppp/options": "",
+        }
+
+    def argv(self, folder: Path) -> tuple[str, ...]:
+        """Write its configuration to `folder`; the command that runs it."""
+        options, configuration = folder / "options", folder / "xl2tpd.conf"
+        options.write_text(
+            "name vpn\nauth\nrequire-mschap-v2\nnodefaultroute\nnoccp\nmtu 1400\nmru 1400\n"
+            f"lcp-echo-interval 5\nlcp-echo-failure 4\nms-dns {RESOLVERS['node']}\n"
+        )
+        configuration.write_text(
+            f"[global]\nlisten-addr = {self.address}\n[lns default]\n"
+            f"ip range = {self.handed_out}-{self.handed_out}\nlocal ip = {FAR_END}\n"
+            f"require authentication = yes\nname = vpn\npppoptfile = {options}\n"
+        )
+        files = ("-c", configuration, "-p", folder / "pid", "-C", folder / "control")
+        return ("xl2tpd", "-D", *map(str, files))
+
+
+def is_possible() -> bool:
+    """Whether this kernel has PPP and L2TP; they are loaded where they are modules."""
+    subprocess.run(["modprobe", "-qa", "ppp_generic", "l2tp_ppp"], check=False)
+    try:
+        os.close(os.open("/dev/ppp", os.O_RDWR | os.O_CLOEXEC))
+        socket.socket(_AF_PPPOX, socket.SOCK_DGRAM, _PX_PROTO_OL2TP).close()
+    except OSError:
+        return False
+    return True
