@@ -44,7 +44,7 @@ _PROGRAMS: Final = {
 }
 """Program -> the Debian package that brings it."""
 
-_9P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
+NINE_P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
 
 _INIT: Final = """\
 #!/bin/sh
@@ -126,7 +126,7 @@ def run(
     compileall.compile_dir(ROOT / "src", quiet=2)
     compileall.compile_dir(ROOT / "tests" / "vm", quiet=2)
     init, initramfs = shared / "init", shared / "initramfs"
-    init.write_text(_INIT.format(ninep=_9P, shared=shared, root=ROOT))
+    init.write_text(_INIT.format(ninep=NINE_P, shared=shared, root=ROOT))
     init.chmod(0o755)
     inside = _INSIDE.format(
         root=ROOT,
@@ -185,33 +185,30 @@ def _processor() -> list[str]:
     return [*emulated, "-cpu", "max", "-smp", "1"]
 
 
-def _command(image: Path, shared: Path) -> list[str]:
+def folders(shared: Path) -> list[str]:
+    """QEMU's options for this machine's files, by two tags, and for `shared`, to be written to."""
+
     def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
         backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
         return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
 
+    return [
+        *folder("root", "/dev/root", Path("/"), ",readonly=on"),
+        *folder("cached", "cached", Path("/"), ",readonly=on"),
+        *folder("shared", "shared", shared),
+    ]
+
+
+def _command(image: Path, shared: Path) -> list[str]:
     # Others' tests have to keep time; an emulated machine's clock waits for it.
     polite = ["nice", "-n", "10"] if is_emulated() else []
     return [
         *polite,
         _QEMU,
         *_processor(),
-        *(
-            "-m",
-            "2G",
-            "-display",
-            "none",
-            "-vga",
-            "none",
-            "-net",
-            "none",
-            "-serial",
-            "stdio",
-            "-no-reboot",
-        ),
-        *folder("root", "/dev/root", Path("/"), ",readonly=on"),
-        *folder("cached", "cached", Path("/"), ",readonly=on"),
-        *folder("shared", "shared", shared),
+        *("-m", "2G", "-display", "none", "-vga", "none", "-net", "none"),
+        *("-serial", "stdio", "-no-reboot"),
+        *folders(shared),
         *("-kernel", str(image), "-initrd", str(shared / "initramfs")),
         # Separate page tables for kernel and programs would make each system call very slow.
         "-append",

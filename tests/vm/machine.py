@@ -30,8 +30,6 @@ GATEWAY_MAC: Final = "52:54:00:00:00:fe"
 UNRULED: Final = "10.99.0.11"
 RULED: Final = "10.99.0.12"
 
-_9P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
-
 _INIT: Final = """\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -135,7 +133,7 @@ class Machine:
         """Boot, wait until it is off, and give what the driver said. Kills it after a while."""
         text = {
             "shared": self._shared,
-            "ninep": _9P,
+            "ninep": boot.NINE_P,
             "root": boot.ROOT,
             "installed": "yes" if self._installed else "no",
             "gateway_mac": GATEWAY_MAC,
@@ -165,10 +163,6 @@ class Machine:
         return said.read_text(errors="replace") if said.exists() else f"no driver ran: {console}"
 
     def _command(self, image: Path) -> list[str]:
-        def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
-            backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
-            return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
-
         def card(name: str, mac: str) -> list[str]:
             tap = f"tap,id={name},ifname={name},script=no,downscript=no"
             return ["-netdev", tap, "-device", f"virtio-net-pci,netdev={name},mac={mac},romfile="]
@@ -177,9 +171,7 @@ class Machine:
             "qemu-system-x86_64",
             *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G", "-no-reboot"),
             *("-display", "none", "-vga", "none", "-serial", "stdio", "-monitor", "none"),
-            *folder("root", "/dev/root", Path("/"), ",readonly=on"),
-            *folder("cached", "cached", Path("/"), ",readonly=on"),
-            *folder("shared", "shared", self._shared),
+            *boot.folders(self._shared),
             *card("lan", LAN_MAC),
             *card("wan", WAN_MAC),
             *("-kernel", str(image), "-initrd", str(self._shared / "initramfs")),
