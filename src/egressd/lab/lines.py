@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,8 +92,7 @@ class LineServer(msgspec.Struct, frozen=True):
 
 
 def is_possible() -> bool:
-    """Whether this kernel has PPP and L2TP; they are loaded where they are modules."""
-    subprocess.run(["modprobe", "-qa", "ppp_generic", "l2tp_ppp"], check=False)
+    """Whether this kernel has PPP and L2TP; it loads them now where they are modules."""
     try:
         os.close(os.open("/dev/ppp", os.O_RDWR | os.O_CLOEXEC))
         socket.socket(_AF_PPPOX, socket.SOCK_DGRAM, _PX_PROTO_OL2TP).close()

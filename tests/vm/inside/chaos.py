@@ -21,7 +21,8 @@ def main(shared: Path, minutes: float, seed: int, rate: float) -> None:
     """Run it, and leave its report and trace in `shared`."""
     # The machine's files are those of the one that runs it, to be read only.
     sh(
-        "modprobe -a overlay nf_conntrack_netlink; mkdir -p /tmp/etc /tmp/work /tmp/disk; "
+        "modprobe -a overlay nf_conntrack_netlink ppp_generic; "
+        "mkdir -p /tmp/etc /tmp/work /tmp/disk; "
         "mount -t overlay -o lowerdir=/etc,upperdir=/tmp/etc,workdir=/tmp/work overlay /etc; "
         "mount -t tmpfs -o size=32m,mode=755 chaos /tmp/disk; mkdir /tmp/disk/data; "
         "chmod 755 /tmp/disk /tmp/disk/data; ip link set lo up"
