@@ -123,6 +123,8 @@ class Reconciler:
             self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
             self._steering.restore()
+            await self._lines.find()
+            self._route()
             await self._load()
             self._tidy_all()
         if missing := self._missing():
@@ -334,7 +336,8 @@ class Reconciler:
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self.machine.outdated = tuple(outdated)
-        self.machine.route(egresses, [*self.plan.lines.values(), *outdated.values()])
+        leaving_lines = filter(None, outdated.values())
+        self.machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
 
     # --- Lines. -------------------------------------------------------------------------
 

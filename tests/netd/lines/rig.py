@@ -145,6 +145,7 @@ async def opened(run_dir: Path) -> AsyncIterator[Site]:
     install(run_dir)
     sh(NETWORK)
     site = Site(run_dir)
+    await site.lines.find()
     await site.lines.open()
     try:
         yield site

@@ -405,8 +405,13 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             before = {name: site.pid(name) for name in site.lines.status()}
             await site.lines.release()
             site.lines = Lines(run_dir, site.told.append)
+            await site.lines.find()
+            edited = (line(1, comment="edited meanwhile"), line(2, password="changed"))
+            wanted = {one.name: one for one in edited}
+            assert site.lines.outdated(wanted) == {"l2tp_2": None, "l2tp_3": None}
             await site.lines.open()
-            await site.apply(line(1, comment="edited meanwhile"), line(2, password="changed"))
+            await site.apply(*edited)
+            assert site.lines.outdated(wanted) == {}
             assert not exists(before["l2tp_3"])
             assert not site.folder("l2tp_3").exists()
             await site.online("l2tp_1")
@@ -427,6 +432,7 @@ def test_lines_outlive_a_kill(run_dir: Path, namespace: Namespace) -> None:
             install(run_dir)
             sh(NETWORK)
             site = Site(run_dir)
+            await site.lines.find()
             await site.lines.open()
             await site.apply(line(1), line(2, username="wrong"))
             await site.online("l2tp_1")
@@ -440,6 +446,7 @@ def test_lines_outlive_a_kill(run_dir: Path, namespace: Namespace) -> None:
         async def body() -> int:
             install(run_dir)
             site = Site(run_dir)
+            await site.lines.find()
             await site.lines.open()
             await site.apply(line(1), line(2))
             await site.online("l2tp_1", 1)
@@ -480,6 +487,7 @@ def test_a_line_that_died_meanwhile_is_dialled(run_dir: Path, inside: Inside) ->
             await eventually(lambda: pid not in members(site.folder()))
             sh("ip link delete l2tp_1")
             site.lines = Lines(run_dir, site.told.append)
+            await site.lines.find()
             await site.lines.open()
             assert members(site.folder()) == set()
             await site.apply(line())
@@ -536,6 +544,7 @@ def test_a_missing_program_is_named_with_its_package(
         install(run_dir, checks_means=True)
         sh(NETWORK)
         site = Site(run_dir)
+        await site.lines.find()
         await site.lines.open()
         await site.apply(line())
         status = await site.state("missing")

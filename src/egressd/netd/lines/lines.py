@@ -51,13 +51,10 @@ class Lines:
 
     # --- Start and end. ---------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Find the lines that an earlier netd left up. To be followed by `apply`."""
+    async def find(self) -> None:
+        """Find the lines that an earlier netd left up. To be followed by `open`."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._follower = Follower(lambda: self.apply(self._wanted))
-        await self._surroundings.open()
-        await self._charon.open()
         for folder in self._folder.iterdir():
             if (found := await Unit.find(folder)) is not None:
                 self._found[folder.name] = found
@@ -65,6 +62,12 @@ class Lines:
                 unit.remove(folder)
         if self._found:
             log.info("found lines that are up", lines=sorted(self._found))
+
+    async def open(self) -> None:
+        """Get ready to dial. To be followed by `apply`."""
+        self._follower = Follower(lambda: self.apply(self._wanted))
+        await self._surroundings.open()
+        await self._charon.open()
 
     async def close(self) -> None:
         """Take every line down, and end their daemons."""
@@ -117,12 +120,12 @@ class Lines:
             if not any(line.secret for line in wanted.values()):
                 await self._charon.close()
 
-    def outdated(self, wanted: Mapping[str, Line]) -> dict[str, Line]:
+    def outdated(self, wanted: Mapping[str, Line]) -> dict[str, Line | None]:
         """Lines that may be up and are not those of `wanted`, by interface name: they were edited
-        or are wanted no more, and have not been taken down yet.
+        or are wanted no more, and have not been taken down yet. None where an earlier netd dialled.
         """
         kept = {n: k.line for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
-        return {**self._leaving, **kept}
+        return {**dict.fromkeys(self._strange(wanted)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
         """How each wanted line is doing, by interface name."""
@@ -141,15 +144,21 @@ class Lines:
 
     async def _end_found(self, wanted: Mapping[str, Line]) -> None:
         """End units of an earlier netd that are not those of wanted lines, and their IPsec."""
-        stale = [
-            self._found.pop(name)
-            for name, found in list(self._found.items())
+        stale = {name: self._found[name] for name in self._strange(wanted)}
+        await asyncio.gather(*(found.end(polite=True) for found in stale.values()))
+        for name, found in stale.items():
+            unit.remove(found.folder)
+            del self._found[name]
+            self._on_change(name)
+        await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
+
+    def _strange(self, wanted: Mapping[str, Line]) -> list[str]:
+        """Units of an earlier netd that are not those of `wanted`, by name."""
+        return [
+            name
+            for name, found in self._found.items()
             if name not in wanted or _key(found) != dial_key(wanted[name])
         ]
-        await asyncio.gather(*(found.end(polite=True) for found in stale))
-        for found in stale:
-            unit.remove(found.folder)
-        await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
 
     async def _drop(self, names: list[str]) -> None:
         keepers = {name: self._keepers.pop(name) for name in names}
