@@ -19,7 +19,8 @@ PROGRAMS: Final = ("xl2tpd", "pppd")
 FAR_END: Final = "192.0.2.254"
 _AF_PPPOX, _PX_PROTO_OL2TP = 24, 1
 """Of linux/socket.h and linux/if_pppox.h, which Python does not name."""
-_FIRST_SERVER, _FIRST_CLIENT = 150, 200
+_FIRST_SERVER, _FIRST_CLIENT, _FIRST_CALL = 150, 200, 210
+_CALLS = 10
 
 
 class LineServer(msgspec.Struct, frozen=True):
@@ -73,10 +74,15 @@ class LineServer(msgspec.Struct, frozen=True):
         return {
             "ppp/chap-secrets": f"{USER} * {PASSWORD} {self.handed_out}\n",
             "ppp/options": "",
+            # A new call takes the place of one whose end the server has not noticed yet.
+            "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',
         }
 
     def argv(self, folder: Path) -> tuple[str, ...]:
         """Write its configuration to `folder`; the command that runs it."""
+        # What is handed out stands in chap-secrets; xl2tpd wants an address for each call besides.
+        first = _FIRST_CALL + _CALLS * (self.number - 1)
+        calls = NODE_NETWORK[first], NODE_NETWORK[first + _CALLS - 1]
         options, configuration = folder / "options", folder / "xl2tpd.conf"
         options.write_text(
             "name vpn\nauth\nrequire-mschap-v2\nnodefaultroute\nnoccp\nmtu 1400\nmru 1400\n"
@@ -84,7 +90,7 @@ class LineServer(msgspec.Struct, frozen=True):
         )
         configuration.write_text(
             f"[global]\nlisten-addr = {self.address}\n[lns default]\n"
-            f"ip range = {self.handed_out}-{self.handed_out}\nlocal ip = {FAR_END}\n"
+            f"ip range = {calls[0]}-{calls[-1]}\nlocal ip = {FAR_END}\n"
             f"require authentication = yes\nname = vpn\npppoptfile = {options}\n"
         )
         files = ("-c", configuration, "-p", folder / "pid", "-C", folder / "control")

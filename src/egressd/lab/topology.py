@@ -61,10 +61,12 @@ class Topology:
         run_ip("-n", namespace(self.lab, role), batch=lines)
 
     def write_etc(self, role: str, name: str, text: str) -> None:
-        """Let the programs of a namespace see `text` as /etc/`name`."""
+        """Let the programs of a namespace see `text` as /etc/`name`; a script can be run."""
         file = ETC_DIR / namespace(self.lab, role) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+        if text.startswith("#!"):
+            file.chmod(0o755)
 
     def connect_wan(self, wan: WanPlan) -> None:
         """Plug a WAN in: the link, both ends' addresses, the routes over it."""
