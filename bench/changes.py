@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from bench.figures import keep, show, spread
-from egressd.lab.device import API_PORT, API_PREFIX
+from egressd.lab.device import API_PORT, API_PREFIX, rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
 
@@ -61,8 +61,7 @@ def measure(lab: Lab, rules: int) -> dict[str, float]:
         for number in BYSTANDERS[: 6 if rules < len(BYSTANDERS) else None]
     ]
     api = Connection(lab)
-    fields = ("ip", "mac", "comment", "is_enabled", "upload_limit_kbps", "download_limit_kbps")
-    kept = {field: rule[field] for field in fields}
+    kept = rule_body(rule)
     exits = {
         "DIRECT": lab.wan(1).address,
         "Interface:wan2": lab.wan(2).address,

@@ -21,6 +21,7 @@ from bench import ends, peers
 from bench.changes import fill
 from bench.figures import compared, keep, option, show
 from bench.sites import GIGA, SERVER, Site, alternate
+from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LabSpec
@@ -121,8 +122,7 @@ def egressd(site: Site, rules: int) -> None:
 def move(lab: Lab, client: str, target: str) -> None:
     """Give a client's rule another target."""
     rule = next(rule for rule in lab.api.get("/rules")["data"] if rule["ip"] == client)
-    kept = {k: v for k, v in rule.items() if k not in ("id", "created_at", "updated_at")}
-    lab.api.put(f"/rules/{rule['id']}", {**kept, "target_node": target})
+    lab.api.put(f"/rules/{rule['id']}", {**rule_body(rule), "target_node": target})
     time.sleep(SETTLE_S)
 
 

@@ -31,6 +31,7 @@ from bench.changes import BYSTANDERS, Connection, fill
 from bench.figures import compared, keep, option, show
 from bench.sites import SERVER, Site, alternate
 from egressd.lab.client import Connection as Held
+from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 
@@ -134,8 +135,7 @@ class Egressd(Contestant):
         mover = self.lab.client(MOVER).address
         rule = next(r for r in self.lab.api.get("/rules")["data"] if r["ip"] == mover)
         self._path = f"/rules/{rule['id']}"
-        without = ("id", "created_at", "updated_at")
-        self._body = {field: value for field, value in rule.items() if field not in without}
+        self._body = rule_body(rule)
 
     def get_ready(self, target: str) -> None:
         self._api = Connection(self.lab)

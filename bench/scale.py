@@ -20,7 +20,7 @@ from bench.api import Reader, address, timed
 from bench.figures import keep, option, percentile, show
 from bench.sites import SERVER, Site
 from egressd.lab.client import Client
-from egressd.lab.device import API_PREFIX
+from egressd.lab.device import API_PREFIX, rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.netd.kernel.memory import resident
@@ -130,8 +130,7 @@ def point(lab: Lab, client: Client, exit_address: str) -> Figures:
 def changes(lab: Lab) -> Figures:
     """Milliseconds of one host's change, and of processor time that it costs in all processes."""
     rule = lab.api.get("/rules")["data"][-1]
-    without = ("id", "created_at", "updated_at")
-    body = {field: value for field, value in rule.items() if field not in without}
+    body = rule_body(rule)
     api, samples = Reader(lab), []
     pids = [pid for pattern in PARTS.values() for pid in lab.device.pids(pattern)]
     before = meter.used_s(pids)

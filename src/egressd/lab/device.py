@@ -27,6 +27,9 @@ API_PREFIX: Final = "/svc/api/v1"
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 
+_NOT_WRITTEN: Final = ("id", "created_at", "updated_at")
+"""Fields of a rule that a PUT, which takes all others, does not take."""
+
 Settings = Mapping[str, Mapping[str, object]]
 
 
@@ -103,6 +106,11 @@ class Api:
         if answer.status != 200 or error:
             raise Failed(f"{method} {path}", f"{answer.status}: {error or answer.body}")
         return answer.body
+
+
+def rule_body(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of the PUT that leaves a rule, as the API lists it, as it is."""
+    return {field: value for field, value in rule.items() if field not in _NOT_WRITTEN}
 
 
 class Device:

@@ -15,6 +15,7 @@ from egressd.lab import scenes
 from egressd.lab import spec as plan
 from egressd.lab.capture import Capture
 from egressd.lab.client import Client
+from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import Node
 from egressd.lab.observed import Flow
@@ -35,8 +36,6 @@ FORBIDDEN_RESOLVER: Final = plan.RESOLVERS["quad9"]
 leaked, also what bears no token, as a bare SYN or a TLS hello."""
 _LANS: Final = tuple(map(ip_network, ("10.77.0.0/16", str(plan.GUEST_NETWORK), f"{plan.LAN6}/64")))
 BACK_SECONDS: Final = 15.0
-_NOT_WRITTEN: Final = ("id", "created_at", "updated_at")
-"""Fields of a rule that a PUT, which takes all others, does not take."""
 
 SPEC: Final = LabSpec(clients=len(TARGETS) + 1, nodes=("socks5", "ss", "http"))
 
@@ -155,7 +154,7 @@ class Story:
         with Timeline([(a.client, a.target) for a in self._reaching()]) as timeline:
             timeline.watch(0.8)
             event_tick = timeline.ticks
-            kept = {k: v for k, v in actor.rule.items() if k not in _NOT_WRITTEN}
+            kept = rule_body(actor.rule)
             asked = time.monotonic()
             self._lab.api.put(f"/rules/{actor.rule['id']}", kept | {"target_node": CHANGED_TO})
             request_seconds = time.monotonic() - asked
