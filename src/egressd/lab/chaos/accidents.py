@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -91,20 +91,11 @@ class Accidents:
 
     def kill_worker(self) -> None:
         """SIGKILL to one of the engine's workers."""
-        if pids := self._lab.device.pids(WORKER):
-            with suppress(ProcessLookupError):
-                os.kill(self._rng.choice(pids), signal.SIGKILL)
-
-    def _kill_line(self) -> None:
-        if pids := [*self._lab.device.pids("pppd "), *self._lab.device.pids("xl2tpd ")]:
-            with suppress(ProcessLookupError):
-                os.kill(self._rng.choice(pids), signal.SIGKILL)
+        self._signal_one(self._lab.device.pids(WORKER), signal.SIGKILL)
 
     def freeze_worker(self) -> None:
         """SIGSTOP to one of the engine's workers, for good: netd has to notice."""
-        if pids := self._lab.device.pids(WORKER):
-            with suppress(ProcessLookupError):
-                os.kill(self._rng.choice(pids), signal.SIGSTOP)
+        self._signal_one(self._lab.device.pids(WORKER), signal.SIGSTOP)
 
     def empty_disk(self) -> None:
         """Make room on the disk again."""
@@ -115,6 +106,16 @@ class Accidents:
         with self._filler.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(65_536))
+
+    def _kill_line(self) -> None:
+        pids = [*self._lab.device.pids("pppd "), *self._lab.device.pids("xl2tpd ")]
+        self._signal_one(pids, signal.SIGKILL)
+
+    def _signal_one(self, pids: Sequence[int], number: signal.Signals) -> None:
+        """To any of them, if there are any."""
+        if pids:
+            with suppress(ProcessLookupError):
+                os.kill(self._rng.choice(pids), number)
 
     def _pids(self, part: str) -> list[int]:
         deadline = time.monotonic() + START_S

@@ -153,13 +153,7 @@ class Changes:
             return _post(f"line {name} comes", "/vpn-lines", server.draft(), after)
         password, is_enabled = now.lines[name]
         if draw < 0.2:
-            return Change(
-                text=f"line {name} goes",
-                method="DELETE",
-                path="/vpn-lines",
-                body=key,
-                after=now.without_line(name),
-            )
+            return _delete(f"line {name} goes", "/vpn-lines", now.without_line(name), key)
         if draw < 0.6:
             return Change(
                 text=f"line {name} is switched {'off' if is_enabled else 'on'}",
@@ -197,8 +191,8 @@ def _post(text: str, path: str, body: dict[str, Any], after: Desired) -> Change:
     return Change(text=text, method="POST", path=path, body=body, after=after)
 
 
-def _delete(text: str, path: str, after: Desired) -> Change:
-    return Change(text=text, method="DELETE", path=path, body=None, after=after)
+def _delete(text: str, path: str, after: Desired, body: dict[str, Any] | None = None) -> Change:
+    return Change(text=text, method="DELETE", path=path, body=body, after=after)
 
 
 def server_of(node: Node) -> str:
