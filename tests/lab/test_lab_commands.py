@@ -65,6 +65,7 @@ def test_the_demonstration_goes_as_promised(namespaces: None) -> None:
     assert story.ok
     kinds = [type(scene) for scene in story.scenes]
     assert kinds == list(get_args(scenes.AnyScene))
+    assert story.seconds < 60
 
 
 @pytest.mark.lab

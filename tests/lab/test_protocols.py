@@ -151,6 +151,7 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
             assert (echo.error, echo.seen) == ("", address)
         else:
             assert echo.error == "ECONNREFUSED"
+            assert echo.seconds < 1
     upload = client.http(f"{WEB}up", method="POST", upload=300_000)
     assert upload.json["intact"]
 

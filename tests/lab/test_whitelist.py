@@ -147,6 +147,7 @@ def test_who_is_refused_otherwise_learns_the_addresses_of_listed_domains(lab: La
             assert client.dns("tls.test", server, tcp=tcp).ok
             refused = client.dns("other.test", server, tcp=tcp)
             assert (refused.rcode, refused.addresses) == ("REFUSED", ())
+            assert refused.seconds < 1
     assert client.http("https://plain.test/", resolver=RESOLVERS["google"]).ok
     assert lab.internet.seen(since=mark, text="other.test") == []
     save(lab, ips=SERVER)
