@@ -88,9 +88,14 @@ class Dns(_Table):
     )
 
 
+def _workers() -> int:
+    """One for each processor that may be used; never all targets in one, and each takes 38 MB."""
+    return min(max(len(os.sched_getaffinity(0)), 2), 4)
+
+
 class Engine(_Table):
     user: str = "egressd-engine"
-    workers: int = Field(default=4, ge=1, le=64)
+    workers: int = Field(default_factory=_workers, ge=1, le=64)
     """Worker processes that engine instances are spread over."""
 
 
