@@ -31,13 +31,13 @@ class Front:
     certificate: str = ""
     key: str = ""
 
-    async def listen(self) -> None:
-        """Serve."""
+    async def listen(self) -> asyncio.Server:
+        """Serve until that is closed."""
         context = None
         if self.certificate:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.certificate, self.key)
-        await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
+        return await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, EOFError):
@@ -74,9 +74,8 @@ def command(fronts: Sequence[Front], config: Path) -> list[str]:
 
 
 async def _main(config: Path) -> None:
-    for front in json.loads(config.read_text()):
-        await Front(**front).listen()
-    await asyncio.Event().wait()
+    fronts = [await Front(**front).listen() for front in json.loads(config.read_text())]
+    await asyncio.gather(*(front.serve_forever() for front in fronts))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,18 @@ All on loopback. Where `test_outbounds` shows that the engine starts with what i
 shows that a server of that protocol understands it.
 """
 
+import asyncio
 import json
 import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +33,7 @@ from cryptography.x509.oid import NameOID
 
 from egressd.model.nouns import Node
 from egressd.planner.outbounds import build
+from tests.lab.upgrading import BEHIND, Front
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 USERS = [{"name": "u", "uuid": UUID}]
@@ -36,12 +41,18 @@ PASSWORD = "p@ss; word=1"
 USERS_BY_PASSWORD = [{"name": "u", "password": PASSWORD}]
 KEY = b64encode(bytes(range(16))).decode()
 NAME = "server.example"
+PING = b"ping"
 
 
 def free_port(kind: socket.SocketKind) -> int:
-    with closing(socket.socket(socket.AF_INET, kind)) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, nor the one that is `BEHIND` it."""
+    while True:
+        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            with socket.socket(socket.AF_INET, kind) as next_one:
+                next_one.bind(("127.0.0.1", port + BEHIND))
+                return port
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +86,18 @@ def certificate() -> dict[str, Any]:
     }
 
 
+def files(certificate: dict[str, Any], folder: Path) -> list[str]:
+    """The certificate and the key in files, as a front takes them."""
+    paths = [folder / name for name in ("certificate", "key")]
+    for path in paths:
+        path.write_text("\n".join(certificate[path.name]))
+    return [str(path) for path in paths]
+
+
 @pytest.fixture(scope="module")
 def echo_port() -> Iterator[int]:
-    """A TCP and UDP port that gives back, reversed, the first message of each flow."""
+    """A TCP and UDP port that gives back, reversed, the first four bytes of each stream, and each
+    datagram."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -89,7 +109,7 @@ def echo_port() -> Iterator[int]:
             peer, _ = listener.accept()
             with peer:
                 peer.settimeout(5)
-                peer.sendall(peer.recv(4096)[::-1])
+                peer.sendall(peer.recv(len(PING), socket.MSG_WAITALL)[::-1])
 
     def serve_datagrams() -> None:
         while not stop.is_set():
@@ -117,10 +137,38 @@ def running(document: dict[str, Any]) -> singbox.SingBox:
     return instance
 
 
+@contextmanager
+def listening(front: Front) -> Iterator[None]:
+    """A front, in a thread."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with await front.listen():
+            started.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    loop, stop = started.result(5)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
 def carried(
-    protocol: str, config: dict[str, Any], inbound: dict[str, Any], echo_port: int, *, udp: bool
+    protocol: str,
+    config: dict[str, Any],
+    inbound: dict[str, Any],
+    echo_port: int,
+    *,
+    udp: bool,
+    front: Front | None = None,
 ) -> bytes:
-    """What comes back for ``ping`` through a node of `config` served by `inbound`."""
+    """What comes back for ``ping`` through a node of `config` served by `inbound`, with `front`
+    ahead of it if there is one."""
     quic = inbound["type"] in ("hysteria2", "tuic")
     server_port = free_port(socket.SOCK_DGRAM if quic else socket.SOCK_STREAM)
     text = json.dumps({"server": "127.0.0.1", "port": server_port, **config})
@@ -129,19 +177,22 @@ def carried(
     port = free_port(kind)
     listen = {"listen": "127.0.0.1", "listen_port": port, "network": "udp" if udp else "tcp"}
     to_echo = {"override_address": "127.0.0.1", "override_port": echo_port}
-    server = {"inbounds": [{**inbound, "listen": "127.0.0.1", "listen_port": server_port}]}
+    behind = server_port + (BEHIND if front else 0)
+    server = {"inbounds": [{**inbound, "listen": "127.0.0.1", "listen_port": behind}]}
     client = {
         "inbounds": [{"type": "direct", "tag": "in", **listen, **to_echo}],
         "outbounds": [{**build(node).options, "tag": "target"}],
         "route": {"final": "target"},
     }
     with ExitStack() as stack:
+        if front:
+            stack.enter_context(listening(replace(front, port=server_port)))
         stack.enter_context(running(server))
         stack.enter_context(running(client))
         probe = stack.enter_context(closing(socket.socket(socket.AF_INET, kind)))
         probe.settimeout(5)
         probe.connect(("127.0.0.1", port))
-        probe.send(b"ping")
+        probe.send(PING)
         return probe.recv(4096)
 
 
@@ -173,7 +224,7 @@ TRANSPORTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     ),
     "httpupgrade": (
         {"network": "ws", "ws-opts": {"path": "/u", "v2ray-http-upgrade": True}},
-        {"type": "httpupgrade", "path": "/u"},
+        None,  # a front does the upgrade
     ),
     "h2": (
         {"network": "h2", "h2-opts": {"host": ["h.example"], "path": "/h"}},
@@ -197,7 +248,12 @@ STREAMS = [
 
 @pytest.mark.parametrize(("protocol", "transport", "secure"), STREAMS)
 def test_v2ray_protocols(
-    protocol: str, transport: str, secure: bool, certificate: dict[str, Any], echo_port: int
+    protocol: str,
+    transport: str,
+    secure: bool,
+    certificate: dict[str, Any],
+    echo_port: int,
+    tmp_path: Path,
 ) -> None:
     fields, served = TRANSPORTS[transport]
     users = USERS_BY_PASSWORD if protocol == "trojan" else USERS
@@ -205,13 +261,18 @@ def test_v2ray_protocols(
     if served is not None:
         inbound["transport"] = served
     config: dict[str, Any] = {"uuid": UUID, "password": PASSWORD, **fields}
+    front = Front("127.0.0.1", 0, "/u") if transport == "httpupgrade" else None
     if secure:
-        inbound["tls"] = certificate
+        if front:
+            paths = files(certificate, tmp_path)
+            front = replace(front, certificate=paths[0], key=paths[1])
+        else:
+            inbound["tls"] = certificate
         config |= CLIENT_TLS
         if transport == "tcp":
             config["client-fingerprint"] = "chrome"
     for udp in (False, True):
-        assert carried(protocol, config, inbound, echo_port, udp=udp) == b"gnip"
+        assert carried(protocol, config, inbound, echo_port, udp=udp, front=front) == b"gnip"
 
 
 @pytest.mark.parametrize("encoding", ["none", "xudp", "packetaddr"])
