@@ -149,7 +149,8 @@ def _fixed_rules() -> list[PolicyRule]:
         for family in (4, 6)
     ]
     return [
-        PolicyRule(priority=PRIORITY_LAN, table=TABLE_LAN),
+        # A mark says where to, and a look-up in vain is felt by each packet that has one.
+        PolicyRule(priority=PRIORITY_LAN, mask=MARK_KIND_MASK, table=TABLE_LAN),
         PolicyRule(
             priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY
         ),
