@@ -41,6 +41,22 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
     namespace.run(body)
 
 
+def test_a_load_takes_away_the_base_chains_of_earlier_versions(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(
+            TABLE
+            + "add chain inet egressd input_lines { type filter hook input priority filter; }\n"
+            + "add rule inet egressd input_lines drop\n"
+        )
+        topology = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
+        for _ in range(2):
+            nft.run(script.load(script.elements(Plan(), topology, {})))
+            assert "input_lines" not in (nft.chains() or "")
+
+    namespace.run(body)
+
+
 def test_the_reason_is_told_in_short(namespace: Namespace) -> None:
     def body() -> list[str]:
         nft = Nft()

@@ -6,11 +6,14 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
+from egressd.planner.registry import LINE_PORTS
 from tests.lab.device_state import SERVER, add_nodes, eventually, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
+PORT_OF_LINES = 17_000
+"""One that the world echoes on."""
 
 
 def exits(lab: Lab) -> dict[str, str]:
@@ -41,6 +44,14 @@ def test_tcp_leaves_by_the_target(lab: Lab, target: str) -> None:
 def test_udp_leaves_by_the_target(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     reply = lab.client(1).udp_echo("hello", SERVER)
+    assert (reply.error, reply.seen) == ("", exits(lab)[target])
+
+
+@pytest.mark.parametrize("target", WITH_UDP)
+def test_clients_may_use_the_ports_that_lines_have_here(lab: Lab, target: str) -> None:
+    assert PORT_OF_LINES in LINE_PORTS
+    send(lab, 1, target)
+    reply = lab.client(1).udp_echo("hello", SERVER, PORT_OF_LINES)
     assert (reply.error, reply.seen) == ("", exits(lab)[target])
 
 

@@ -7,6 +7,7 @@ import msgspec
 from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
 from egressd.planner import nft
+from egressd.planner.chains import CHAINS, RETIRED
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
 
@@ -104,7 +105,9 @@ def test_sets_change_by_element_and_interval_sets_as_a_whole() -> None:
 
 def test_a_table_is_never_deleted() -> None:
     text = nft.load(wanted())
-    assert "delete" not in text
+    deleted = [line for line in text.splitlines() if line.startswith("delete ")]
+    assert deleted == [f"delete chain inet egressd {name}" for name in RETIRED]
+    assert not set(RETIRED) & set(CHAINS)
     assert "flush table" not in text
 
 

@@ -63,7 +63,7 @@ WHOAMI: Final = "whoami.test"
 HTTP_PORTS: Final = (80, 8000, 8080)
 HTTPS_PORTS: Final = (443, 8443)
 TCP_ECHO_PORTS: Final = (7, 22, 853)
-UDP_ECHO_PORTS: Final = (7, 443, 853, 3478)
+UDP_ECHO_PORTS: Final = (7, 443, 853, 3478, 17_000)
 DISCARD_PORT: Final = 9
 """UDP: taken and never answered, so that a flood meets no ICMP error and no echo."""
 

@@ -107,6 +107,9 @@ _LOOKED_INTO = (
     " meta l4proto udp meta l4proto . th dport @wlports"
 )
 
+RETIRED: Final = ("input_dns", "input_services", "input_lines", "output_lines")
+"""Base chains of earlier versions: a load takes them away, or they would go on beside the new."""
+
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
         "type filter hook prerouting priority mangle; policy accept;",
@@ -159,17 +162,20 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta nfproto ipv6 accept",
         "meta mark set 0",
         "fib saddr type local drop",
-        "fib daddr type { broadcast, multicast } accept",
-        # In one-arm use answers from outside arrive on the LAN interface too.
-        "iifname . ip saddr != @lansrc ct direction reply ct state established,related accept",
-        "iifname . ip saddr != @lansrc drop",
+        "iifname . ip saddr != @lansrc goto from_elsewhere",
         # Answers to a connection that a WAN brought in, or that was routed by the kernel.
         f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
         # DNS goes the client's own way, whichever resolver it asks, this router included.
         "meta l4proto { tcp, udp } th dport 53 goto asking",
-        "fib daddr type local accept",
+        "fib daddr type { local, broadcast, multicast } accept",
         "ip daddr @lannet accept",
         "goto client",
+    ),
+    "from_elsewhere": (
+        "fib daddr type { broadcast, multicast } accept",
+        # In one-arm use answers from outside arrive on the LAN interface too.
+        "ct direction reply ct state established,related accept",
+        "drop",
     ),
     "asking": (
         "meta mark set ip saddr map @hosts goto ask",
@@ -265,11 +271,19 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type nat hook prerouting priority dstnat; policy accept;",
         "iifname @lanif meta l4proto { tcp, udp } th dport 53 dnat ip to meta mark map @dns4",
     ),
-    "input_dns": (
+    "input": (
         "type filter hook input priority filter; policy accept;",
+        # On its way to an instance: the port is not one of this machine's.
+        f"iifname @lanif {_KIND} {MARK_ENGINE:#x} accept",
+        *lines_guard.INPUT,
+        "iifname @lanif meta l4proto { tcp, udp } th dport { 53, 853 } jump dns_to_router",
+        "tcp dport @services jump to_service",
+        *lines_guard.STRANGERS,
+    ),
+    "dns_to_router": (
         # A kernel-routed client's question that found no resolver of its own stops here.
-        f"iifname @lanif meta mark {_ROUTED} meta l4proto {{ tcp, udp }} th dport 53 drop",
-        "iifname @lanif meta nfproto ipv6 meta l4proto { tcp, udp } th dport { 53, 853 } reject",
+        f"meta mark {_ROUTED} th dport 53 drop",
+        "meta nfproto ipv6 reject",
     ),
     "input_apart": (
         "type nat hook input priority 100; policy accept;",
@@ -283,10 +297,6 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook input priority 200; policy accept;",
         # A flow from before its port was listed; the tidier ends it.
         f"{_LOOKED_INTO} ip saddr != {APART} drop",
-    ),
-    "input_services": (
-        "type filter hook input priority filter; policy accept;",
-        "tcp dport @services goto to_service",
     ),
     "to_service": (
         # A proxy service that asks for no password is for LAN clients.
@@ -332,15 +342,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",
+        *lines_guard.OUTPUT,
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        # The engine's answers to clients bear the address of whom they asked.
+        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
         # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
         # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
         'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
         f"meta l4proto icmp ct state related ct mark {_ROUTED} ip daddr != @lannet goto about_flow",
         "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
         "tcp sport @services jump from_service",
-        # The engine's answers to clients bear the address of whom they asked.
-        "oifname @lanif ip saddr != @lannet goto to_client",
         # Those to an address of input_apart have just got the client's back, not yet its interface.
         'oifname "lo" ct direction reply ct status snat goto to_client',
     ),
@@ -362,7 +373,6 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta mark . oifname vmap @pairs",
         "drop",
     ),
-    **lines_guard.CHAINS,
     "postrouting_nat": (
         "type nat hook postrouting priority srcnat; policy accept;",
         f"meta mark {_ROUTED} ip saddr @lannet fib saddr type != local masquerade",

@@ -20,15 +20,18 @@ from egressd.planner.registry import LINE_PORTS
 
 _RANGE: Final = f"{LINE_PORTS.start}-{LINE_PORTS.stop - 1}"
 
-CHAINS: Final[dict[str, tuple[str, ...]]] = {
-    "output_lines": (
-        "type filter hook output priority filter; policy accept;",
-        f"udp sport {_RANGE} rt ipsec missing drop",
-    ),
-    "input_lines": (
-        "type filter hook input priority filter; policy accept;",
-        f"udp dport {_RANGE} meta ipsec missing drop",
-        *(f'iifname "{kind}_*" ct state != {{ established, related }} drop' for kind in LINE_TYPES),
-    ),
-}
-"""Chains of egressd's own table, the hook first; fixed, so that they hold before any line is."""
+OUTPUT: Final = (
+    # Engine instances answer clients in the name of whoever they asked, at any port.
+    f"udp sport {_RANGE} ip daddr != @lannet rt ipsec missing drop",
+    f"udp sport {_RANGE} fib saddr type local rt ipsec missing drop",
+)
+INPUT: Final = (
+    # What clients send to such a port of somebody else's comes to instances by TPROXY.
+    f"udp dport {_RANGE} fib daddr type local meta ipsec missing drop",
+)
+STRANGERS: Final = (
+    "ct state { established, related } accept",
+    *(f'iifname "{kind}_*" drop' for kind in LINE_TYPES),
+)
+"""Rules of egressd's own table, for packets of this machine, and to it; fixed, so that they hold
+before any line is."""

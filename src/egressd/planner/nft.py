@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from egressd.model.plan import Change, Plan
-from egressd.planner.chains import CHAINS, MAPS, SETS
+from egressd.planner.chains import CHAINS, MAPS, RETIRED, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
 from egressd.planner.registry import (
@@ -29,6 +29,7 @@ INET: Final = Sets("inet", SETS, MAPS)
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_CHOICES: Final[Mapping[str, Choice]] = {}
+_TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet")
 """Sets that every packet is looked up in, and that most devices have one element in."""
 
@@ -167,6 +168,8 @@ def load(wanted: Elements) -> str:
     live machine lets packets through in between (measured: 61 of 1.44 million).
     """
     lines = INET.declare(INET.names)
+    # Made first, so that there is one to delete.
+    lines += [f"{does} chain inet {NFT_TABLE} {c}" for c in RETIRED for does in _TAKE_AWAY]
     for chain, rules in CHAINS.items():
         hook = f" {{ {rules[0]} }}" if rules[0].startswith("type ") else ""
         lines.append(f"add chain inet {NFT_TABLE} {chain}{hook}")
