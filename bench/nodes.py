@@ -1,6 +1,6 @@
 """Through a proxy node: egressd, a hand-written sing-box, Xray and Debian's redirectors.
 
-    python -m bench.nodes [--rounds N] [--seconds N]
+    python -m bench.nodes [socks5|ss|trojan|many …] [--rounds N] [--seconds N]
 
 The nodes' programs and the traffic's ends are the same for all; so is the machine, whose two cores
 the router shares with them. The base of the ratios is one sing-box process with the same node.
@@ -229,9 +229,15 @@ def rounds(title: str, ways: Mapping[str, Way]) -> dict[str, dict[str, dict[str,
 
 
 def main() -> None:
-    """Protocol after protocol, then many nodes."""
-    tables = {protocol: compare(protocol) for protocol in CONTESTANTS}
-    keep("nodes", {**tables, MANY: compare_many()})
+    """Protocol after protocol, then many nodes; or only those that the command line names."""
+    names = [name for name in (*CONTESTANTS, "many") if name in sys.argv[1:]]
+    tables = {}
+    for name in names or (*CONTESTANTS, "many"):
+        if name == "many":
+            tables[MANY] = compare_many()
+        else:
+            tables[name] = compare(name)
+    keep("nodes", tables)
 
 
 if __name__ == "__main__":
