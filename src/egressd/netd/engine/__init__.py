@@ -14,7 +14,7 @@ In netd:
 In a worker:
 - `worker`: the process, down to its rights; `server`: netd's questions.
 - `instances`: the only module of egressd's that imports `singbox` (the lab has peers of its own).
-- `trouble`: what instances complain about.
+- `trouble`: what instances complain about; `earshot`: what they hear of links and routes.
 - `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
 On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine's errors in
