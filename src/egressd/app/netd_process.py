@@ -19,6 +19,7 @@ from egressd.app import accounts, config, logs, readiness
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
+from egressd.netd.engine import pipes
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
@@ -98,6 +99,7 @@ async def _serve(settings: config.Config) -> None:
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
+    pipes.make_room()
     await asyncio.gather(pool.open(), reconciler.limit())
     await reconciler.start()
     await server.open()
