@@ -4,7 +4,7 @@ They act on the network namespace of the process and need its CAP_NET_ADMIN. Cal
 reconciler and its hands, by `lines`, and by `app` to make them and to watch. Most calls take well
 under a millisecond and may be made in the event loop; those that say otherwise (a full nftables
 load, conntrack, sockets) want a thread. May import `model`, and `planner` for its registry of
-numbers; nothing else of netd.
+numbers; of netd `bpf` alone.
 
 - `nft`: nftables transactions; `nft_events`: word of other programs' changes.
 - `shaping`: speed limits and each rule's counters.

@@ -6,21 +6,14 @@ announcements of our own changes from waking this process at all.
 
 from __future__ import annotations
 
-import socket
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
+from egressd.netd.bpf import PORT_AT, TYPE_AT, Check, any_of
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.netlink import Listener
-
-# Offsets in struct nlmsghdr, and classic BPF's instructions (linux/filter.h).
-_TYPE_AT: Final = 4
-_PORT_AT: Final = 12
-_LOAD_HALF, _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x20, 0x15, 0x06
-_WHOLE, _NOTHING = 0xFFFF_FFFF, 0
 
 
 class Announcements(ABC):
@@ -55,24 +48,8 @@ class Announcements(ABC):
 
 def not_from(ports: Collection[int], kind: int | None = None) -> bytes:
     """Classic BPF that drops what the netlink ports `ports` caused, and, with `kind`, messages
-    of any other type.
-
-    It loads in network byte order what netlink holds in the host's.
-    """
-    known = sorted(ports)
-    code = []
+    of any other type."""
+    checks = [Check("I", PORT_AT, "is not", port) for port in sorted(ports)]
     if kind is not None:
-        code += [
-            _instruction(_LOAD_HALF, _TYPE_AT),
-            _instruction(_JUMP_IF_EQUAL, socket.htons(kind), skip_unless=len(known) + 2),
-        ]
-    code.append(_instruction(_LOAD_WORD, _PORT_AT))
-    for place, port in enumerate(known):
-        code.append(_instruction(_JUMP_IF_EQUAL, socket.htonl(port), skip_if=len(known) - place))
-    code += [_instruction(_RETURN, _WHOLE), _instruction(_RETURN, _NOTHING)]
-    return b"".join(code)
-
-
-def _instruction(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
-    """``struct sock_filter``: operation, jumps if true and if false, operand."""
-    return struct.pack("=HBBI", code, skip_if, skip_unless, operand)
+        checks.insert(0, Check("H", TYPE_AT, "is", kind))
+    return any_of([checks])

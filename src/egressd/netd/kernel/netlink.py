@@ -11,7 +11,6 @@ Numbers are in host byte order unless a protocol says otherwise (nfnetlink: big 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import socket
@@ -19,6 +18,8 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Self
+
+from egressd.netd import bpf
 
 ROUTE: Final = 0
 SOCK_DIAG: Final = 4
@@ -41,7 +42,6 @@ _TYPE_MASK = 0x3FFF
 
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHECK = 1, 10, 11, 12
-_ATTACH_FILTER = 26  # SO_ATTACH_FILTER
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
@@ -245,10 +245,7 @@ class Listener:
 
     def attach(self, program: bytes) -> None:
         """Put another BPF program in the place of the present one, if any."""
-        instructions = ctypes.create_string_buffer(program, len(program))
-        # struct sock_fprog: how many instructions of 8 bytes, and a pointer to them.
-        fprog = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
-        self._socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, fprog)
+        bpf.attach(self._socket, program)
 
     def close(self) -> None:
         """Hear nothing more. May be called again."""

@@ -1,0 +1,58 @@
+"""Filters of what netlink sockets hear: classic BPF, as in the kernel's ``networking/filter.rst``.
+
+Offsets are those of a whole message, which begins with a ``struct nlmsghdr``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+TYPE_AT: Final = 4
+PORT_AT: Final = 12
+"""In ``struct nlmsghdr``: two bytes, and four."""
+BODY_AT: Final = 16
+
+# linux/filter.h
+_LOAD: Final = {"B": 0x30, "H": 0x28, "I": 0x20}
+_JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x15, 0x45, 0x06
+_WHOLE, _NOTHING = 0xFFFF_FFFF, 0
+_INSTRUCTION: Final = struct.Struct("=HBBI")  # struct sock_filter
+_PROGRAM: Final = struct.Struct("@HP")  # struct sock_fprog
+_SO_ATTACH_FILTER: Final = 26
+
+
+class Check(NamedTuple):
+    """A condition on a field of a message, as wide as `struct` has its format."""
+
+    width: Literal["B", "H", "I"]
+    offset: int
+    test: Literal["is", "is not", "lacks"]
+    value: int
+
+
+def any_of(heard: Iterable[Sequence[Check]]) -> bytes:
+    """The program that lets a message through if all checks of one of the lists hold."""
+    program = b""
+    for checks in heard:
+        for number, check in enumerate(checks):
+            to_next_list = 2 * (len(checks) - number) - 1
+            # A filter loads numbers in network order, messages have the machine's.
+            value = int.from_bytes(struct.pack(f"={check.width}", check.value), "big")
+            jump = _JUMP_IF_SET if check.test == "lacks" else _JUMP_IF_EQUAL
+            skipped = (0, to_next_list) if check.test == "is" else (to_next_list, 0)
+            program += _INSTRUCTION.pack(_LOAD[check.width], 0, 0, check.offset)
+            program += _INSTRUCTION.pack(jump, *skipped, value)
+        program += _INSTRUCTION.pack(_RETURN, 0, 0, _WHOLE)
+    return program + _INSTRUCTION.pack(_RETURN, 0, 0, _NOTHING)
+
+
+def attach(opened: socket.socket, program: bytes) -> None:
+    """Put a program in the place of the present one, if any. Asks for no privilege."""
+    instructions = ctypes.create_string_buffer(program, len(program))
+    count = len(program) // _INSTRUCTION.size
+    fprog = _PROGRAM.pack(count, ctypes.addressof(instructions))
+    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
