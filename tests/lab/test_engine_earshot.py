@@ -124,9 +124,15 @@ def filters(pid: int) -> list[int]:
     found = []
     pidfd = os.pidfd_open(pid)
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        if not str(entry.readlink()).startswith("socket:"):
+        try:
+            is_socket = str(entry.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue  # the engine closed it meanwhile
+        copy = (
+            ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, int(entry.name), 0) if is_socket else -1
+        )
+        if copy < 0:
             continue
-        copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, int(entry.name), 0)
         with socket.socket(fileno=copy) as opened:
             if opened.family == socket.AF_NETLINK and opened.getsockname()[1]:
                 found.append(len(opened.getsockopt(socket.SOL_SOCKET, SO_GET_FILTER, 1024)))
