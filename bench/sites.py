@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, ParamSpec, Self, TypeVar
@@ -11,6 +12,8 @@ from egressd.lab import netns
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
+from egressd.netd.kernel import sysctl
+from egressd.planner import sysctls
 from tests.lab.netns import JoinedNamespace
 
 P = ParamSpec("P")
@@ -32,6 +35,8 @@ class Site:
         self._kernel = meter.packet_threads()
 
     def __enter__(self) -> Self:
+        # Of the whole machine, whose labs have hundreds of clients and nodes each.
+        sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
         self._stack.enter_context(self.lab)
         self._server = self.within("internet").start(ends.serve, SERVER)
         return self

@@ -10,7 +10,7 @@ import pytest
 from egressd.model.device import Ports
 from egressd.netd import machine
 from egressd.netd.kernel.nft import Nft
-from egressd.planner.routing import forwarding
+from egressd.planner.sysctls import forwarding
 from egressd.planner.topology import Topology
 
 

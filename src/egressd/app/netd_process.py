@@ -19,10 +19,10 @@ from egressd.app import accounts, config, logs, readiness
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
-from egressd.netd.engine import pipes
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
+from egressd.netd.kernel import sysctl
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
@@ -33,6 +33,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
+from egressd.planner import sysctls
 
 log = structlog.get_logger()
 
@@ -99,7 +100,7 @@ async def _serve(settings: config.Config) -> None:
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
-    pipes.make_room()
+    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
     await asyncio.gather(pool.open(), reconciler.limit())
     await reconciler.start()
     await server.open()

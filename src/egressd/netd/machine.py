@@ -17,7 +17,7 @@ from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import routes, sysctl
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
-from egressd.planner import routing
+from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology, discover, recalled
@@ -65,7 +65,7 @@ class Machine:
             engine_uid=self._engine_uid,
             lines=lines,
         )
-        settled = sysctl.write(routing.sysctls(self.topology))
+        settled = sysctl.write(sysctls.wanted(self.topology))
         synced = routes.sync(desired.routes, desired.rules)
         self.problems = (*settled.problems, *synced.problems)
 
@@ -76,7 +76,7 @@ class Machine:
         names none, would be forwarded unruled from its coming up until it is seen.
         """
         if self.topology.lans:
-            sysctl.write(routing.forwarding())
+            sysctl.write(sysctls.forwarding())
 
     def mapped_ports(self) -> set[int]:
         """The ports of engine instances that the kernel sends clients to."""

@@ -208,7 +208,12 @@ class Reconciler:
             instances=status.instances(self.plan, self._serving),
             connections=usage.connections,
             memory=usage.memory,
-            problems=(*self.pool.problems(), *self.machine.problems, *self._limits.problems),
+            problems=(
+                *self.pool.problems(),
+                *self.machine.problems,
+                *self._limits.problems,
+                *conntrack.crowding(),
+            ),
         )
 
     async def counters(self) -> dict[int, RuleCount]:

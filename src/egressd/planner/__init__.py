@@ -8,6 +8,7 @@ Never touches a file, a socket, the clock, randomness, a subprocess or a log.
 - `documents`, `outbounds`: what the engine is given: an instance's document, a node's outbound.
 - `groups`: which node a group's clients go by. `rule_set`: the whitelist's domains, compiled.
 - `flatten`: overlapping CIDR rules to disjoint ranges.
-- `topology`, `nft`, `chains`, `routing`, `shaping`: a plan and the machine's facts to kernel state.
+- `topology`, `nft`, `chains`, `routing`, `sysctls`, `shaping`: a plan and the machine's facts to
+  kernel state.
 - `lines` and `lines_…`: VPN lines, and the configuration of their daemons.
 """

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from egressd.netd.kernel.sysctl import Written, write
+import pytest
+
+from egressd.netd.kernel.sysctl import Written, make_room, write
 
 
 def test_only_what_differs_is_written(tmp_path: Path) -> None:
@@ -22,3 +24,20 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert write({"folder": "1"}, tmp_path).problems == (
         "could not set folder to 1: Is a directory",
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("1024\n", "4096"), ("300000\n", "300000\n"), ("0\n", "0\n")]
+)
+def test_room_is_only_ever_made(tmp_path: Path, before: str, after: str) -> None:
+    (tmp_path / "limit").write_text(before)
+    make_room({"limit": 4096}, tmp_path)
+    assert (tmp_path / "limit").read_text() == after
+
+
+def test_room_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "limit").write_text("1")
+    make_room({"absent": 1, "folder": 1, "limit": 2}, tmp_path)
+    assert (tmp_path / "limit").read_text() == "2"
+    assert not (tmp_path / "absent").exists()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
+from egressd.planner import sysctls
 from tests.vm.boot import ROOT
 
 _API: Final = "egressd-api.service"
@@ -37,6 +39,7 @@ def main(shared: Path, address: str) -> None:
     rule = {"ip": address, "target_node": "DIRECT"}
     status, body = ask("POST", "/svc/api/v1/rules", token, rule)
     assert status == 200, body
+    assert_room()
     note("running")
     time.sleep(_LASTS_S)
     for service in (_NETD, _API):
@@ -60,6 +63,17 @@ def main(shared: Path, address: str) -> None:
     note("back:started")
     time.sleep(_LASTS_S)
     note("done")
+
+
+def assert_room() -> None:
+    """What only shows here: limits that no namespace has, and what systemd lets a worker open."""
+    for name, least in sysctls.room(os.sysconf("SC_PHYS_PAGES")).items():
+        assert int(Path("/proc/sys", name).read_text()) >= least, name
+    argv = ["pgrep", "--full", "--newest", "egressd.netd.engine.worker"]
+    pid = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    files = next(line.split() for line in limits if line.startswith("Max open files"))
+    assert files[3:5] == ["262144", "262144"], files
 
 
 def systemctl(*arguments: str) -> None:

@@ -9,8 +9,7 @@ In netd:
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
   `launch`: processes on the machine, started and found.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
-- `ports`: which loopback port the next instance listens on; `rule_sets`: the files it reads;
-  `pipes`: room for what it splices.
+- `ports`: which loopback port the next instance listens on; `rule_sets`: the files it reads.
 
 In a worker:
 - `worker`: the process, down to its rights; `server`: netd's questions.

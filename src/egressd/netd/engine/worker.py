@@ -35,7 +35,8 @@ CAPABILITIES: Final = frozenset(
 """For IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below port 1024."""
 
 _DESCRIPTORS: Final = 262_144
-"""Wanted RLIMIT_NOFILE: a client's flow takes two descriptors, an instance three."""
+"""Wanted RLIMIT_NOFILE: a client's flow takes two descriptors, and four more while it is spliced;
+an instance takes three."""
 
 
 def lock_path(socket_path: Path) -> Path:

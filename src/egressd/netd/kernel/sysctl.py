@@ -7,6 +7,7 @@ namespace /proc was mounted in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,3 +46,16 @@ def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
         except OSError as error:
             problems.append(f"could not set {name} to {value}: {error.strerror}")
     return Written(changed, tuple(problems))
+
+
+def make_room(least: Mapping[str, int], root: Path = _ROOT) -> None:
+    """Raise each limit that is lower. A higher one stays, and so does none (0).
+
+    Where one cannot be raised (it is the whole machine's, and this is a container, or a namespace
+    that does not show it), there is just less room.
+    """
+    for name, value in least.items():
+        path = root / name
+        with suppress(OSError):
+            if 0 < int(path.read_text()) < value:
+                path.write_text(str(value))

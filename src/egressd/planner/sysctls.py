@@ -1,0 +1,81 @@
+"""Kernel parameters (sysctl(8)) that the layout needs, as paths below ``/proc/sys``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner.topology import Topology
+
+_NEIGHBOURS: Final = (4_096, 16_384, 32_768)
+"""``gc_thresh1`` to ``gc_thresh3``."""
+_FLOWS: Final = 262_144
+"""What the kernel itself allows with 4 GiB and more."""
+_PIPES_SHARE: Final = 4
+
+
+def wanted(topology: Topology) -> dict[str, str]:
+    """What is set to just this value.
+
+    - ``rp_filter`` 0 on WANs: the reverse look-up of an answer has the LAN as input interface and
+      no mark, so the floor prohibits it and strict and loose mode both drop it. The spoofing
+      that it would catch is caught by nftables (``lansrc`` and ``lannet``).
+    - ``accept_local`` 1: without it the kernel looks up the way back to each packet's source, by
+      all policy rules, to see that it isn't an address of its own (``fib_validate_source``). That
+      was a fifth of what egressd adds to forwarding; nftables looks at a flow's first packet.
+    - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
+    - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
+    - ``ip_early_demux`` 0: the engine's sockets have clients' addresses. A packet that the kernel
+      should forward is dropped (``ip_forward``) while the engine's end of an earlier connection
+      with the same ports is in TIME_WAIT. It costs forwarding a look-up besides.
+    - ``icmp_ratelimit`` 1 ms: the default of one error a second leaves clients whose UDP is
+      refused waiting for a time-out (a browser that tries QUIC opens several flows at once).
+    """
+    settings = {
+        "net/ipv4/icmp_ratelimit": "1",
+        "net/ipv4/ip_early_demux": "0",
+        "net/bridge/bridge-nf-call-iptables": "0",
+        "net/bridge/bridge-nf-call-ip6tables": "0",
+    }
+    for name in ("all", "default", *topology.wans):
+        settings[f"net/ipv4/conf/{name}/rp_filter"] = "0"
+    for name in ("all", "default", *topology.lans):
+        settings[f"net/ipv4/conf/{name}/send_redirects"] = "0"
+    for name in (*topology.lans, *topology.wans):
+        settings[f"net/ipv4/conf/{name}/accept_local"] = "1"
+    return settings
+
+
+def room(memory: int) -> dict[str, int]:
+    """Limits of the whole machine that many clients meet, and what they must be at least.
+    `memory`: the machine's, in pages.
+
+    - ``gc_thresh``: of the table of neighbours, whose default has room for 1,024 in all networks
+      together. With more clients than that, the kernel cannot send to some of them ("neighbor table
+      overflow"). Up to the first limit none is forgotten while it is silent (arp(7)).
+    - ``nf_conntrack_max``: of tracked flows; the kernel drops what would open a further one. It
+      allows 65,536 with 4 GiB or less, and 8,192 with 1 GiB. A flow takes 320 bytes, so that one
+      for each page is at most a twelfth of the memory. ``nf_conntrack_buckets`` keeps the look-up
+      short.
+    - ``pipe-user-pages-soft``: of what a user's pipes may hold. Where nothing is encrypted the Go
+      runtime splices (splice(2)), through two pipes of 1 MiB for each connection. A user may have
+      64 such pipes; all further ones hold two pages (pipe(7)), and splicing by so little costs
+      twice the processor time: 200 connections came to 4 Gbit/s where one process of root's made
+      7. Pipes are counted by what they may hold, which is seldom a page.
+    """
+    flows = min(_FLOWS, memory)
+    neighbours = {
+        f"net/{family}/neigh/default/gc_thresh{n}": value
+        for family in ("ipv4", "ipv6")
+        for n, value in enumerate(_NEIGHBOURS, 1)
+    }
+    return {
+        **neighbours,
+        "net/netfilter/nf_conntrack_buckets": flows,
+        "net/netfilter/nf_conntrack_max": flows,
+        "fs/pipe-user-pages-soft": memory // _PIPES_SHARE,
+    }
+
+
+def forwarding() -> dict[str, str]:
+    """What is switched on last, once the guard and the table are in force."""
+    return {"net/ipv4/ip_forward": "1"}

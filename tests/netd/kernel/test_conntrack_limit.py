@@ -1,0 +1,25 @@
+"""When connection tracking is said to be full, on files that stand for the kernel's."""
+
+from pathlib import Path
+
+import pytest
+
+from egressd.netd.kernel.conntrack import crowding
+
+
+@pytest.mark.parametrize(
+    ("tracked", "limit", "is_told"),
+    [(94, 100, False), (95, 100, True), (100, 100, True), (100, 0, False)],
+)
+def test_who_looks_is_told_before_connections_are_dropped(
+    tmp_path: Path, tracked: int, limit: int, is_told: bool
+) -> None:
+    (tmp_path / "nf_conntrack_count").write_text(f"{tracked}\n")
+    (tmp_path / "nf_conntrack_max").write_text(f"{limit}\n")
+    told = crowding(tmp_path)
+    assert bool(told) == is_told
+    assert not told or (str(tracked) in told[0] and str(limit) in told[0])
+
+
+def test_nothing_is_said_before_anything_is_tracked(tmp_path: Path) -> None:
+    assert crowding(tmp_path) == ()

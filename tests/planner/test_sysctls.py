@@ -1,0 +1,24 @@
+"""Kernel parameters."""
+
+import pytest
+
+from egressd.planner import sysctls
+
+GIB = 1 << 30
+PAGE = 4096
+
+
+@pytest.mark.parametrize(
+    ("memory", "flows"), [(GIB // 2, 131_072), (GIB, 262_144), (8 * GIB, 262_144)]
+)
+def test_flows_find_room_in_a_small_machine_too(memory: int, flows: int) -> None:
+    room = sysctls.room(memory // PAGE)
+    assert room["net/netfilter/nf_conntrack_max"] == flows
+    assert flows * 320 <= memory / 12
+
+
+def test_each_limit_of_the_neighbours_is_above_the_one_before() -> None:
+    room = sysctls.room(GIB // PAGE)
+    for family in ("ipv4", "ipv6"):
+        limits = [room[f"net/{family}/neigh/default/gc_thresh{n}"] for n in (1, 2, 3)]
+        assert 1_000 < limits[0] < limits[1] < limits[2]
