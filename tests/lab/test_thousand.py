@@ -1,0 +1,205 @@
+"""A thousand clients with a node each, all at once: every one of them is seen by its own node's
+address and by no other, before, while and after some of them change (P1, P3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pytest
+
+from egressd.lab import netns
+from egressd.lab.device import rule_body
+from egressd.lab.lab import Lab
+from egressd.lab.nodes import PASSWORD, USER
+from egressd.lab.spec import OWN_NAMESPACE, WEB_SERVERS, LabSpec
+from egressd.netd.kernel import sysctl
+from egressd.planner import sysctls
+from tests.lab.netns import JoinedNamespace
+
+pytestmark = pytest.mark.lab
+
+CLIENTS: Final = 1_000
+MOVED: Final = range(0, CLIENTS, 20)
+"""Every twentieth client is given its neighbour's node."""
+RENEWED: Final = range(5, CLIENTS, 100)
+"""Every hundredth client's node is given another configuration."""
+ECHO: Final = (WEB_SERVERS[0], 7)
+PORT: Final = 1080
+ANSWER_S: Final = 30.0
+HELD_S: Final = 15.0
+
+Seen = dict[str, str]
+"""A client's address -> the address that the server saw it by."""
+
+
+class Crowd:
+    """The clients, their nodes and their rules."""
+
+    def __init__(self, lab: Lab, network: JoinedNamespace) -> None:
+        self.api = lab.api
+        self.network = network
+        self.clients = [client.address for client in lab.clients[OWN_NAMESPACE:]]
+        self._nodes = dict(enumerate(_start_nodes(lab)))
+        rows = "\n".join(f"name: n{n}, {_row(node)}" for n, node in self._nodes.items())
+        self.api.post("/nodes/import", {"type": "others", "text": rows})
+        rows = "\n".join(f"{client},n{n}," for n, client in enumerate(self.clients))
+        self.api.post("/rules/import", {"text": rows, "replace": True})
+
+    def wanted(self) -> Seen:
+        """Each client by the address of the node that its rule names."""
+        rules = self.api.get("/rules")["data"]
+        return {rule["ip"]: self._nodes[int(rule["target_node"][1:])] for rule in rules}
+
+    def move(self, number: int) -> None:
+        """Give a client the next one's node."""
+        rules = self.api.get("/rules")["data"]
+        rule = next(rule for rule in rules if rule["ip"] == self.clients[number])
+        body = {**rule_body(rule), "target_node": f"n{number + 1}"}
+        self.api.put(f"/rules/{rule['id']}", body)
+
+    def renew(self, number: int) -> None:
+        """Have a node's instance started anew: it is not to carry UDP any more."""
+        nodes = self.api.get("/nodes")["data"]
+        node = next(node for node in nodes if node["name"] == f"n{number}")
+        config = {**json.loads(node["config_json"]), "udp": False}
+        body = {field: node[field] for field in ("name", "protocol", "group")}
+        self.api.put(f"/nodes/{node['id']}", {**body, "config_json": json.dumps(config)})
+
+
+def _start_nodes(lab: Lab) -> list[str]:
+    users = [{"username": USER, "password": PASSWORD}]
+    inbound = {"type": "socks", "listen_port": PORT, "users": users}
+    return lab.add_engine_node("many", [inbound] * CLIENTS)
+
+
+@pytest.fixture(scope="module")
+def crowd(namespaces: None) -> Iterator[Crowd]:
+    # The whole machine's, and no namespace's: by default it knows 1,024 neighbours.
+    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+    with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
+        lab.start_egressd()
+        with JoinedNamespace(netns.namespace(lab.name, "crowd")) as network:
+            yield Crowd(lab, network)
+
+
+def test_p1_each_leaves_by_its_own_address(crowd: Crowd) -> None:
+    wanted = crowd.wanted()
+    assert len(set(wanted.values())) == CLIENTS
+    assert crowd.network.run(seen_by_tcp, crowd.clients) == wanted
+    assert crowd.network.run(seen_by_udp, crowd.clients) == wanted
+
+
+def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd) -> None:
+    before = crowd.wanted()
+    holding = crowd.network.start(hold, crowd.clients)
+    time.sleep(HELD_S / 3)
+    for number in MOVED:
+        crowd.move(number)
+    for number in RENEWED:
+        crowd.renew(number)
+    seen, cut = holding.result(2 * ANSWER_S + HELD_S)
+    assert seen == before
+    assert cut == {crowd.clients[number] for number in (*MOVED, *RENEWED)}
+    after = crowd.wanted()
+    assert sum(after[client] != before[client] for client in before) == len(MOVED)
+    assert crowd.network.run(seen_by_tcp, crowd.clients) == after
+
+
+# --- What the clients do, in their own namespace. ---------------------------------------------
+
+
+def seen_by_tcp(sources: Sequence[str]) -> Seen:
+    """All connect at once."""
+
+    async def one(source: str) -> str:
+        reader, writer = await _connected(source)
+        try:
+            return await _greeting(reader)
+        finally:
+            writer.close()
+
+    async def everybody() -> list[str]:
+        return await asyncio.gather(*map(one, sources))
+
+    return dict(zip(sources, asyncio.run(everybody()), strict=True))
+
+
+def seen_by_udp(sources: Sequence[str]) -> Seen:
+    """All send a datagram at once, and again each second until it is answered."""
+    seen: Seen = {}
+    with selectors.DefaultSelector() as waiting:
+        for source in sources:
+            opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            opened.bind((source, 0))
+            opened.connect(ECHO)
+            waiting.register(opened, selectors.EVENT_READ, (source, opened))
+        until = time.monotonic() + ANSWER_S
+        while waiting.get_map() and time.monotonic() < until:
+            for key in waiting.get_map().values():
+                with suppress(OSError):
+                    key.data[1].send(b"hello")
+            while ready := waiting.select(1.0):
+                for key, _ in ready:
+                    source, opened = key.data
+                    seen[source] = json.loads(opened.recv(2048).splitlines()[0])["ip"]
+                    waiting.unregister(opened)
+                    opened.close()
+    return seen
+
+
+def hold(sources: Sequence[str]) -> tuple[Seen, set[str]]:
+    """All connect, and have a line given back twice a second: by which address each is seen, and
+    whose connection does not last.
+    """
+
+    async def one(source: str, seen: Seen) -> bool:
+        reader, writer = await _connected(source)
+        seen[source] = await _greeting(reader)
+        try:
+            while time.monotonic() < until:
+                writer.write(b"still there\n")
+                async with asyncio.timeout(ANSWER_S):
+                    if await reader.readline() != b"still there\n":
+                        return False
+                await asyncio.sleep(0.5)
+        except OSError:
+            return False
+        finally:
+            writer.close()
+        return True
+
+    async def everybody() -> tuple[Seen, set[str]]:
+        seen: Seen = {}
+        lasted = await asyncio.gather(*(one(source, seen) for source in sources))
+        return seen, {s for s, is_whole in zip(sources, lasted, strict=True) if not is_whole}
+
+    until = time.monotonic() + HELD_S
+    return asyncio.run(everybody())
+
+
+async def _connected(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async with asyncio.timeout(ANSWER_S):
+        return await asyncio.open_connection(*ECHO, local_addr=(source, 0))
+
+
+async def _greeting(reader: asyncio.StreamReader) -> str:
+    """Whom the server says it sees, empty if it says nothing."""
+    async with asyncio.timeout(ANSWER_S):
+        line = await reader.readline()
+    return str(json.loads(line)["ip"]) if line else ""
+
+
+def _row(node: str) -> str:
+    return (
+        f"type: socks5, server: {node}, port: {PORT},"
+        f" username: {USER}, password: {PASSWORD}, udp: true"
+    )
