@@ -75,6 +75,25 @@ def test_every_thread_of_a_worker_has_exactly_its_rights(
     namespace.run(lambda: asyncio.run(body()))
 
 
+def test_threads_that_serve_wait_for_their_turn_and_those_that_measure_do_not(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    def policies(pid: int) -> set[int]:
+        return {os.sched_getscheduler(int(t.name)) for t in Path(f"/proc/{pid}/task").iterdir()}
+
+    async def body() -> None:
+        async with opened(tmp_path / "run") as pool:
+            await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(20)))
+            await pool.try_configs(["{}"])
+            trial = int((tmp_path / "run" / "trial.lock").read_text().split()[0])
+            serving = [pid for pid in pool.pids() if pid != trial]
+            assert serving
+            assert [policies(pid) for pid in serving] == [{os.SCHED_BATCH}] * len(serving)
+            assert policies(trial) == {os.SCHED_OTHER}
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
 def test_a_worker_holds_nothing_of_netds(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
