@@ -28,6 +28,8 @@ from tests.lab.netns import JoinedNamespace
 pytestmark = pytest.mark.lab
 
 CLIENTS: Final = 1_000
+OWN: Final = [f"n{number}" for number in range(CLIENTS)]
+"""Each client's own node."""
 MOVED: Final = range(0, CLIENTS, 20)
 """Every twentieth client is given its neighbour's node."""
 RENEWED: Final = range(5, CLIENTS, 100)
@@ -48,28 +50,32 @@ class Crowd:
         self.api = lab.api
         self.network = network
         self.clients = [client.address for client in lab.clients[OWN_NAMESPACE:]]
-        self._nodes = dict(enumerate(_start_nodes(lab)))
-        rows = "\n".join(f"name: n{n}, {_row(node)}" for n, node in self._nodes.items())
+        self._nodes = dict(zip(OWN, _start_nodes(lab), strict=True))
+        rows = "\n".join(f"name: {name}, {_row(node)}" for name, node in self._nodes.items())
         self.api.post("/nodes/import", {"type": "others", "text": rows})
-        rows = "\n".join(f"{client},n{n}," for n, client in enumerate(self.clients))
-        self.api.post("/rules/import", {"text": rows, "replace": True})
+        self.point_at(OWN)
+
+    def point_at(self, targets: Sequence[str]) -> None:
+        """Give all clients new rules."""
+        rows = (f"{client},{target}," for client, target in zip(self.clients, targets, strict=True))
+        self.api.post("/rules/import", {"text": "\n".join(rows), "replace": True})
 
     def wanted(self) -> Seen:
         """Each client by the address of the node that its rule names."""
         rules = self.api.get("/rules")["data"]
-        return {rule["ip"]: self._nodes[int(rule["target_node"][1:])] for rule in rules}
+        return {rule["ip"]: self._nodes[rule["target_node"]] for rule in rules}
 
     def move(self, number: int) -> None:
         """Give a client the next one's node."""
         rules = self.api.get("/rules")["data"]
         rule = next(rule for rule in rules if rule["ip"] == self.clients[number])
-        body = {**rule_body(rule), "target_node": f"n{number + 1}"}
+        body = {**rule_body(rule), "target_node": OWN[number + 1]}
         self.api.put(f"/rules/{rule['id']}", body)
 
     def renew(self, number: int) -> None:
         """Have a node's instance started anew: it is not to carry UDP any more."""
         nodes = self.api.get("/nodes")["data"]
-        node = next(node for node in nodes if node["name"] == f"n{number}")
+        node = next(node for node in nodes if node["name"] == OWN[number])
         config = {**json.loads(node["config_json"]), "udp": False}
         body = {field: node[field] for field in ("name", "protocol", "group")}
         self.api.put(f"/nodes/{node['id']}", {**body, "config_json": json.dumps(config)})
@@ -96,6 +102,14 @@ def test_p1_each_leaves_by_its_own_address(crowd: Crowd) -> None:
     assert len(set(wanted.values())) == CLIENTS
     assert crowd.network.run(seen_by_tcp, crowd.clients) == wanted
     assert crowd.network.run(seen_by_udp, crowd.clients) == wanted
+
+
+def test_whose_udp_is_refused_learns_of_it_at_once(crowd: Crowd) -> None:
+    assert crowd.network.run(learn_of_refusal, crowd.clients) == set()
+    crowd.point_at(["REJECT"] * CLIENTS)
+    refused = crowd.network.run(learn_of_refusal, crowd.clients)
+    crowd.point_at(OWN)
+    assert refused == set(crowd.clients)
 
 
 def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd) -> None:
@@ -154,6 +168,30 @@ def seen_by_udp(sources: Sequence[str]) -> Seen:
                     waiting.unregister(opened)
                     opened.close()
     return seen
+
+
+def learn_of_refusal(sources: Sequence[str]) -> set[str]:
+    """All send one datagram at once: who of them is told within a second that it is refused."""
+    refused = set()
+    with selectors.DefaultSelector() as waiting:
+        for source in sources:
+            opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            opened.bind((source, 0))
+            opened.connect(ECHO)
+            opened.setblocking(False)
+            opened.send(b"hello")
+            waiting.register(opened, selectors.EVENT_READ, (source, opened))
+        until = time.monotonic() + 1
+        while waiting.get_map() and (left := until - time.monotonic()) > 0:
+            for key, _ in waiting.select(left):
+                source, opened = key.data
+                try:
+                    opened.recv(2048)
+                except OSError:
+                    refused.add(source)
+                waiting.unregister(opened)
+                opened.close()
+    return refused
 
 
 def hold(sources: Sequence[str]) -> tuple[Seen, set[str]]:

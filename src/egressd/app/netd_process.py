@@ -100,9 +100,10 @@ async def _serve(settings: config.Config) -> None:
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
-    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
     await asyncio.gather(pool.open(), reconciler.limit())
     await reconciler.start()
+    # Only now: connection tracking has no limits before there are rules that need it.
+    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
     await server.open()
     log.info(
         "netd is ready", revision=reconciler.plan.revision, lan=reconciler.machine.topology.lans
