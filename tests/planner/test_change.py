@@ -175,6 +175,11 @@ def test_applying_a_change_reaches_the_compiled_plan(changes: list[list[Any]]) -
         after = state.with_edits(author.edits, state.revision + 1)
         plan.apply(plan_change(state, after, author.edits, RESOLVERS))
         assert plan == compile_plan(after, RESOLVERS)
+        # And back, as when the change could not be stored.
+        taken_back = compile_plan(after, RESOLVERS)
+        undone = [Edit(e.table, e.key, state.row(e.table, e.key)) for e in author.edits]
+        taken_back.apply(plan_change(after, state, undone, RESOLVERS))
+        assert taken_back == compile_plan(state, RESOLVERS)
         state = after
 
 
@@ -229,6 +234,19 @@ def test_a_target_comes_and_goes_with_its_first_and_last_rule() -> None:
     gone = Edit("rules", 1, None)
     last = after.with_edits([gone], 2)
     assert plan_change(after, last, [gone], RESOLVERS).instances.drop == ("node:1",)
+
+
+def test_a_first_rule_of_an_interface_is_taken_back_whole() -> None:
+    # The interface's number goes with it, and by that the instance that looks for listed names.
+    author = Author(DesiredState())
+    author.put("whitelist", 0, Whitelist(domains="example.com", node="DIRECT"))
+    before, author.edits = author.state, []
+    author.put_rule("10.0.0.1/32", "Interface:wan1", is_enabled=True, limit=0)
+    plan = compile_plan(author.state, RESOLVERS)
+    assert plan.instances
+    undone = [Edit(edit.table, edit.key, None) for edit in author.edits]
+    plan.apply(plan_change(author.state, before, undone, RESOLVERS))
+    assert plan == compile_plan(before, RESOLVERS)
 
 
 def test_a_target_that_names_no_interface_costs_nothing_of_the_others(

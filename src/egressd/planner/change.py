@@ -70,7 +70,7 @@ def _rule_change(
         whitelist=_if_new(before, after, compiled.whitelist) if switched else None,
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
-        instances=_switched_instances(after, switched, resolvers),
+        instances=_switched_instances(before, after, switched, resolvers),
         groups=_groups(before, after) if any(map(_is_group, switched)) else Patch(),
         egresses=_switched_egresses(before, after, switched, resolvers),
         limits=_limits(before, after, touched),
@@ -78,13 +78,14 @@ def _rule_change(
 
 
 def _switched_instances(
-    state: DesiredState, switched: set[str], resolvers: Resolvers
+    before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
     """Instances of targets that came into use or went out of it; nodes stay as they were."""
-    used = [name for name in switched if targets.is_ruled(state, name)]
-    nodes = [n for n in targets.nodes_of(state, switched) if targets.serves(state, n)]
-    put = compiled.sniffers(state, resolvers, used) | compiled.nodes(state, resolvers, nodes)
-    left = {key for t in switched.difference(used) for key in compiled.instance_keys(state, t)}
+    used = [name for name in switched if targets.is_ruled(after, name)]
+    nodes = [n for n in targets.nodes_of(after, switched) if targets.serves(after, n)]
+    put = compiled.sniffers(after, resolvers, used) | compiled.nodes(after, resolvers, nodes)
+    # As they were: a step that is taken back takes away the number that an interface got in it.
+    left = {key for t in switched.difference(used) for key in compiled.instance_keys(before, t)}
     return Patch(put=put, drop=tuple(sorted(left - put.keys())))
 
 
