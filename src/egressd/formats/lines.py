@@ -50,7 +50,8 @@ def _by_name(line_type: str, found: list[str]) -> dict[str, str]:
 def _has_port(line_type: str, found: list[str]) -> bool:
     """Whether the second field is the port. The name tells, wherever it stands.
 
-    Without a name in its place (it is automatic), a number there is the port.
+    Without a name in its place (it is automatic), the number of fields does; and in a shorter row
+    what may be a port is one. A user name may be all digits, too.
     """
     form = _FORMS[line_type]
     if len(found) == len(form):
@@ -61,7 +62,15 @@ def _has_port(line_type: str, found: list[str]) -> bool:
         return False
     if found[place : place + 1] and found[place].startswith(prefix):
         return True
-    return found[1].isdecimal()
+    return len(found) < len(form) - 1 and _is_port(found[1])
+
+
+def _is_port(text: str) -> bool:
+    try:
+        parse_port(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _draft(line_type: str, found: dict[str, str], *, needs_name: bool) -> LineDraft:
