@@ -292,6 +292,14 @@ def test_bad_links(link: str, reason: str) -> None:
     assert str(caught.value).startswith(reason)
 
 
+@pytest.mark.parametrize("end", ["%5C", "%5C%5C"])
+def test_a_backslash_at_the_end_of_a_plugins_options_is_one(end: str) -> None:
+    # Where no option would match there, each of its characters was begun at in vain.
+    options = "a" * 20_000
+    link = f"ss://YWVzLTI1Ni1nY206cA==@192.0.2.1:443/?plugin=obfs-local%3Bobfs%3D{options}{end}#x"
+    assert parse_link(link).config["plugin-opts"] == {"mode": options + "\\"}
+
+
 def test_what_is_a_link() -> None:
     assert is_link("ss://x")
     assert is_link("SOCKS5://x")

@@ -20,7 +20,11 @@ from egressd.formats.share_links.uri import (
     user_and_password,
 )
 
-_OPTION = re.compile(r"((?:[^\\;=]|\\.)*)(?:=((?:[^\\;]|\\.)*))?(?:;|\Z)", re.DOTALL)
+_OPTION = re.compile(
+    # A backslash at the very end stands for itself: without that no place to begin would match.
+    r"((?:[^\\;=]|\\(?:.|\Z))*)(?:=((?:[^\\;]|\\(?:.|\Z))*))?(?:;|\Z)",
+    re.DOTALL,
+)
 
 
 def read_ss(link: str) -> ParsedNode:
