@@ -13,14 +13,20 @@ pytestmark = pytest.mark.anyio
 
 
 class Counted:
-    """Measures how often it was asked to; fails when told to."""
+    """Measures how often it was asked to; fails when told to, and takes `lasts_s` by its clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasts_s: float = 0.0) -> None:
         self.times = 0
         self.fails = False
+        self.lasts_s = lasts_s
+        self.now = 1000.0
+
+    def clock(self) -> float:
+        return self.now
 
     async def __call__(self) -> Usage:
         self.times += 1
+        self.now += self.lasts_s
         if self.fails:
             raise OSError("the kernel would not")
         return Usage(connections=self.times, memory=1000)
@@ -48,3 +54,38 @@ async def test_a_failure_is_told_and_not_kept() -> None:
         await meter.read()
     measure.fails = False
     assert (await meter.read()).connections == 2
+
+
+async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> None:
+    measure = Counted(lasts_s=0.4)
+    meter = Meter(measure, kept=10, clock=measure.clock)
+
+    async def read_after(seconds: float) -> int:
+        measure.now += seconds
+        found = (await meter.read()).connections
+        await asyncio.sleep(0)  # what goes on meanwhile
+        await asyncio.sleep(0)
+        return found
+
+    assert await read_after(0) == 1
+    assert await read_after(1.9) == 1
+    assert measure.times == 1
+    assert await read_after(0.2) == 1, "who asks does not wait"
+    assert measure.times == 2
+    assert await read_after(0.1) == 2
+    assert await read_after(4.1) == 3, "nobody asked for too long"
+
+
+async def test_a_failure_meanwhile_is_told_once_the_last_is_too_old() -> None:
+    measure = Counted(lasts_s=0.4)
+    meter = Meter(measure, kept=10, clock=measure.clock)
+    await meter.read()
+    measure.fails = True
+    measure.now += 2.5
+    assert (await meter.read()).connections == 1
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert measure.times == 2
+    measure.now += 4.1
+    with pytest.raises(OSError, match="would not"):
+        await meter.read()

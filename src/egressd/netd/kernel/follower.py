@@ -11,7 +11,6 @@ import structlog
 
 _SETTLE_S = 0.02
 _REST = 4
-_REST_MAX_S = 0.5
 _RETRY_S = 1.0
 
 log = structlog.get_logger()
@@ -21,13 +20,14 @@ class Follower:
     """Awaits `call` soon after `tell`.
 
     Events within 20 ms make one call; what is told during a call leads to another. After a
-    call the next waits for four times as long as that one took (half a second at most), so
+    call the next waits for four times as long as that one took (`rest_max_s` at most), so
     that a machine which changes all the time doesn't keep us busy. A call that raises is
     logged and made again after a second.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, call: Callable[[], Awaitable[None]], rest_max_s: float = 0.5) -> None:
         self._call = call
+        self._rest_max_s = rest_max_s
         self._told = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
 
@@ -54,4 +54,4 @@ class Follower:
                 await asyncio.sleep(_RETRY_S)
                 self._told.set()
             else:
-                await asyncio.sleep(min(_REST * (time.monotonic() - began), _REST_MAX_S))
+                await asyncio.sleep(min(_REST * (time.monotonic() - began), self._rest_max_s))
