@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -313,3 +313,44 @@ async def test_elsewhere_there_is_nothing_without_a_console(device: Device) -> N
     for path in ("/", "/svcx", "/opsx", "/index.html"):
         response = await device.client.get(f"http://device{path}")
         assert response.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (
+            "/nodes/99",
+            {"name": "a", "protocol": "ss", "config_json": "{", "group": ""},
+            "config_json",
+        ),
+        (
+            "/rules/99",
+            {
+                "ip": "10.0.0.5/24",
+                "mac": "",
+                "comment": "",
+                "is_enabled": True,
+                "target_node": "DIRECT",
+                "upload_limit_kbps": 0,
+                "download_limit_kbps": 0,
+            },
+            "ip",
+        ),
+        (
+            "/proxy-services/99",
+            {
+                "name": "a",
+                "outbound_interface": "wan1",
+                "port": 22,
+                "username": "",
+                "password": "",
+                "is_enabled": True,
+            },
+            "port",
+        ),
+    ],
+)
+async def test_a_bad_body_is_told_before_that_there_is_nothing_to_change(
+    device: Device, path: str, body: dict[str, Any], field: str
+) -> None:
+    assert (await device.problem("PUT", path, body)).startswith(field)

@@ -274,6 +274,44 @@ async def test_imported_lines_can_be_numbered(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "row", "port", "username"),
+    [
+        ("pptp", "vpn.example.com,10086,pw,,first", 1723, "10086"),
+        ("pptp", "vpn.example.com,10086,u,pw,,first", 10086, "u"),
+        ("pptp", "vpn.example.com,10086,u,pw", 10086, "u"),
+        ("pptp", "vpn.example.com,13800138000,pw", 1723, "13800138000"),
+        ("l2tp", "vpn.example.com,1001,pw,psk,tokyo,note", 1701, "1001"),
+        ("l2tp", "vpn.example.com,1702,1001,pw,psk,tokyo,note", 1702, "1001"),
+        ("l2tp", "vpn.example.com,1702,1001,pw,psk", 1702, "1001"),
+    ],
+)
+async def test_a_user_name_of_digits_is_told_from_a_port(
+    device: Device, kind: str, row: str, port: int, username: str
+) -> None:
+    body = {"type": kind, "text": row, "autoLineName": True}
+    assert (await device.answer("POST", "/vpn-lines/import", body))["imported"] == 1
+    (line,) = await lines(device)
+    assert (line["port"], line["username"], line["name"]) == (port, username, f"{kind}_1")
+
+
+async def test_a_pptp_line_that_cannot_be_dialled_is_told(device: Device) -> None:
+    body = NEEDED | {"type": "pptp", "name": "pptp_1", "port": 1724}
+    assert "no other port than 1723" in (await device.answer("POST", "/vpn-lines", body))["msg"]
+    body = NEEDED | {"type": "pptp", "name": "pptp_2", "port": 1723}
+    assert "1723" not in (await device.answer("POST", "/vpn-lines", body))["msg"]
+
+
+async def test_a_rename_does_not_close_a_circle(device: Device) -> None:
+    await add(device, "l2tp_old")
+    by_old = NEEDED | {"name": "l2tp_b", "interface": "l2tp_old"}
+    await device.answer("POST", "/vpn-lines", by_old)
+    body = WHOLE | {"name": "l2tp_new", "interface": "l2tp_b", "is_enabled": True}
+    problem = await device.problem("PUT", "/vpn-lines/l2tp/l2tp_old", body)
+    assert "interface must not lead in a circle: l2tp_new -> l2tp_b -> l2tp_new" in problem
+    assert [row["name"] for row in await lines(device)] == ["l2tp_old", "l2tp_b"]
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("type", "socks5"),

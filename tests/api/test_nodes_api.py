@@ -179,6 +179,11 @@ async def test_custom_dns_needs_servers(device: Device, servers: str | None) -> 
     assert "node_dns_servers" in await device.problem("PATCH", "/nodes/batch", body)
 
 
+async def test_a_batch_of_nobody_names_a_relay_too(device: Device) -> None:
+    body = {"ids": [99], "dialer_proxy": "nobody"}
+    assert "there is no node 'nobody'" in await device.problem("PATCH", "/nodes/batch", body)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -302,6 +307,9 @@ async def test_all_delays_are_measured(device: Device) -> None:
         ("name=a&url=ftp://example.com", "url"),
         ("name=a&url=", "url"),
         ("name=a&url=http://", "url"),
+        ("name=a&url=http://u:p@192.0.2.1/", "url"),
+        ("name=a&url=http://a..test/", "url"),
+        (f"name=a&url=http://{'a' * 64}.test/", "url"),
         ("name=a&other=1", "other is not a field here"),
     ],
 )

@@ -284,7 +284,10 @@ class History(RuleBasedStateMachine):
             interface_name=given[0],
             dialer_proxy=given[1],
         )
-        works = all(wanted.relay_works(name) for name in touched) if given[1] else True
+        relay = given[1]
+        works = not relay or (
+            relay in wanted.nodes and all(wanted.relay_works(name) for name in touched)
+        )
         self.attempt(lambda: self.bench.nodes.update_many(batch), wanted, is_fine=works)
 
     @rule(names=st.lists(NODES, max_size=4), group=GROUPS, replace=st.booleans(), trouble=TROUBLE)

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 from urllib.parse import urlsplit
 
+from egressd.formats.hosts import parse_host
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
 from egressd.model.names import (
@@ -94,12 +95,15 @@ def url(field: str, value: str) -> Iterator[str]:
     """An http or https URL."""
     try:
         parts = urlsplit(value)
-        is_fine = bool(_URL.match(value) and parts.hostname and parts.port != 0)
-        is_fine = is_fine and len(value) <= URL_MAX
-    except ValueError:  # a port that is no number, brackets around what is no address
+        is_fine = bool(_URL.match(value) and parts.port != 0 and parse_host(parts.hostname or ""))
+        is_fine = is_fine and len(value) <= URL_MAX and parts.username is None
+    except ValueError:  # a port that is no number, a host that is none
         is_fine = False
     if not is_fine:
-        yield f"{field} must be an http or https URL of at most {URL_MAX} characters"
+        yield (
+            f"{field} must be an http or https URL of at most {URL_MAX} characters, without a user"
+            " name"
+        )
 
 
 def target(field: str, value: str, state: DesiredState) -> Iterator[str]:

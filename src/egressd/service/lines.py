@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -23,6 +24,7 @@ from egressd.model.names import (
     is_interface_name,
 )
 from egressd.model.nouns import Line
+from egressd.planner.lines import PPTP_PORT
 from egressd.service import checks
 from egressd.service.imports import Tally, imported
 from egressd.service.ledger import Ledger, Proposal
@@ -76,21 +78,25 @@ class Lines:
         """
 
         def build(state: DesiredState) -> Proposal[Line]:
+            if _found(state, kind, name) is None:
+                checks.refuse(_field_problems(draft))
             before = _existing(state, kind, name)
-            checks.refuse(_problems(state, draft, before))
+            renames: builtins.list[Edit] = []
+            if draft.name != before.name:
+                renames += rename_interface(state, before.name, draft.name, self._clock())
+            checks.refuse(_problems(state, draft, before, renames))
             line = _line(draft, before.id)
-            edits = [Edit("lines", line.id, line)]
-            if line.name != before.name:
-                edits += rename_interface(state, before.name, line.name, self._clock())
-            return Proposal(edits, line)
+            return Proposal([Edit("lines", line.id, line), *renames], line)
 
         return self._with_notes(await self._ledger.change(build))
 
     def _with_notes(self, outcome: Outcome[Line]) -> Outcome[Line]:
-        if outcome.value.dns_profile == AUTO or self._has_line_dns():
-            return outcome
-        note = "its dns_profile has no effect, as the license does not have line_dns"
-        return msgspec.structs.replace(outcome, notes=(*outcome.notes, note))
+        line, notes = outcome.value, [*outcome.notes]
+        if line.dns_profile != AUTO and not self._has_line_dns():
+            notes.append("its dns_profile has no effect, as the license does not have line_dns")
+        if line.type == "pptp" and line.port != PPTP_PORT:
+            notes.append(f"it will not come up: PPTP's client dials no other port than {PPTP_PORT}")
+        return msgspec.structs.replace(outcome, notes=tuple(notes))
 
     async def set_enabled_many(
         self, items: Sequence[tuple[str, str]], is_enabled: bool
@@ -189,7 +195,13 @@ def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Lin
     return [line for line in found if line is not None]
 
 
-def _problems(state: DesiredState, draft: LineDraft, before: Line | None = None) -> Iterator[str]:
+def _problems(
+    state: DesiredState,
+    draft: LineDraft,
+    before: Line | None = None,
+    renames: Iterable[Edit] = (),
+) -> Iterator[str]:
+    """Every fault of a draft, and of the state that it leads to together with `renames`."""
     yield from _field_problems(draft)
     if before is not None and draft.type != before.type:
         yield f"type must stay {before.type}: it cannot change"
@@ -198,7 +210,7 @@ def _problems(state: DesiredState, draft: LineDraft, before: Line | None = None)
         yield f"name must not be another's: there is a line {draft.name} already"
     fields = msgspec.structs.asdict(draft)
     probe = Line(id=state.next_id("lines") if own_id is None else own_id, **fields)
-    after = state.with_edits([Edit("lines", probe.id, probe)], state.revision)
+    after = state.with_edits([Edit("lines", probe.id, probe), *renames], state.revision)
     yield from carrier_problems(after, [draft.name])
 
 

@@ -25,7 +25,7 @@ from egressd.service.ledger import Ledger, Proposal
 from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_node
-from egressd.service.relays import relay_problems
+from egressd.service.relays import relay_problems, unknown_relay
 
 DELAY_TIMEOUT_MAX_MS = 60_000
 
@@ -71,6 +71,8 @@ class Nodes:
         """
 
         def build(state: DesiredState) -> Proposal[Node]:
+            if node_id not in state.nodes:
+                checks.refuse(_field_problems(draft))
             before = _existing(state, node_id)
             node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             edits = [Edit("nodes", node.id, node)]
@@ -111,6 +113,8 @@ class Nodes:
             nodes = [_with_batch(node, batch, servers) for node in found]
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
+                if state.node_named(batch.dialer_proxy) is None:
+                    checks.refuse([unknown_relay(batch.dialer_proxy)])
                 after = state.with_edits(edits, state.revision)
                 # Said once for the relay, not for each node that would dial through it.
                 checks.refuse(dict.fromkeys(relay_problems(after, [n.name for n in nodes])))
@@ -250,19 +254,25 @@ def _problems(
     state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state that `edits`, which put it, lead to."""
-    if problem := node_name_problem(draft.name):
-        yield problem
+    faults = list(_field_problems(draft))
+    yield from faults
     if state.node_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a node {draft.name} already"
+    if not faults:
+        after = state.with_edits(edits, state.revision)
+        for problem in relay_problems(after, [draft.name]):
+            yield f"config_json.{problem}"
+
+
+def _field_problems(draft: NodeDraft) -> Iterator[str]:
+    """Every fault that needs no state to be seen."""
+    if problem := node_name_problem(draft.name):
+        yield problem
     yield from checks.group("group", draft.group)
     try:
         read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:
         yield from invalid.problems
-    else:
-        after = state.with_edits(edits, state.revision)
-        for problem in relay_problems(after, [draft.name]):
-            yield f"config_json.{problem}"
 
 
 def _batch_servers(batch: NodeBatch) -> tuple[str, ...] | None:

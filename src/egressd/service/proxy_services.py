@@ -70,6 +70,8 @@ class ProxyServices:
         """Give a service new fields. Raises Invalid, Missing."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
+            if service_id not in state.services:
+                checks.refuse(self._field_problems(draft))
             before = _existing(state, service_id)
             others = state.services.delete(service_id).values()
             checks.refuse(self._problems(draft, state, others))

@@ -18,12 +18,17 @@ def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
         node = state.node_named(name)
         if relay is None:
             if missing := _relay(state, name):
-                yield f"dialer_proxy must name a node; there is no node {missing!r}"
+                yield unknown_relay(missing)
         elif node and node.protocol in OVER_UDP and not outbound_of(relay).udp:
             yield (
                 f"dialer_proxy must name a node that carries UDP, which {node.protocol} is spoken "
                 f"over; {relay.name!r} does not"
             )
+
+
+def unknown_relay(name: str) -> str:
+    """What is said of a relay that there is not."""
+    return f"dialer_proxy must name a node; there is no node {name!r}"
 
 
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:

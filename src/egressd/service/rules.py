@@ -47,6 +47,8 @@ class Rules:
         """Give a rule new fields. Raises Invalid, Missing."""
 
         def build(state: DesiredState) -> Proposal[Rule]:
+            if rule_id not in state.rules:
+                checks.refuse(_field_problems(state, draft, checks.normal_network(draft.ip)))
             before = _existing(state, rule_id)
             ip = _checked(state, draft, rule_id)
             rule = self._updated(before, draft, ip)
