@@ -18,6 +18,7 @@ from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from tests.lab.device_state import SERVER, eventually, send
 from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
+from tests.netd.engine.rig import is_stopped
 
 pytestmark = pytest.mark.lab
 
@@ -269,9 +270,10 @@ def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[No
     """The engine's workers, or other processes, do nothing meanwhile."""
     pids = lab.device.pids(part)
     assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: all(map(is_stopped, pids)))
         yield
     finally:
         for pid in pids:

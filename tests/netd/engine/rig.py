@@ -97,3 +97,12 @@ def end_workers(run_dir: Path) -> None:
     for _, pidfd in living_workers(run_dir):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are (proc_pid_stat(5), field 3).
+
+    After SIGSTOP they go on until one of them, which waits for its turn, has taken the signal.
+    """
+    stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

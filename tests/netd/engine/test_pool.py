@@ -27,6 +27,7 @@ from tests.netd.engine.rig import (
     accepts,
     descriptors,
     document,
+    is_stopped,
     living_workers,
     opened,
     service,
@@ -270,6 +271,7 @@ def test_a_worker_that_hangs_is_not_adopted(
         (pid,) = first.pids()
         first.release()
         os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: is_stopped(pid))
         async with opened(run_dir) as pool:
             assert pool.pids() != [pid]
             assert pool.running() == {}
@@ -363,6 +365,7 @@ def test_a_configuration_is_not_to_blame_for_a_worker_killed_from_outside(
         async with opened(run_dir) as pool:
             (victim,) = pool.pids()
             os.kill(victim, signal.SIGSTOP)
+            await eventually(lambda: is_stopped(victim))
             starting = asyncio.ensure_future(pool.start(target("node:1")))
             await asyncio.sleep(0.05)
             os.kill(victim, signal.SIGKILL)
