@@ -254,11 +254,10 @@ def _problems(
     state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state that `edits`, which put it, lead to."""
-    faults = list(_field_problems(draft))
-    yield from faults
+    yield from _field_problems(draft)
     if state.node_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a node {draft.name} already"
-    if not faults:
+    if not any(_config_problems(draft)):
         after = state.with_edits(edits, state.revision)
         for problem in relay_problems(after, [draft.name]):
             yield f"config_json.{problem}"
@@ -269,6 +268,10 @@ def _field_problems(draft: NodeDraft) -> Iterator[str]:
     if problem := node_name_problem(draft.name):
         yield problem
     yield from checks.group("group", draft.group)
+    yield from _config_problems(draft)
+
+
+def _config_problems(draft: NodeDraft) -> Iterator[str]:
     try:
         read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:
