@@ -254,10 +254,11 @@ def _problems(
     state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state that `edits`, which put it, lead to."""
-    yield from _field_problems(draft)
+    config_problems = list(_config_problems(draft))
+    yield from (*_label_problems(draft), *config_problems)
     if state.node_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a node {draft.name} already"
-    if not any(_config_problems(draft)):
+    if not config_problems:
         after = state.with_edits(edits, state.revision)
         for problem in relay_problems(after, [draft.name]):
             yield f"config_json.{problem}"
@@ -265,10 +266,13 @@ def _problems(
 
 def _field_problems(draft: NodeDraft) -> Iterator[str]:
     """Every fault that needs no state to be seen."""
+    yield from (*_label_problems(draft), *_config_problems(draft))
+
+
+def _label_problems(draft: NodeDraft) -> Iterator[str]:
     if problem := node_name_problem(draft.name):
         yield problem
     yield from checks.group("group", draft.group)
-    yield from _config_problems(draft)
 
 
 def _config_problems(draft: NodeDraft) -> Iterator[str]:
