@@ -15,7 +15,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from bench.changes import Connection
+from bench.changes import Connection, address
 from bench.figures import keep, show, spread
 from egressd.lab.device import API_PREFIX
 from egressd.lab.lab import Lab
@@ -47,11 +47,6 @@ class Reader(Connection):
         response = self._http.getresponse()
         body = response.read()
         return response.status, response.headers["ETag"], len(body)
-
-
-def address(number: int) -> str:
-    """Distinct addresses that no client of the lab has."""
-    return f"10.{80 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
 
 
 def timed(call: Callable[[], Any]) -> float:

@@ -41,13 +41,18 @@ class Connection:
         return answer
 
 
+def address(number: int) -> str:
+    """Distinct addresses that no client of a lab has."""
+    return f"10.{80 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+
+
 def fill(lab: Lab, rules: int) -> None:
     """So many rules, for addresses of which the lab's clients are the first."""
     rows = [f"{lab.client(number).address},DIRECT," for number in (1, *BYSTANDERS[:6])]
     # As in real use, the targets that the client moves between have other clients too.
     rows += ["10.77.0.240,ss,", "10.77.0.241,Interface:wan2,"]
     rows += [f"{lab.client(number).address},DIRECT," for number in BYSTANDERS[6:]]
-    rows += [f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1},DIRECT," for n in range(rules)]
+    rows += [f"{address(n)},DIRECT," for n in range(rules)]
     lab.api.post("/rules/import", {"text": "\n".join(rows[:rules]), "replace": True})
 
 

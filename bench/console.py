@@ -17,7 +17,8 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, Page
 
-from bench.api import RULES, address
+from bench.api import RULES
+from bench.changes import address
 from bench.figures import keep, option, show, spread
 from egressd.lab import netns
 from egressd.lab.lab import Lab

@@ -20,7 +20,7 @@ from functools import partial
 from bench import ends, peers
 from bench.changes import fill
 from bench.figures import compared, keep, option, show
-from bench.sites import GIGA, SERVER, Site, alternate
+from bench.sites import GIGA, SERVER, Site, alternate, egressd_pids
 from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
@@ -116,7 +116,7 @@ def egressd(site: Site, rules: int) -> None:
     lab.start_egressd()
     lab.api.post("/nodes", lab.nodes["ss"].draft())
     fill(lab, rules)
-    site.pids = [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
+    site.pids = egressd_pids(lab)
 
 
 def move(lab: Lab, client: str, target: str) -> None:

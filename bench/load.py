@@ -9,8 +9,6 @@ and moves clients 20 times a second. The clients that nobody moves must not noti
 
 from __future__ import annotations
 
-import asyncio
-import os
 import socket
 import time
 from collections.abc import Sequence
@@ -18,15 +16,16 @@ from itertools import cycle
 from typing import Final
 
 from bench.api import SECONDS, read_and_write
+from bench.changes import address
 from bench.figures import keep, show
 from bench.meter import used_s
-from bench.nodes import SOCKS5
+from bench.nodes import SOCKS5, import_nodes
+from bench.sites import egressd_pids
 from egressd.lab import netns
 from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.spec import OWN_NAMESPACE, WEB_SERVERS, LabSpec
-from egressd.netd.kernel import memory, sysctl
-from egressd.planner import sysctls
+from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from egressd.netd.kernel import memory
+from tests.lab.crowd import hold, make_room
 from tests.lab.netns import JoinedNamespace
 
 RULES: Final = 10_000
@@ -39,7 +38,6 @@ HELD: Final = 4
 """Connections of each client of a node."""
 SILENT: Final = "203.0.113.192/26"
 NOBODY: Final = "203.0.113.200"
-ECHO: Final = (WEB_SERVERS[0], 7)
 LEAD_S: Final = 20.0
 """Before the platform begins, and after it."""
 REFRESH_S: Final = 20.0
@@ -49,26 +47,27 @@ TALK_S: Final = 5.0
 
 def main() -> None:
     """Build it up, measure, show."""
-    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+    make_room()
     with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
         lab.start_egressd()
         clients = [client.address for client in lab.clients[OWN_NAMESPACE:]]
         by_wan, by_node = clients[USED:], clients[:USED]
         configure(lab, by_wan, by_node)
         lab.internet.run("ip", "route", "add", "blackhole", SILENT)
-        parts = ("egressd.app", "engine.worker")
-        pids = [pid for part in parts for pid in lab.device.pids(part)]
+        pids = egressd_pids(lab)
         with JoinedNamespace(netns.namespace(lab.name, "crowd")) as crowd:
             lasts_s = SECONDS + 2 * LEAD_S
             flowing = crowd.start(flow, by_wan, lasts_s)
-            holding = crowd.start(hold, by_node, lasts_s)
+            holding = crowd.start(
+                hold, by_node * HELD, lasts_s, period_s=TALK_S, answer_s=TALK_S * 2
+            )
             time.sleep(LEAD_S)
             begun, used = time.monotonic(), used_s(pids)
             loads = read_and_write(lab)
             share = (used_s(pids) - used) / (time.monotonic() - begun)
             status = lab.api.get("/system/status")
             held = memory.resident(pids)
-            cut = holding.result(lasts_s + 60)
+            cut = sum(not each.has_lasted for each in holding.result(lasts_s + 60))
             flowing.result(lasts_s)
     found = {
         "tracked flows": status["connections"],
@@ -85,15 +84,11 @@ def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str]) -> None:
     """All nodes and rules; the first rules are those of clients of a WAN."""
     used = lab.add_engine_node("many", [dict(SOCKS5)] * USED)
     spare = (f"198.19.{n // 250}.{n % 250 + 1}" for n in range(NODES - USED))
-    rows = [
-        f"{host},{SOCKS5['listen_port']},{USER},{PASSWORD},n{n}"
-        for n, host in enumerate((*used, *spare))
-    ]
-    lab.api.post("/nodes/import", {"type": "socks5", "text": "\n".join(rows)})
+    import_nodes(lab, [(host, SOCKS5["listen_port"]) for host in (*used, *spare)])
     targets = cycle(("DIRECT", "Interface:wan1", "Interface:wan2"))
     rows = [f"{client},{target}," for client, target in zip(by_wan, targets, strict=False)]
-    rows += [f"{client},n{n}," for n, client in enumerate(by_node)]
-    rows += [f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1},REJECT," for n in range(RULES)]
+    rows += [f"{client},node{n}," for n, client in enumerate(by_node)]
+    rows += [f"{address(n)},REJECT," for n in range(RULES)]
     lab.api.post("/rules/import", {"text": "\n".join(rows[:RULES]), "replace": True})
 
 
@@ -115,31 +110,6 @@ def flow(sources: Sequence[str], seconds: float) -> None:
                 one.sendto(b"flow", (NOBODY, port))
             due += REFRESH_S / len(opened)
             time.sleep(max(0.0, due - time.monotonic()))
-
-
-def hold(sources: Sequence[str], seconds: float) -> int:
-    """Hold `HELD` connections of each and use them now and then; how many did not last."""
-    until = time.monotonic() + seconds
-
-    async def one(source: str) -> bool:
-        try:
-            reader, writer = await asyncio.open_connection(*ECHO, local_addr=(source, 0))
-            await reader.readline()
-            while time.monotonic() < until:
-                writer.write(b"still there\n")
-                async with asyncio.timeout(TALK_S * 2):
-                    if not await reader.readline():
-                        return False
-                await asyncio.sleep(TALK_S)
-        except OSError:
-            return False
-        return True
-
-    async def everybody() -> int:
-        lasted = await asyncio.gather(*(one(s) for s in sources for _ in range(HELD)))
-        return lasted.count(False)
-
-    return asyncio.run(everybody())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from itertools import cycle
 from pathlib import Path
 
 from bench import peers
-from bench.changes import BYSTANDERS, Connection, fill
+from bench.changes import BYSTANDERS, Connection, address, fill
 from bench.figures import compared, keep, option, show
 from bench.sites import SERVER, Site, alternate
 from egressd.lab.client import Connection as Held
@@ -48,7 +48,7 @@ Lists = dict[str, list[str]]
 def lists(lab: Lab, rules: int) -> Lists:
     """The same rules as `fill` gives egressd, by target."""
     own = [lab.client(n).address for n in (MOVER, *BYSTANDERS)][:rules]
-    others = [f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1}" for n in range(rules)]
+    others = [address(n) for n in range(rules)]
     direct = (own + others)[: max(rules - 2, 1)]
     return {"wan2": ["10.77.0.241"], "ss": ["10.77.0.240"], "direct": direct}
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import ends, peers
 from bench.figures import compared, keep, option, show
-from bench.sites import SERVER, Site, alternate
+from bench.sites import SERVER, Site, alternate, egressd_pids
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
@@ -86,11 +86,6 @@ def egressd(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
     return egressd_pids(lab)
 
 
-def egressd_pids(lab: Lab) -> list[int]:
-    """All of its processes."""
-    return [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
-
-
 def sing_box(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
     """One sing-box process."""
     document = peers.sing_box([peers.sing_box_outbound(protocol, "node", *at)])
@@ -134,13 +129,18 @@ def many_clients(lab: Lab) -> list[Client]:
 def many_egressd(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
     """A node and a rule a client."""
     lab.start_egressd()
+    import_nodes(lab, nodes)
+    rules = (f"{client.address},node{n}," for n, client in enumerate(many_clients(lab)))
+    lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
+    return egressd_pids(lab)
+
+
+def import_nodes(lab: Lab, nodes: Sequence[Address]) -> None:
+    """Give egressd the SOCKS5 nodes, ``node0`` and on."""
     rows = "\n".join(
         f"{host},{port},{USER},{PASSWORD},node{n}" for n, (host, port) in enumerate(nodes)
     )
     lab.api.post("/nodes/import", {"type": "socks5", "text": rows})
-    rules = (f"{client.address},node{n}," for n, client in enumerate(many_clients(lab)))
-    lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
-    return egressd_pids(lab)
 
 
 def many_sing_box(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:

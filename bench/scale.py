@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from bench import ends, meter
-from bench.api import Reader, address, timed
+from bench.api import Reader, timed
+from bench.changes import address
 from bench.figures import keep, option, percentile, show
 from bench.sites import SERVER, Site
 from egressd.lab.client import Client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, ParamSpec, Self, TypeVar
@@ -12,8 +11,7 @@ from egressd.lab import netns
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from egressd.netd.kernel import sysctl
-from egressd.planner import sysctls
+from tests.lab.crowd import make_room
 from tests.lab.netns import JoinedNamespace
 
 P = ParamSpec("P")
@@ -35,8 +33,7 @@ class Site:
         self._kernel = meter.packet_threads()
 
     def __enter__(self) -> Self:
-        # Of the whole machine, whose labs have hundreds of clients and nodes each.
-        sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+        make_room()  # for the hundreds of clients and nodes of all labs together
         self._stack.enter_context(self.lab)
         self._server = self.within("internet").start(ends.serve, SERVER)
         return self
@@ -69,6 +66,11 @@ class Site:
     def used_s(self) -> float:
         """Processor seconds so far of the router's processes and the kernel's packet threads."""
         return meter.used_s([*self.pids, *self._kernel])
+
+
+def egressd_pids(lab: Lab) -> list[int]:
+    """All of egressd's processes."""
+    return [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
 
 
 def alternate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from bench.changes import address
 from bench.figures import keep, show
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
@@ -33,10 +34,7 @@ def prepare(lab: Lab) -> str:
         },
     )
     rules = [f"{lab.client(1).address},node{TARGETS - 1},"]
-    rules += [
-        f"10.{80 + n // 62500}.{n // 250 % 250}.{n % 250 + 1},node{n % TARGETS},"
-        for n in range(RULES - 1)
-    ]
+    rules += [f"{address(n)},node{n % TARGETS}," for n in range(RULES - 1)]
     answer = lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
     assert answer["imported"] == RULES, json.dumps(answer)
     return addresses[-1]

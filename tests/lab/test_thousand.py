@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import selectors
 import socket
 import time
@@ -20,9 +19,8 @@ from egressd.lab import netns
 from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.spec import OWN_NAMESPACE, WEB_SERVERS, LabSpec
-from egressd.netd.kernel import sysctl
-from egressd.planner import sysctls
+from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from tests.lab.crowd import ECHO, connected, greeting, hold, make_room
 from tests.lab.netns import JoinedNamespace
 
 pytestmark = pytest.mark.lab
@@ -34,10 +32,10 @@ MOVED: Final = range(0, CLIENTS, 20)
 """Every twentieth client is given its neighbour's node."""
 RENEWED: Final = range(5, CLIENTS, 100)
 """Every hundredth client's node is given another configuration."""
-ECHO: Final = (WEB_SERVERS[0], 7)
 PORT: Final = 1080
 ANSWER_S: Final = 30.0
 HELD_S: Final = 15.0
+PERIOD_S: Final = 0.5
 
 Seen = dict[str, str]
 """A client's address -> the address that the server saw it by."""
@@ -89,8 +87,7 @@ def _start_nodes(lab: Lab) -> list[str]:
 
 @pytest.fixture(scope="module")
 def crowd(namespaces: None) -> Iterator[Crowd]:
-    # The whole machine's, and no namespace's: by default it knows 1,024 neighbours.
-    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+    make_room()
     with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
         lab.start_egressd()
         with JoinedNamespace(netns.namespace(lab.name, "crowd")) as network:
@@ -114,14 +111,15 @@ def test_whose_udp_is_refused_learns_of_it_at_once(crowd: Crowd) -> None:
 
 def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd) -> None:
     before = crowd.wanted()
-    holding = crowd.network.start(hold, crowd.clients)
+    holding = crowd.network.start(hold, crowd.clients, HELD_S, period_s=PERIOD_S, answer_s=ANSWER_S)
     time.sleep(HELD_S / 3)
     for number in MOVED:
         crowd.move(number)
     for number in RENEWED:
         crowd.renew(number)
-    seen, cut = holding.result(2 * ANSWER_S + HELD_S)
-    assert seen == before
+    held = dict(zip(crowd.clients, holding.result(2 * ANSWER_S + HELD_S), strict=True))
+    assert {client: each.seen for client, each in held.items()} == before
+    cut = {client for client, each in held.items() if not each.has_lasted}
     assert cut == {crowd.clients[number] for number in (*MOVED, *RENEWED)}
     after = crowd.wanted()
     assert sum(after[client] != before[client] for client in before) == len(MOVED)
@@ -135,9 +133,9 @@ def seen_by_tcp(sources: Sequence[str]) -> Seen:
     """All connect at once."""
 
     async def one(source: str) -> str:
-        reader, writer = await _connected(source)
+        reader, writer = await connected(source, ANSWER_S)
         try:
-            return await _greeting(reader)
+            return await greeting(reader, ANSWER_S)
         finally:
             writer.close()
 
@@ -192,48 +190,6 @@ def learn_of_refusal(sources: Sequence[str]) -> set[str]:
                 waiting.unregister(opened)
                 opened.close()
     return refused
-
-
-def hold(sources: Sequence[str]) -> tuple[Seen, set[str]]:
-    """All connect, and have a line given back twice a second: by which address each is seen, and
-    whose connection does not last.
-    """
-
-    async def one(source: str, seen: Seen) -> bool:
-        reader, writer = await _connected(source)
-        seen[source] = await _greeting(reader)
-        try:
-            while time.monotonic() < until:
-                writer.write(b"still there\n")
-                async with asyncio.timeout(ANSWER_S):
-                    if await reader.readline() != b"still there\n":
-                        return False
-                await asyncio.sleep(0.5)
-        except OSError:
-            return False
-        finally:
-            writer.close()
-        return True
-
-    async def everybody() -> tuple[Seen, set[str]]:
-        seen: Seen = {}
-        lasted = await asyncio.gather(*(one(source, seen) for source in sources))
-        return seen, {s for s, is_whole in zip(sources, lasted, strict=True) if not is_whole}
-
-    until = time.monotonic() + HELD_S
-    return asyncio.run(everybody())
-
-
-async def _connected(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    async with asyncio.timeout(ANSWER_S):
-        return await asyncio.open_connection(*ECHO, local_addr=(source, 0))
-
-
-async def _greeting(reader: asyncio.StreamReader) -> str:
-    """Whom the server says it sees, empty if it says nothing."""
-    async with asyncio.timeout(ANSWER_S):
-        line = await reader.readline()
-    return str(json.loads(line)["ip"]) if line else ""
 
 
 def _row(node: str) -> str:
