@@ -24,6 +24,7 @@ class _Busy:
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
+        self.monitor = self
 
     async def counters(self) -> dict[int, RuleCount]:
         await self.free.wait()

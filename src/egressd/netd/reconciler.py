@@ -21,7 +21,6 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -29,13 +28,12 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Event, LineNews, RuleCount, Status
+from egressd.model.messages import Event, LineNews, Status
 from egressd.model.plan import Change, Egress, Instance, Plan, difference
-from egressd.netd import impact, status, validation
+from egressd.netd import impact, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import conntrack, memory
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
 from egressd.netd.lines import news
@@ -44,15 +42,12 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
+from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
 from egressd.netd.tidier import Tidier, cut, may_have
-from egressd.netd.usage import Meter, Usage
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
-
-_USAGE_KEPT = 10
-"""A sixth of a processor's time at most is spent on counting 100,000 flows while platforms poll."""
 
 
 class Conflict(Exception):
@@ -86,8 +81,9 @@ class Reconciler:
         self._publish = publish
         self._lock = asyncio.Lock()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._missing()))
-        self._meter = Meter(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
-        self._counts = Meter(limits.counters)
+        self.monitor = Monitor(
+            machine=machine, limits=limits, pool=pool, lines=lines, serving=self._serving
+        )
         self._steering = Steering(
             groups,
             machine,
@@ -201,34 +197,8 @@ class Reconciler:
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
-        """How the device is doing; what it uses was measured a moment ago."""
-        usage = await self._meter.read()
-        return Status(
-            state=self._state(),
-            revision=self.plan.revision,
-            interfaces=status.interfaces(self.machine.facts, self.machine.topology),
-            lines=self._lines.status(),
-            instances=status.instances(self.plan, self._serving),
-            connections=usage.connections,
-            memory=usage.memory,
-            problems=(
-                *self.pool.problems(),
-                *self.machine.problems,
-                *self._limits.problems,
-                *conntrack.crowding(),
-            ),
-        )
-
-    async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
-        return await self._counts.read()
-
-    def _measure(self) -> Usage:
-        networks = [network for _, network in self.machine.topology.lan_networks]
-        return Usage(
-            connections=conntrack.count(networks),
-            memory=memory.resident({os.getpid(), *self.pool.pids(), *self._lines.pids()}),
-        )
+        """How the device is doing."""
+        return await self.monitor.status(self.plan, self._state())
 
     def _state(self) -> str:
         if not self._is_restored:

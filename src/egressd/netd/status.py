@@ -2,13 +2,81 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from typing import Final
+
+import msgspec
+
 from egressd.model.facts import Facts
-from egressd.model.messages import InstanceStatus, InterfaceStatus
+from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
 from egressd.model.plan import Plan
-from egressd.netd.kernel import traffic
+from egressd.netd.engine.pool import Pool
+from egressd.netd.kernel import conntrack, memory, traffic
+from egressd.netd.limits import Limits
+from egressd.netd.lines.lines import Lines
+from egressd.netd.machine import Machine
+from egressd.netd.meter import Meter
 from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
+
+_USAGE_KEPT: Final = 10
+"""A sixth of a processor's time at most is spent on counting 100,000 flows while platforms poll."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device uses at the moment."""
+
+    connections: int
+    """Tracked flows of LAN clients."""
+    memory: int
+    """Bytes that netd and the engine workers hold."""
+
+
+class Monitor:
+    """Tells how the device is doing, and what each rule's clients have sent and received."""
+
+    def __init__(
+        self, *, machine: Machine, limits: Limits, pool: Pool, lines: Lines, serving: Serving
+    ) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._pool = pool
+        self._lines = lines
+        self._serving = serving
+        self._usage = Meter(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
+        self._counts = Meter(limits.counters)
+
+    async def status(self, plan: Plan, state: str) -> Status:
+        """How the device is doing with this plan; what it uses was measured a moment ago."""
+        usage = await self._usage.read()
+        return Status(
+            state=state,
+            revision=plan.revision,
+            interfaces=interfaces(self._machine.facts, self._machine.topology),
+            lines=self._lines.status(),
+            instances=instances(plan, self._serving),
+            connections=usage.connections,
+            memory=usage.memory,
+            problems=(
+                *self._pool.problems(),
+                *self._machine.problems,
+                *self._limits.problems,
+                *conntrack.crowding(),
+            ),
+        )
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
+        return await self._counts.read()
+
+    def _measure(self) -> Usage:
+        networks = [network for _, network in self._machine.topology.lan_networks]
+        return Usage(
+            connections=conntrack.count(networks),
+            memory=memory.resident({os.getpid(), *self._pool.pids(), *self._lines.pids()}),
+        )
 
 
 def interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
-import msgspec
 import structlog
 
 log = structlog.get_logger()
@@ -22,15 +21,6 @@ T = TypeVar("T")
 
 FRESH_S: Final = 1.0
 """How old a measurement may be, in seconds."""
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device uses at the moment."""
-
-    connections: int
-    """Tracked flows of LAN clients."""
-    memory: int
-    """Bytes that netd and the engine workers hold."""
 
 
 class Meter(Generic[T]):

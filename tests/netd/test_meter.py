@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from egressd.netd import usage
-from egressd.netd.usage import Meter, Usage
+from egressd.netd.meter import Meter
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +23,12 @@ class Counted:
     def clock(self) -> float:
         return self.now
 
-    async def __call__(self) -> Usage:
+    async def __call__(self) -> int:
         self.times += 1
         self.now += self.lasts_s
         if self.fails:
             raise OSError("the kernel would not")
-        return Usage(connections=self.times, memory=1000)
+        return self.times
 
 
 async def test_many_who_ask_at_once_share_one_measurement() -> None:
@@ -37,13 +36,13 @@ async def test_many_who_ask_at_once_share_one_measurement() -> None:
     meter = Meter(measure)
     found = await asyncio.gather(*(meter.read() for _ in range(50)))
     assert measure.times == 1
-    assert set(found) == {Usage(connections=1, memory=1000)}
+    assert set(found) == {1}
 
 
 async def test_an_old_one_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "FRESH_S", 0.0)
+    monkeypatch.setattr("egressd.netd.meter.FRESH_S", 0.0)
     meter = Meter(Counted())
-    assert [(await meter.read()).connections for _ in range(3)] == [1, 2, 3]
+    assert [await meter.read() for _ in range(3)] == [1, 2, 3]
 
 
 async def test_a_failure_is_told_and_not_kept() -> None:
@@ -53,7 +52,7 @@ async def test_a_failure_is_told_and_not_kept() -> None:
     with pytest.raises(OSError, match="would not"):
         await meter.read()
     measure.fails = False
-    assert (await meter.read()).connections == 2
+    assert await meter.read() == 2
 
 
 async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> None:
@@ -62,7 +61,7 @@ async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> 
 
     async def read_after(seconds: float) -> int:
         measure.now += seconds
-        found = (await meter.read()).connections
+        found = await meter.read()
         await asyncio.sleep(0)  # what goes on meanwhile
         await asyncio.sleep(0)
         return found
@@ -82,7 +81,7 @@ async def test_a_failure_meanwhile_is_told_once_the_last_is_too_old() -> None:
     await meter.read()
     measure.fails = True
     measure.now += 2.5
-    assert (await meter.read()).connections == 1
+    assert await meter.read() == 1
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert measure.times == 2
