@@ -23,14 +23,19 @@ class StandIn:
         self.stays_silent = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._converse(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def send(kind: int, body: bytes) -> None:
             writer.write(struct.pack("!IB", 1 + len(body), kind) + body)
 
         while True:
-            try:
-                length = struct.unpack("!I", await reader.readexactly(4))[0]
-            except asyncio.IncompleteReadError:
-                break
+            length = struct.unpack("!I", await reader.readexactly(4))[0]
             data = await reader.readexactly(length)
             name = data[2 : 2 + data[1]].decode()
             values = Message.deserialize(Packet.parse(data).payload) if data[0] == 0 else {}
@@ -49,7 +54,6 @@ class StandIn:
                 send(Packet.CMD_RESPONSE, Message.serialize(refusal))
             else:
                 send(Packet.CMD_UNKNOWN, b"")
-        writer.close()
 
 
 def converse(tmp_path: Path, charon: StandIn, body: Conversation) -> list[str]:

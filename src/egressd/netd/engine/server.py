@@ -105,7 +105,8 @@ class Server:
             log.info("the connection ended")
         except ValueError:
             log.exception("what came is no question")
-        writer.close()
+        finally:
+            writer.close()
         if self._measure is not None:
             os._exit(0)
 
