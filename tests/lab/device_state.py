@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import sqlite3
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
 
 SERVER = "203.0.113.10"
+_TIMESTAMPS = 12
 
 
 def add_nodes(lab: Lab) -> None:
@@ -53,6 +56,19 @@ def clear(lab: Lab) -> None:
         lab.api.delete(f"/rules/{rule['id']}")
     for node in lab.api.get("/nodes")["data"]:
         lab.api.delete(f"/nodes/{node['id']}")
+
+
+def segments(lab: Lab, client: int) -> tuple[int, int]:
+    """The MSS that a client goes by when it sends to the server, and the server when it answers.
+
+    In bytes, with the 12 that timestamps take of them.
+    """
+    with lab.client(client).host.socket(SERVER, 7) as connected:
+        own = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        listed = lab.internet.run("ss", "-Htin", "state", "established", "sport", "=", ":7").stdout
+        found = re.search(r"\bmss:(\d+)", listed)
+        assert found is not None, listed
+        return own + _TIMESTAMPS, int(found[1]) + _TIMESTAMPS
 
 
 def eventually(check: Callable[[], bool], seconds: float = 5.0) -> float:

@@ -36,6 +36,7 @@ def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
                 index=1,
                 is_up=True,
                 is_loopback=True,
+                mtu=65536,
                 addresses=(IPv4Interface("127.0.0.1/8"),),
             )
         },
@@ -64,7 +65,7 @@ def test_interfaces(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add br-lan index 20 type bridge
         ip link add port type veth peer name port-end
-        ip link set port master br-lan
+        ip link set port master br-lan mtu 1492
         ip link set br-lan up
         ip link set port up
         ip link set port-end up
@@ -87,6 +88,7 @@ def test_interfaces(namespace: Namespace) -> None:
         index=20,
         kind="bridge",
         is_up=True,
+        mtu=1492,
         addresses=(IPv4Interface("192.168.7.1/24"), IPv4Interface("192.168.8.1/25")),
     )
     assert read["port"].master == 20

@@ -6,8 +6,6 @@ the tunnel, under the line's name. Lines with real daemons are dialled in `tests
 
 from __future__ import annotations
 
-import re
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +14,7 @@ from egressd.lab.device import API_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.lab.device_state import SERVER, clear, eventually, segments, send
 
 pytestmark = pytest.mark.lab
 
@@ -113,22 +111,11 @@ def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_the
 
 
 def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:
-    """Timestamps take 12 of the bytes that an MSS counts."""
     up(lab)
     eventually(lambda: carried(lab))
-    assert _segments(lab) == (1356 - 12, MTU - 40 - 12)
+    assert segments(lab, 1) == (1356, MTU - 40)
     send(lab, 1, "Interface:wan1")
-    assert _segments(lab) == (1460 - 12, 1460 - 12)
-
-
-def _segments(lab: Lab) -> tuple[int, int]:
-    """How much the client sends the server at once, and the server the client."""
-    with lab.client(1).host.socket(SERVER, 7) as connected:
-        own = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-        listed = lab.internet.run("ss", "-Htin", "state", "established", "sport", "=", ":7").stdout
-        found = re.search(r"\bmss:(\d+)", listed)
-        assert found is not None, listed
-        return own, int(found[1])
+    assert segments(lab, 1) == (1460, 1460)
 
 
 @pytest.mark.parametrize(

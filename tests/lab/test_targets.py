@@ -7,7 +7,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.planner.registry import LINE_PORTS
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, eventually, segments, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
@@ -143,6 +143,25 @@ def test_a_node_whose_server_refuses_is_stored_and_blocks(lab: Lab) -> None:
     assert answer.status == 200
     assert answer.body["delay"] == -1
     assert "refused" in answer.body["error"]
+
+
+@pytest.mark.parametrize("target", ["DIRECT", "Interface:wan1"])
+def test_who_answers_by_a_narrow_wan_is_told_what_fits(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    assert segments(lab, 1) == (1460, 1460)
+    lab.router.run("ip", "link", "set", "wan1", "mtu", "1492")  # PPPoE's (RFC 2516, 7)
+    try:
+        eventually(lambda: segments(lab, 1) == (1460, 1452))
+        text = b"x" * 10_000 + b"\n"
+        with lab.client(1).host.socket(SERVER, 7) as connected, connected.makefile("rb") as said:
+            connected.settimeout(5)
+            connected.sendall(text)
+            said.readline()  # the greeting
+            assert said.readline() == text, "the client hears by ICMP what fits"
+    finally:
+        lab.router.run("ip", "link", "set", "wan1", "mtu", "1500")
+        lab.client(1).host.run("ip", "route", "flush", "cache")
+    eventually(lambda: segments(lab, 1) == (1460, 1460))
 
 
 def test_delays_of_all_nodes(lab: Lab) -> None:

@@ -160,8 +160,17 @@ def by_line(
 
 def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> None:
     pairs = by_line(egress=Egress(number=2))["pairs"]
-    assert pairs[f'{LINE_A} . "l2tp_a"'] == "goto to_line"
+    assert pairs[f'{LINE_A} . "l2tp_a"'] == "goto to_narrow"
     assert pairs['0x20007000 . "wan1"'] == pairs['0x30000000 . "wan1"'] == "accept"
+
+
+def test_what_leaves_by_a_narrow_wan_is_clamped() -> None:
+    topology = msgspec.structs.replace(TWO_LANS, narrow=("wan1",))
+    plan = Plan(egresses={"wan1": Egress(number=1), "wan2": Egress(number=2)})
+    pairs = nft.elements(plan, topology, {})["pairs"]
+    clamped = {pair for pair, verdict in pairs.items() if verdict == "goto to_narrow"}
+    assert clamped == {pair for pair in pairs if pair.endswith(' . "wan1"')}
+    assert '0x30000000 . "wan1"' in clamped
 
 
 def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:

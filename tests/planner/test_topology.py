@@ -34,7 +34,7 @@ def default(name: str, gateway: str, metric: int = 0) -> Route:
     return Route(destination=ANYWHERE, interface=name, gateway=IPv4Address(gateway), metric=metric)
 
 
-LOOPBACK = interface("lo", "127.0.0.1/8", index=1, is_loopback=True)
+LOOPBACK = interface("lo", "127.0.0.1/8", index=1, is_loopback=True, mtu=65_536)
 LAN = interface("lan0", "10.77.0.1/24")
 WAN1 = interface("wan1", "198.51.100.2/30")
 WAN2 = interface("wan2", "192.168.1.2/24")
@@ -53,6 +53,20 @@ def test_wans_have_default_routes_and_lans_private_addresses() -> None:
     assert found.wans == ("wan1", "wan2")
     assert found.lan_networks == (("lan0", IPv4Network("10.77.0.0/24")),)
     assert found.direct_exits == ("wan1", "wan2")
+
+
+def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
+    dsl = interface("ppp0", "203.0.113.7/32", is_point_to_point=True, mtu=1492)
+    routes = (Route(destination=ANYWHERE, interface="ppp0"), *TWO_WANS.routes)
+    assert discover(facts(LOOPBACK, LAN, WAN1, WAN2, dsl, routes=routes), Ports()).narrow == (
+        "ppp0",
+    )
+    jumbo = interface("lan0", "10.77.0.1/24", mtu=9000)
+    found = discover(facts(LOOPBACK, jumbo, WAN1, WAN2, dsl, routes=routes), Ports())
+    assert found.narrow == ("wan1", "wan2", "ppp0")
+    one_arm = interface("eth0", "192.168.1.2/24", mtu=1400)
+    alone = facts(LOOPBACK, one_arm, routes=(default("eth0", "192.168.1.1"),))
+    assert discover(alone, Ports()).narrow == ()
 
 
 def test_configured_roles_stand_before_the_interfaces_do() -> None:

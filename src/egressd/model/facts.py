@@ -19,6 +19,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     is_loopback: bool = False
     is_point_to_point: bool = False
     """``IFF_POINTOPOINT`` or ``IFF_NOARP``: a route needs no gateway."""
+    mtu: int = 1500
+    """The largest packet that it sends, in bytes."""
     master: int = 0
     """Index of the bridge or bond it belongs to; 0 for none."""
     addresses: tuple[IPv4Interface, ...] = ()

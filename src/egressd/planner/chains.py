@@ -326,7 +326,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # In one-arm use answers from outside come in by the LAN.
         "goto to_client",
     ),
-    "to_line": (
+    "to_narrow": (
+        # A far end is told what fits, since not everybody hears of it otherwise (RFC 2923, 2.1).
         "tcp flags syn tcp option maxseg size set rt mtu",
         "accept",
     ),

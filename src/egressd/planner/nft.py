@@ -109,14 +109,13 @@ def _target_elements(
     routed = [*alive, *direct]
     flows = {mark: flow_mark(mark, plan.whitelist.epoch) for mark in routed}
     seals = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
+    exits = [(mark, name) for name in topology.direct_exits for mark in direct]
+    exits += [(egresses[name], name) for name in ways]
     pairs = {
-        f"{_mark(mark)} . {_quoted(name)}": "accept"
-        for name in topology.direct_exits
-        for mark in direct
-    }
-    pairs |= {
-        f"{_mark(egresses[name])} . {_quoted(name)}": "goto to_line" if is_line(name) else "accept"
-        for name in ways
+        f"{_mark(mark)} . {_quoted(name)}": (
+            "goto to_narrow" if is_line(name) or name in topology.narrow else "accept"
+        )
+        for mark, name in exits
     }
     resolvers = {MARK_DIRECT: plan.floor.resolver}
     for name, egress in every.items():

@@ -53,6 +53,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
     """Interfaces that traffic can be sent out by: see `uplink`."""
+    narrow: tuple[str, ...] = ()
+    """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
     router_addresses: tuple[IPv4Address, ...] = ()
 
 
@@ -126,6 +128,7 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
     exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
+    widest = max((present[name].mtu for name in lans if name in present), default=0)
     own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     return Topology(
         lans=lans,
@@ -134,6 +137,7 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
         seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
         routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
+        narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
     )
 

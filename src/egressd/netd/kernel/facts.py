@@ -36,7 +36,7 @@ _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, s
 _ROUTE = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, protocol, scope, type, flags
 _NEXTHOP = struct.Struct("=HBBi")  # rtnexthop: length, flags, hops, index
 
-_IFLA_NAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_EXT_MASK = 3, 10, 18, 29
+_IFLA_NAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_EXT_MASK = 3, 4, 10, 18, 29
 _IFLA_INFO_KIND = 1
 _SKIP_STATISTICS = 1 << 3  # RTEXT_FILTER_SKIP_STATS
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
@@ -100,6 +100,7 @@ def _interface(
         is_up=flags & (_UP | _LOWER_UP) == _UP | _LOWER_UP,
         is_loopback=bool(flags & _LOOPBACK),
         is_point_to_point=bool(flags & (_POINT_TO_POINT | _NO_ARP)),
+        mtu=number(found[_IFLA_MTU]),
         master=number(found.get(_IFLA_MASTER)),
         addresses=tuple(addresses[index]),
         peers=tuple(peers[index]),
