@@ -195,6 +195,27 @@ def test_a_flushed_ruleset_leaks_nothing_and_is_healed_within_a_second(lab: Lab)
         assert_all_reach(lab)
 
 
+def test_another_programs_firewall_that_blocks_clients_is_told(lab: Lab) -> None:
+    def problems() -> list[str]:
+        found: list[str] = lab.api.ask("GET", "/ops/overview").body["problems"]
+        return [problem for problem in found if "firewall" in problem]
+
+    chain = "{ type filter hook forward priority 0; policy drop; }"
+    assert problems() == []
+    lab.router.run("nft", "add", "table", "ip", "filter")
+    try:
+        lab.router.run("nft", "add", "chain", "ip", "filter", "FORWARD", chain)
+        assert not lab.client(3).http(WEB, timeout=0.5).ok
+        eventually(lambda: len(problems()) == 1)
+        assert "lan0" in problems()[0]
+        for side in ("iifname", "oifname"):
+            lab.router.run("nft", "add", "rule", "ip", "filter", "FORWARD", side, "lan0", "accept")
+        eventually(lambda: problems() == [])
+        assert_all_reach(lab)
+    finally:
+        lab.router.run("nft", "delete", "table", "ip", "filter")
+
+
 def test_flushed_policy_rules_leak_nothing_and_are_healed(lab: Lab) -> None:
     with watched(lab):
         for _ in range(3):

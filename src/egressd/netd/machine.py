@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import IPv4Address
 
 import structlog
@@ -14,7 +15,7 @@ from egressd.model.facts import Facts
 from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
-from egressd.netd.kernel import routes, sysctl
+from egressd.netd.kernel import firewalls, routes, sysctl
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
@@ -37,6 +38,8 @@ class Machine:
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
         """What the kernel would not take, in plain words."""
+        self.obstacles: tuple[str, ...] = ()
+        """What other programs' firewalls may keep from clients, in plain words."""
         self.handed_out: Mapping[str, str] = {}
         """VPN line -> the resolver that its peer hands out."""
         self.outdated: Collection[str] = ()
@@ -101,6 +104,8 @@ class Machine:
         del wanted["hosts"]
         self._elements = wanted
         self._chains = await asyncio.to_thread(self._nft.chains)
+        with suppress(Failed):  # it is a hint: what is loaded is in force without it
+            self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
 
     async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
         """Change what differs, and the `hosts` script with it, in one transaction.

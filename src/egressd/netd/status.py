@@ -62,6 +62,7 @@ class Monitor:
             problems=(
                 *self._pool.problems(),
                 *self._machine.problems,
+                *self._machine.obstacles,
                 *self._limits.problems,
                 *conntrack.crowding(),
             ),

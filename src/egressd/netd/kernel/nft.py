@@ -126,6 +126,12 @@ class Nft:
         """
         return self._list(f"list table inet {table}", _TERSE)
 
+    def listed(self, what: str) -> str:
+        """What ``nft list`` prints of it ("chains", "table ip filter"), without the elements of
+        sets; nothing when it is not there.
+        """
+        return self._list(f"list {what}", _TERSE) or ""
+
     def elements(self, name: str, table: str = NFT_TABLE) -> dict[str, str] | None:
         """The elements of a set or map of the table (family inet): key -> value.
 

@@ -1,0 +1,98 @@
+"""What is told of other programs' firewalls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network
+
+import pytest
+
+from egressd.netd.kernel.firewalls import obstacles
+from egressd.netd.kernel.nft import Nft
+from egressd.planner.topology import Topology
+from tests.lab.netns import Namespace
+
+pytestmark = pytest.mark.lab
+
+TOPOLOGY = Topology(
+    lans=("lan0", "guests"),
+    lan_networks=(
+        ("lan0", IPv4Network("10.77.0.0/24")),
+        ("guests", IPv4Network("10.78.0.0/24")),
+    ),
+)
+DROPPING = (
+    "add table ip filter",
+    "add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }",
+)
+LET_THROUGH = 'add rule ip filter FORWARD iifname "lan0" accept'
+
+
+def told(namespace: Namespace, commands: Sequence[str]) -> tuple[str, ...]:
+    """What is told after these commands of nft(8)."""
+
+    def body() -> tuple[str, ...]:
+        nft = Nft()
+        nft.run("\n".join(commands))
+        return obstacles(nft, TOPOLOGY)
+
+    return namespace.run(body)
+
+
+def test_a_chain_that_drops_what_it_does_not_know_is_told(namespace: Namespace) -> None:
+    (sentence,) = told(namespace, DROPPING)
+    assert "none of them names lan0, guests" in sentence
+    assert "table ip filter, FORWARD" in sentence
+
+
+def test_every_table_and_chain_is_named(namespace: Namespace) -> None:
+    more = (
+        "add chain ip filter INPUT { type filter hook input priority 0; policy drop; }",
+        "add table inet firewalld",
+        "add chain inet firewalld pre { type filter hook prerouting priority 10; policy drop; }",
+    )
+    sentences = told(namespace, (*DROPPING, *more))
+    assert len(sentences) == 2
+    assert "table ip filter, FORWARD, INPUT" in sentences[0]
+    assert "table inet firewalld, pre" in sentences[1]
+
+
+def test_a_lan_that_a_rule_names_has_been_thought_of(namespace: Namespace) -> None:
+    (sentence,) = told(namespace, (*DROPPING, LET_THROUGH))
+    assert "names guests:" in sentence
+    by_network = "add rule ip filter FORWARD ip saddr 10.78.0.0/24 accept"
+    assert told(namespace, (by_network,)) == ()
+
+
+def test_a_longer_name_is_another_interface(namespace: Namespace) -> None:
+    rules = (
+        'add rule ip filter FORWARD iifname "lan01" accept',
+        "add rule ip filter FORWARD ip saddr 10.78.0.0/25 accept",
+    )
+    (sentence,) = told(namespace, (*DROPPING, *rules))
+    assert "names lan0, guests:" in sentence
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ("add table ip filter",),
+        (
+            "add table inet own",
+            "add chain inet own f { type filter hook forward priority 0; policy accept; }",
+            "add chain inet own dropping",
+            "add rule inet own dropping drop",
+        ),
+        (
+            "add table ip6 filter",
+            "add chain ip6 filter f { type filter hook forward priority 0; policy drop; }",
+        ),
+        (
+            "add table inet egressd",
+            "add chain inet egressd f { type filter hook forward priority 0; policy drop; }",
+        ),
+    ],
+    ids=["no chain", "accepting", "IPv6", "our own"],
+)
+def test_what_is_no_obstacle_is_not_told(namespace: Namespace, commands: Sequence[str]) -> None:
+    assert told(namespace, commands) == ()
