@@ -10,11 +10,14 @@ from typing import cast
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import LineNews, RuleCount
+from egressd.model.messages import LineNews, RuleCount, Status
+from egressd.model.plan import Plan
 from egressd.netd.client import NetdClient
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 from tests.lab.netns import eventually
+
+STATUS = Status(state="running", revision=7)
 
 
 class _Busy:
@@ -24,7 +27,6 @@ class _Busy:
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
-        self.monitor = self
 
     async def counters(self) -> dict[int, RuleCount]:
         await self.free.wait()
@@ -58,3 +60,93 @@ def test_who_has_waited_too_long_connects_anew_to_say_what_is_to_be_in_force(
         await server.close()
 
     asyncio.run(body())
+
+
+class _Refusing(_Busy):
+    """A netd that refuses some plans, and tells its status all the while."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+        self.plans = 0
+
+    async def set_plan(self, plan: Plan) -> None:
+        self.plans += 1
+        if self.plans <= self.refusals:
+            raise Failed("load the table", "the kernel would not")
+
+    async def status(self) -> Status:
+        return STATUS
+
+
+def test_what_is_refused_at_first_is_asked_for_again_on_the_same_connection(
+    tmp_path: Path,
+) -> None:
+    async def body() -> None:
+        netd = _Refusing(2)
+        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
+        await server.open()
+        statuses: list[Status] = []
+
+        async def on_connect() -> None:
+            statuses.append(await client.status())
+            await client.set_plan(Plan())
+
+        client = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
+        running = asyncio.create_task(client.run())
+        begun = asyncio.get_running_loop().time()
+        await eventually(lambda: netd.plans == 3)
+        assert asyncio.get_running_loop().time() - begun > 0.25, "each wait is longer"
+        await asyncio.sleep(0.5)
+        assert (netd.plans, statuses) == (3, [STATUS] * 3)
+        running.cancel()
+        await asyncio.wait({running})
+        await server.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("nonsense", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1"], ids=["long", "odd"])
+def test_who_gets_nonsense_connects_anew(tmp_path: Path, nonsense: bytes) -> None:
+    async def body() -> None:
+        connections = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.write(nonsense)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
+        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+        running = asyncio.create_task(client.run())
+        await eventually(lambda: connections > 2)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait({running})
+        server.close()
+
+    asyncio.run(body())
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.netd.framing.FRAME_MAX", 100)
+
+    async def body() -> None:
+        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Refusing(0)))
+        await server.open()
+        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+        running = asyncio.create_task(client.run())
+        await eventually(lambda: client._writer is not None)
+        with pytest.raises(Failed, match="over the limit of 100"):
+            await client.halt("x" * 100)
+        running.cancel()
+        await asyncio.wait({running})
+        await server.close()
+
+    asyncio.run(body())
+
+
+async def _nothing() -> None:
+    pass

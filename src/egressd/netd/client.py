@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.messages import (
@@ -41,11 +42,14 @@ from egressd.model.messages import (
 from egressd.model.plan import Change, Plan
 from egressd.netd import framing
 
+log = structlog.get_logger()
+
 T = TypeVar("T")
 
 _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
 _RECONNECT_S = 0.1
+_ASK_AGAIN_MAX_S = 10.0
 
 Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
 
@@ -54,7 +58,8 @@ class NetdClient:
     """A connection to netd that is made again by itself whenever it breaks.
 
     `on_connect` runs after each connection, before anything else is sent on it by others:
-    the place to send the whole plan. `on_event` gets netd's events.
+    the place to send the whole plan. While netd refuses that, it is called again every now and
+    then. `on_event` gets netd's events.
     """
 
     def __init__(
@@ -107,7 +112,7 @@ class NetdClient:
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         """Measure each probe. Raises Failed."""
         request = MeasureDelay(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
-        answer = await self._ask(request, Delays, within_s=_ANSWER_S + timeout_ms / 1000)
+        answer = await self._ask(request, Delays, more_s=timeout_ms / 1000)
         return answer.results
 
     async def locate(self, client: str) -> int:
@@ -126,22 +131,35 @@ class NetdClient:
         decoder = msgspec.msgpack.Decoder(Reply | Event | LineNews)
         listening = asyncio.create_task(self._listen(reader, decoder))
         try:
-            await self._ask(Watch(), Done)
-            await self._on_connect()
+            with suppress(Failed):  # the connection broke at once; `run` makes another
+                await self._ask(Watch(), Done)
+            await self._say_first(listening)
             await listening
-        except Failed:
-            pass  # The connection broke meanwhile; `run` makes another.
         finally:
             listening.cancel()
-            with suppress(asyncio.CancelledError, OSError, EOFError, ValueError):
-                await listening
+            await asyncio.wait({listening})
+
+    async def _say_first(self, listening: asyncio.Task[None]) -> None:
+        """Call `on_connect`, again and again while netd refuses what that asks for."""
+        delay = _RECONNECT_S
+        while not listening.done():
+            try:
+                await self._on_connect()
+            except Failed as error:
+                if self._writer is None:
+                    return
+                log.warning("netd refuses what is to be in force", error=str(error))
+                await asyncio.wait({listening}, timeout=delay)
+                delay = min(2 * delay, _ASK_AGAIN_MAX_S)
+            else:
+                return
 
     async def _listen(
         self,
         reader: asyncio.StreamReader,
         decoder: msgspec.msgpack.Decoder[Reply | Event | LineNews],
     ) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             while True:
                 message = await framing.read(reader, decoder)
                 if isinstance(message, Event):
@@ -150,7 +168,12 @@ class NetdClient:
                     self._lines = message.lines
                 elif (waiting := self._waiting.pop(message.number, None)) and not waiting.done():
                     waiting.set_result(message)
-        self._hang_up()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except ValueError as error:  # msgspec.DecodeError is one
+            log.warning("netd sent what is no message; connecting anew", error=str(error))
+        finally:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         if self._writer is not None:
@@ -162,8 +185,9 @@ class NetdClient:
             if not future.done():
                 future.set_exception(Failed("talk to netd", "it went away before it answered"))
 
-    async def _ask(self, body: Body, expected: type[T], within_s: float | None = None) -> T:
-        within_s = _ANSWER_S if within_s is None else within_s
+    async def _ask(self, body: Body, expected: type[T], more_s: float = 0.0) -> T:
+        """netd's answer, which it has `_ANSWER_S` and `more_s` for. Raises Failed."""
+        within_s = _ANSWER_S + more_s
         if self._writer is None:
             raise Failed("talk to netd", "it is not running")
         number = next(self._numbers)
@@ -176,7 +200,7 @@ class NetdClient:
             # It may do it yet. Whoever connects anew says what is to be in force.
             self._hang_up()
             raise Failed("talk to netd", f"no answer within {within_s:g} seconds") from None
-        except ConnectionError as error:
+        except (ConnectionError, ValueError) as error:  # ValueError: it does not fit into a frame
             raise Failed("talk to netd", str(error)) from error
         finally:
             self._waiting.pop(number, None)

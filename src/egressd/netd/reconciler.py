@@ -28,7 +28,7 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Event, LineNews, Status
+from egressd.model.messages import Event, LineNews, RuleCount, Status
 from egressd.model.plan import Change, Egress, Instance, Plan, difference
 from egressd.netd import impact, validation
 from egressd.netd.engine.pool import Pool
@@ -81,7 +81,7 @@ class Reconciler:
         self._publish = publish
         self._lock = asyncio.Lock()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._missing()))
-        self.monitor = Monitor(
+        self._monitor = Monitor(
             machine=machine, limits=limits, pool=pool, lines=lines, serving=self._serving
         )
         self._steering = Steering(
@@ -198,7 +198,11 @@ class Reconciler:
 
     async def status(self) -> Status:
         """How the device is doing."""
-        return await self.monitor.status(self.plan, self._state())
+        return await self._monitor.status(self.plan, self._state())
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
+        return await self._monitor.counters()
 
     def _state(self) -> str:
         if not self._is_restored:

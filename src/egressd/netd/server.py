@@ -141,7 +141,7 @@ class Server:
             case Locate(client=client):
                 return Located(await reconciler.machine.locate(client))
             case GetCounters():
-                return Counters(await reconciler.monitor.counters())
+                return Counters(await reconciler.counters())
             case _:
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
