@@ -77,3 +77,20 @@ def test_a_process_of_its_own_has_no_keeper(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 0
+
+
+def test_p2_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    program, ran = tmp_path / "program", tmp_path / "ran"
+    argv = [sys.executable, "-c", _KEEPER, str(program)]
+    keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        assert keeper.poll() is None
+        draft = tmp_path / "draft"
+        draft.write_text(f"#!/bin/sh\ntouch {ran}\nexec sleep 60\n")
+        draft.chmod(0o755)
+        draft.rename(program)
+        eventually(ran.exists)
+    finally:
+        keeper.terminate()
+        keeper.wait()

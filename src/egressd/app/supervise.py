@@ -64,15 +64,18 @@ class Child:
         loop = asyncio.get_running_loop()
         while not self._stopping:
             started = loop.time()
-            self._process = await asyncio.create_subprocess_exec(
-                *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
-            )
-            code = await self._process.wait()
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
+                )
+                ended = f"it ended with code {await self._process.wait()}"
+            except OSError as error:  # there is no memory for it, or no room for another process
+                ended = str(error)
             if self._stopping:
                 return
             if loop.time() - started > _HEALTHY_S:
                 delay = _BACKOFF_FIRST_S
-            log.warning("a process ended; starting it again", process=self.name, code=code)
+            log.warning("a process is started again", process=self.name, reason=ended)
             await asyncio.sleep(delay)
             delay = min(delay * 2, _BACKOFF_MAX_S)
 
