@@ -8,6 +8,7 @@ sees what it should.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -256,6 +257,25 @@ def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
         watch.stop()
         for client in watch.tokens:
             assert watch.seen_on(client) == set()
+    lab.device.start()
+    assert_all_reach(lab)
+
+
+def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
+    token = Path(lab.device.data) / "api" / "token"
+    lab.device.stop()
+    kept = token.read_bytes()
+    token.unlink()
+    token.with_name("token.new").mkdir()  # where a new one would be written
+    lab.device.program.start()
+    try:
+        eventually(lambda: "cannot go on" in lab.device.program.tail(), 30)
+        assert_all_reach(lab)
+    finally:
+        lab.device.stop()
+        token.with_name("token.new").rmdir()
+        token.write_bytes(kept)
+        shutil.chown(token, "egressd", "egressd")
     lab.device.start()
     assert_all_reach(lab)
 

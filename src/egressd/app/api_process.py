@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,17 +131,18 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         other=console.app,
     )
     try:
-        token.ensure()
-        trial_calls.open()
-        cases.services.backups.tidy()
         await database.open()
         await cases.ledger.load()
-        await console.open()
     except Failed as error:
         await _halt(settings, str(error))
         raise
+    token.ensure()
+    if settings.license.mode == "enforced":
+        trial_calls.open()
+    cases.services.backups.tidy()
+    await console.open()
     context = tls.context(settings.api_data, ())
-    connection = asyncio.create_task(netd.run())
+    connection = _connect(netd, end)
     plain, secure = sockets
     log.info("the api is ready", listen=settings.api.listen, revision=cases.ledger.revision)
     try:
@@ -151,9 +153,25 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await cases.services.journal.close()
         await console_store.close()
         connection.cancel()
-        with suppress(asyncio.CancelledError):
-            await connection
+        await asyncio.wait({connection})
         await database.close()
+        try:
+            trial_calls.close()
+        except Failed as error:
+            log.warning("trial calls that were not made count as made", error=str(error))
+
+
+def _connect(netd: NetdClient, end: Callable[[], None]) -> asyncio.Task[None]:
+    """Keep the connection to netd; should that come to an end by a fault, so does the api."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error("the api can do nothing without netd", exc_info=task.exception())
+            end()
+
+    connection = asyncio.create_task(netd.run())
+    connection.add_done_callback(ended)
+    return connection
 
 
 async def _halt(settings: config.Config, reason: str) -> None:

@@ -49,7 +49,8 @@ class Sessions:
         self._by_key = {key: s for key, s in found.items() if self._is_current(s)}
         self._stored_at = {key: s.seen_at for key, s in self._by_key.items()}
         if stale := found.keys() - self._by_key.keys():
-            await self._store.drop_sessions(stale)
+            with suppress(Failed):  # they do not count, there or not
+                await self._store.drop_sessions(stale)
 
     def prepare(self, binding: str, source: str, agent: str) -> tuple[str, Session]:
         """A new session and its secret; it counts once `admit` was told.
