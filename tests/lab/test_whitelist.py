@@ -15,6 +15,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
+from egressd.netd.engine.rule_sets import FOLDER
 from tests.lab.device_state import SERVER, eventually, send
 from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
@@ -365,6 +366,21 @@ def test_a_destination_that_is_gone_blocks_what_is_listed(lab: Lab) -> None:
     lab.api.post("/nodes", lab.nodes["ss"].draft())
     for number in (1, 2):
         assert visit(lab, number, LISTED[:1]) == [lab.nodes["ss"].address]
+
+
+def test_what_cannot_be_cleared_away_after_a_change_does_not_fail_it(lab: Lab) -> None:
+    save(lab, DOMAINS, node="ss")
+    send(lab, 1, "socks5-udp")
+    in_the_way = lab.device.config.parent / "run" / "engine" / FOLDER / "not-ours"
+    in_the_way.mkdir()
+    try:
+        revision = lab.api.ask("GET", "/ops/overview").body["revision"]
+        save(lab, f"{DOMAINS}\nanother.test", node="ss")
+        assert lab.api.ask("GET", "/ops/overview").body["revision"] == revision + 1
+        assert visit(lab, 1, LISTED[:1]) == [lab.nodes["ss"].address]
+        send(lab, 1, "Interface:wan2")  # on top of what is in force
+    finally:
+        in_the_way.rmdir()
 
 
 def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None:

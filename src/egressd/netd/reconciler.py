@@ -21,8 +21,8 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import msgspec
 import structlog
@@ -33,7 +33,7 @@ from egressd.model.plan import Change, Egress, Instance, Plan, difference
 from egressd.netd import impact, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.groups import Groups
+from egressd.netd.groups import Choices, Groups
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
 from egressd.netd.lines import news
@@ -211,8 +211,7 @@ class Reconciler:
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         change = impact.with_epoch(change, self.plan)
-        started = await self._start(change, strict=strict)
-        choices = await self._steering.muster(change, started)
+        started, choices = await self._start(change, strict=strict)
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
@@ -230,15 +229,18 @@ class Reconciler:
             self._steering.settle(before)
             await self._take_back(undo, started)
             raise
+        # The change is stored and in force: what is left to do cannot fail it any more.
         gone = (*change.instances.drop, *self._steering.spare())
         stale = self._serving.replace(started, gone)
         await self._serving.end(stale)
         if change.egresses.drop:
-            self._route()
+            with _as_far_as_possible("take away the routes of egresses that are gone"):
+                self._route()
         if change.lines:
             self._lines.want(self.plan.lines)
         if change.whitelist is not None:
-            self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
+            with _as_far_as_possible("remove the files of an earlier whitelist"):
+                self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
         await cut(served, self.plan, self.machine.topology.router_addresses)
         if clients:
             self._tidier.add(clients)
@@ -247,8 +249,11 @@ class Reconciler:
         if self._missing():
             self._reviver.tell()
 
-    async def _start(self, change: Change, *, strict: bool) -> dict[str, Running]:
-        """Start what the change brings; all is as it was when that raises."""
+    async def _start(self, change: Change, *, strict: bool) -> tuple[dict[str, Running], Choices]:
+        """Start what the change brings, and what groups choose then; all is as it was when that
+        raises.
+        """
+        started: dict[str, Running] = {}
         wanted = self._serving.to_start(change)
         lan_only = [instance.port for instance in wanted if instance.lan_only]
         try:
@@ -257,8 +262,10 @@ class Reconciler:
             if lan_only:
                 await self.machine.shield(lan_only)
             await self._serving.make_room(wanted)
-            return await self._serving.start(wanted, strict=strict)
+            started = await self._serving.start(wanted, strict=strict)
+            return started, await self._steering.muster(change, started)
         except BaseException:
+            await self._serving.end(started.values())
             await self._restart_services()
             if lan_only:
                 with suppress(Failed):
@@ -301,9 +308,10 @@ class Reconciler:
         """Return to the plan before a change that failed, whichever step it had reached."""
         self.plan.apply(undo)
         if undo.egresses or undo.lines:
-            self._route()
+            with _as_far_as_possible("take back the routes"):
+                self._route()
         await self._change_limits(undo, strict=False)
-        with suppress(Failed):
+        with _as_far_as_possible("take back the nftables table"):
             await self._load()
         await self._serving.end(started.values())
         await self._restart_services()
@@ -421,3 +429,12 @@ class Reconciler:
 
     async def _load(self) -> None:
         await self.machine.load(self.plan, self._serving.ports())
+
+
+@contextmanager
+def _as_far_as_possible(action: str) -> Iterator[None]:
+    """Go on if `action` fails: `refresh` and `verify` see to it later."""
+    try:
+        yield
+    except (Failed, OSError) as error:
+        log.warning("could not do all", action=action, error=str(error))
