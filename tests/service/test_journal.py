@@ -79,6 +79,43 @@ async def test_a_full_disk_loses_only_the_oldest() -> None:
     await journal.close()
 
 
+async def test_a_disk_that_was_full_is_asked_again_without_another_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("egressd.service.journal._GATHER_S", 0.02)
+    disk = Disk()
+    disk.is_full = True
+    journal = Journal(disk, lambda _: None)
+    with structlog.testing.capture_logs() as logged:
+        journal.note(record("a"))
+        while len(logged) < 2:  # noqa: ASYNC110 (a log sets no event)
+            await asyncio.sleep(0.005)
+    disk.is_full = False
+    await asyncio.wait_for(disk.has_written.wait(), 5)
+    assert disk.batches == [["a"]]
+    await journal.close()
+
+
+async def test_what_comes_while_others_are_written_is_written_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("egressd.service.journal._GATHER_S", 0.02)
+
+    class Slow(Disk):
+        async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
+            await super().add_changes(records)
+            if len(self.batches) == 1:
+                journal.note(record("b"))
+                self.has_written.clear()
+
+    disk = Slow()
+    journal = Journal(disk, lambda _: None)
+    journal.note(record("a"))
+    await asyncio.wait_for(disk.has_written.wait(), 5)
+    assert disk.batches == [["a"], ["b"]]
+    await journal.close()
+
+
 async def test_a_long_text_is_cut() -> None:
     disk = Disk()
     journal = Journal(disk, lambda _: None)

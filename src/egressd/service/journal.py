@@ -16,6 +16,7 @@ log = structlog.get_logger()
 
 _GATHER_S: Final = 0.5
 """Changes that follow each other so closely are written at once."""
+_ASK_AGAIN_MAX_S: Final = 60.0
 _WAITING_MAX: Final = 1000
 """While the disk will not have them; the oldest are lost then."""
 _TEXT_MAX: Final = 500
@@ -83,5 +84,8 @@ class Journal:
         await self.flush()
 
     async def _write_soon(self) -> None:
-        await asyncio.sleep(_GATHER_S)
-        await self.flush()
+        delay = _GATHER_S
+        while self._waiting:
+            await asyncio.sleep(delay)
+            await self.flush()
+            delay = min(2 * delay, _ASK_AGAIN_MAX_S)
