@@ -48,6 +48,28 @@ def test_all_of_a_unit_is_found_and_ended(run_dir: Path, inside: Callable[[Body]
     inside(body)
 
 
+def test_one_that_no_later_netd_would_find_does_not_begin(
+    run_dir: Path, inside: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+
+        def full(path: Path, content: bytes) -> None:
+            if path.name == "unit.json":
+                raise OSError(28, "No space left on device")
+            write_private(path, content)
+
+        write_private = unit.write_private
+        monkeypatch.setattr(unit, "write_private", full)
+        with pytest.raises(OSError, match="No space left"):
+            start(folder, FAMILY)
+        await asyncio.sleep(0.2)
+        assert members(folder) == set()
+        assert not (folder / "ready").exists()
+
+    inside(body)
+
+
 def test_nothing_else_is_touched(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
         one, two = start(run_dir / "a", FAMILY), start(run_dir / "b", FAMILY)

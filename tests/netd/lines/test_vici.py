@@ -98,6 +98,32 @@ def test_a_refusal_is_told_in_charons_words(tmp_path: Path) -> None:
     converse(tmp_path, StandIn(), body)
 
 
+def test_who_cannot_register_hangs_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
+    told: list[str] = []
+
+    async def body() -> None:
+        charon = StandIn()
+        charon.stays_silent = True
+        hung_up = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await charon.serve(reader, writer)
+            hung_up.set()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "vici")
+        with pytest.raises(OSError, match="does not answer"):
+            await Connection.open(
+                tmp_path / "vici", lambda *_: None, lambda: told.append("closed"), ["log"]
+            )
+        async with asyncio.timeout(5):
+            await hung_up.wait()
+        server.close()
+
+    asyncio.run(body())
+    assert told == [], "a connection that never was cannot be lost"
+
+
 def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
     charon = StandIn()

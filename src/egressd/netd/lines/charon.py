@@ -77,6 +77,7 @@ class Charon:
         self._turn = random.randrange(len(LINE_PORTS))  # noqa: S311 (chance, no secret)
         self._starting = asyncio.Lock()
         self._secrets = SharedSecrets()
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Find the daemon that an earlier netd started, if it lives and answers."""
@@ -264,15 +265,17 @@ class Charon:
 
         async def check() -> None:
             is_up = False
-            with suppress(OSError, Refused):
-                assert self._connection is not None
-                is_up = await self._is_up(self._connection, name)
+            if self._connection is not None:
+                with suppress(OSError, Refused):
+                    is_up = await self._is_up(self._connection, name)
             association = self._associations.get(name)
             # While an attempt goes on, what ends is what an earlier one left.
             if association is not None and association.settled.done() and not is_up:
                 association.on_loss()
 
-        self._checking = asyncio.ensure_future(check())
+        task = asyncio.ensure_future(check())
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
 
     def _ended(self) -> None:
         log.error("the IKE daemon ended", how=self._unit.how if self._unit else "")

@@ -106,10 +106,17 @@ class Unit:
             setsigmask=(),
             setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
         )
-        unit = cls(folder, pid, os.pidfd_open(pid), note)
-        record = _Record(pid=pid, started=start_time(pid), note=note)
-        write_private(folder / _RECORD, msgspec.json.encode(record))
-        return unit
+        pidfd = os.pidfd_open(pid)
+        try:
+            record = _Record(pid=pid, started=start_time(pid), note=note)
+            write_private(folder / _RECORD, msgspec.json.encode(record))
+        except BaseException:
+            # No later netd would find it.
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+            os.close(pidfd)
+            raise
+        return cls(folder, pid, pidfd, note)
 
     @classmethod
     async def find(cls, folder: Path) -> Self | None:

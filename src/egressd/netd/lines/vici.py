@@ -63,8 +63,12 @@ class Connection:
     ) -> Self:
         """Connect, and register for `events`. Raises OSError."""
         connection = cls(*await asyncio.open_unix_connection(path), hear, closed)
-        for event in events:
-            await connection._send(Packet.register_event(event))
+        try:
+            for event in events:
+                await connection._send(Packet.register_event(event))
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     async def ask(self, command: str, values: Values | None = None) -> Values:
