@@ -10,6 +10,7 @@ import pytest
 
 from egressd.model.messages import (
     Delay,
+    InstanceStatus,
     InterfaceStatus,
     LineStatus,
     Probe,
@@ -266,8 +267,37 @@ async def test_the_whitelist_is_told_as_it_works(
     # Questions for names go the client's own way, whoever is asked.
     is_redirected = bool(entry) and more.get("port") != "53"
     assert told["target"] == ("tokyo" if is_redirected else "Interface:wan1")
+    assert any("DNS goes the client's own way" in s for s in told["steps"]) == (
+        more.get("port") == "53"
+    )
     stranger = await explained(device, "10.0.0.2", destination, **more)
     assert stranger["target"] == "REJECT"
+    assert any("is for clients with a rule" in s for s in stranger["steps"]) == bool(entry)
+
+
+async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Device) -> None:
+    tokyo = await node(device, "tokyo")
+    settings = await get(device, "/settings")
+    await device.client.put(f"{OPS}/settings", json={**settings, "unmanaged": "tokyo"})
+
+    async def told() -> tuple[str, str, str]:
+        """For clients without a rule and with one, and on the overview."""
+        stranger = await explained(device, "10.0.0.2", "example.com")
+        own = await explained(device, "10.0.0.1", "example.com")
+        flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
+        return stranger["reason"], own["reason"], flows["tokyo"]["problem"]
+
+    def seen(**problems: str) -> Status:
+        instances = {key: InstanceStatus(problem=problem) for key, problem in problems.items()}
+        return Status(state="running", revision=1, instances=instances)
+
+    await rule(device, "10.0.0.1", "tokyo")
+    device.bench.netd.shown = seen(**{"default:0": "no memory", f"node:{tokyo}": ""})
+    assert await told() == ("no memory", "", "no memory")
+    device.bench.netd.shown = seen(**{"default:0": "", f"node:{tokyo}": "no memory"})
+    assert await told() == ("", "no memory", "no memory")
+    device.bench.netd.shown = seen(**{"default:0": "", f"node:{tokyo}": ""})
+    assert await told() == ("", "", "")
 
 
 async def test_why_a_client_is_blocked_is_told(device: Device) -> None:

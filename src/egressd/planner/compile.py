@@ -45,7 +45,8 @@ from egressd.planner.targets import (
 )
 from egressd.planner.topology import interface_mark
 
-_UNMANAGED_KEY: Final = "default:0"
+UNMANAGED_KEY: Final = "default:0"
+"""The engine instance of clients without a rule."""
 
 
 def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
@@ -159,9 +160,9 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
     policy = documents.GroupPolicy.of(state.settings)
     document = documents.target_document(paths, resolvers, policy)
     instance = Instance(
-        key=_UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
+        key=UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
     )
-    return {_UNMANAGED_KEY: instance}
+    return {UNMANAGED_KEY: instance}
 
 
 def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> dict[str, Instance]:
@@ -213,7 +214,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
 
 
 def instance_keys(state: DesiredState, target: str) -> set[str]:
-    """The keys of the instances that may serve `target`."""
+    """The keys of the instances that may serve clients with a rule to `target`."""
     number = sniffer_number(state, target)
     if number is not None:
         return {f"sniff:{number}"} if _listed(state) else set()

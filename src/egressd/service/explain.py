@@ -20,7 +20,12 @@ from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
-from egressd.planner.compile import instance_keys, is_asked_directly, line_resolver
+from egressd.planner.compile import (
+    UNMANAGED_KEY,
+    instance_keys,
+    is_asked_directly,
+    line_resolver,
+)
 from egressd.planner.documents import outbound_of, settings_of
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.targets import dial_paths
@@ -137,7 +142,8 @@ def explain(
     target = listed.node if by_list else own
     parsed = parse_target(target)
     egresses = egresses_of(state, parsed)
-    reason = _why_blocked(asked, state, parsed, egresses, seen)
+    keys = {UNMANAGED_KEY} if rule is None else instance_keys(state, target)
+    reason = _why_blocked(asked, state, parsed, egresses, keys=keys, seen=seen)
     answer = Explanation(
         client=asked.client,
         destination=asked.destination,
@@ -210,11 +216,12 @@ def _why_blocked(
     state: DesiredState,
     target: TargetName,
     egresses: tuple[str, ...],
+    *,
+    keys: set[str],
     seen: Status,
 ) -> str:
     if target.kind == "reject" and not state.settings.stopped:
         return "its target is REJECT"
-    keys = instance_keys(state, str(target))
     if reason := blocked_now(state, target, egresses, keys, seen):
         return reason
     if asked.protocol == "udp" and asked.port != _DNS_PORT and not _carries_udp(state, target):
@@ -267,7 +274,7 @@ def _limits(rule: Rule | None) -> LimitsSeen:
 
 
 def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:
-    client, rule, listed = answer.client, answer.rule, answer.whitelist
+    client, rule = answer.client, answer.rule
     if state.settings.stopped:
         yield "the device is stopped: whatever follows, every client is blocked"
     if state.settings.opened:
@@ -281,15 +288,7 @@ def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[
     own_id = state.rule_by_ip.get(f"{client}/32")
     if own_id is not None and not state.rules[own_id].is_enabled:
         yield f"rule {own_id} ({client}) is disabled, and so passed over"
-    if by_list:
-        yield f"{answer.destination} is on the whitelist ({listed.entry}): it goes to {listed.node}"
-    elif listed.matches:
-        yield f"the whitelist's {listed.entry} does not apply: it is for clients with a rule"
-    elif rule is not None:
-        where = f"{answer.destination}, {answer.protocol} port {answer.port}"
-        yield f"{where}, is not on the whitelist"
-        if state.whitelist.ips.strip() and not answer.destination[-1].isdigit():
-            yield "listed addresses count too, should the name stand for one"
+    yield from _steps_of_whitelist(answer, state, by_list)
     yield f"the target is {answer.target}"
     if answer.is_blocked:
         yield f"it is blocked: {answer.reason}"
@@ -297,3 +296,17 @@ def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[
         yield "it leaves by the device's own route"
     else:
         yield f"it leaves by {' or '.join(answer.egresses)}"
+
+
+def _steps_of_whitelist(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:
+    rule, listed = answer.rule, answer.whitelist
+    if by_list:
+        yield f"{answer.destination} is on the whitelist ({listed.entry}): it goes to {listed.node}"
+    elif listed.matches:
+        why = "it is for clients with a rule" if rule is None else "DNS goes the client's own way"
+        yield f"the whitelist's {listed.entry} does not apply: {why}"
+    elif rule is not None:
+        where = f"{answer.destination}, {answer.protocol} port {answer.port}"
+        yield f"{where}, is not on the whitelist"
+        if state.whitelist.ips.strip() and not answer.destination[-1].isdigit():
+            yield "listed addresses count too, should the name stand for one"

@@ -13,6 +13,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
+from egressd.planner.compile import UNMANAGED_KEY
 from egressd.planner.documents import DialPath, settings_of
 from egressd.planner.targets import dial_path, dial_paths, used_targets
 from egressd.service.consequences import why_blocked
@@ -142,12 +143,15 @@ class Overviews:
         )
 
     def _live(self, flow: Flow, state: DesiredState, seen: Status) -> Flow:
-        keys = self._ways.keys_of(flow.target)
         target = parse_target(flow.target)
+        served_by = [self._ways.keys_of(flow.target)]
+        if flow.target == state.settings.unmanaged:
+            served_by.append({UNMANAGED_KEY})
+        problems = (blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by)
         rate = self._rates.of(flow.target)
         return msgspec.structs.replace(
             flow,
-            problem=blocked_now(state, target, flow.egresses, keys, seen),
+            problem=next(filter(None, problems), ""),
             upload_bps=round(rate.upload),
             download_bps=round(rate.download),
         )
