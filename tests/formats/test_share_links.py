@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode, urlsafe_b64encode
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -478,6 +479,22 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "anytls": objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
 }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "word"),
+    [("hysteria2", "insecure"), ("tuic", "allow_insecure"), ("anytls", "insecure")],
+)
+def test_who_is_not_to_be_verified_is_said_once(protocol: str, word: str) -> None:
+    config = {
+        "server": "a.example",
+        "port": 443,
+        "password": "p",
+        "skip-cert-verify": True,
+        **({"uuid": "8a8a8a8a-0000-4000-8000-000000000001"} if protocol == "tuic" else {}),
+    }
+    query = parse_qs(urlsplit(render_link("n", protocol, json.dumps(config)).text).query)
+    assert {key: value for key, value in query.items() if "nsecure" in key} == {word: ["1"]}
 
 
 def test_every_protocol_has_round_trips() -> None:

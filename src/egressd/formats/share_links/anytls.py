@@ -26,7 +26,6 @@ def read_anytls(link: str) -> ParsedNode:
 def write_anytls(config: NodeConfig, name: str) -> str:
     """The node as an ``anytls://`` link."""
     fields = config.fields
-    query = write_tls(fields)
-    query = {**query, "insecure": query.pop("allowInsecure"), **write_udp(fields)}
+    query = write_tls(fields, insecure="insecure") | write_udp(fields)
     user = encoded(fields["password"])
     return link_to("anytls", user, fields, query, name)

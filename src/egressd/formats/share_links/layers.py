@@ -113,13 +113,15 @@ def write_layers(fields: Mapping[str, Any]) -> dict[str, str]:
     return {"security": security, **write_tls(fields), **_write_transport(fields)}
 
 
-def write_tls(fields: Mapping[str, Any]) -> dict[str, str]:
-    """The TLS fields as parameters; REALITY says so itself."""
+def write_tls(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
+    """The TLS fields as parameters; REALITY says so itself. `insecure`: the scheme's word for not
+    verifying the server.
+    """
     query = {
         "sni": fields.get("servername", ""),
         "alpn": ",".join(fields.get("alpn", [])),
         "fp": fields.get("client-fingerprint", ""),
-        "allowInsecure": "1" if fields.get("skip-cert-verify", False) else "",
+        insecure: "1" if fields.get("skip-cert-verify", False) else "",
     }
     if reality := fields.get("reality-opts"):
         query |= {

@@ -44,7 +44,7 @@ def read_hysteria2(link: str) -> ParsedNode:
 def write_hysteria2(config: NodeConfig, name: str) -> str:
     """The node as a ``hysteria2://`` link."""
     fields = config.fields
-    query = _write_tls(fields, "insecure") | write_udp(fields)
+    query = write_tls(fields, insecure="insecure") | write_udp(fields)
     for key in ("obfs", "obfs-password", "up", "down"):
         if key in fields:
             query[key] = str(fields[key])
@@ -87,15 +87,9 @@ def read_tuic(link: str) -> ParsedNode:
 def write_tuic(config: NodeConfig, name: str) -> str:
     """The node as a ``tuic://`` link."""
     fields = config.fields
-    query = _write_tls(fields, "allow_insecure") | write_udp(fields)
+    query = write_tls(fields, insecure="allow_insecure") | write_udp(fields)
     query |= {parameter: fields.get(key, "") for parameter, key in _TUIC_WORDS.items()}
     switched_on = (parameter for parameter, key in _TUIC_SWITCHES.items() if fields.get(key, False))
     query |= dict.fromkeys(switched_on, "1")
     user = f"{fields['uuid']}:{encoded(fields['password'])}"
     return link_to("tuic", user, fields, query, name)
-
-
-def _write_tls(fields: dict[str, Any], insecure: str) -> dict[str, str]:
-    """The TLS parameters, under the word that the scheme has for not verifying."""
-    query = write_tls(fields)
-    return {**query, insecure: query.pop("allowInsecure")}
