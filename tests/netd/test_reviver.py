@@ -15,8 +15,9 @@ from egressd.netd.reviver import Reviver
 class Patient:
     """Something that runs after so many attempts."""
 
-    def __init__(self, fails: int) -> None:
+    def __init__(self, fails: int, error: Exception | None = None) -> None:
         self.fails = fails
+        self.error = error or Failed("start it", "not yet")
         self.attempts: list[float] = []
         """When, in seconds."""
         self.attempted = asyncio.Event()
@@ -26,7 +27,7 @@ class Patient:
         self.attempts.append(asyncio.get_running_loop().time())
         self.attempted.set()
         if len(self.attempts) <= self.fails:
-            raise Failed("start it", "not yet")
+            raise self.error
 
     async def next_attempt(self) -> None:
         await asyncio.wait_for(self.attempted.wait(), 5)
@@ -51,6 +52,18 @@ def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch)
         patient.fails = 4
         patient.reviver.tell()
         await patient.next_attempt()
+
+    asyncio.run(run())
+
+
+def test_no_error_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviver, "_FIRST_S", 0.02)
+
+    async def run() -> None:
+        patient = Patient(fails=2, error=OSError(23, "too many open files"))
+        patient.reviver.tell()
+        for _ in range(3):
+            await patient.next_attempt()
 
     asyncio.run(run())
 

@@ -58,6 +58,9 @@ class Reviver:
                 await self._revive()
             except Failed as error:
                 log.warning("could not revive instances", error=str(error))
+            except Exception:
+                # Whatever it is, clients are blocked until an attempt succeeds.
+                log.exception("could not revive instances")
             if not self._is_missing():
                 return
             delay = min(delay * 2, _MAX_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -88,7 +89,7 @@ class Pool:
         self._instances: dict[str, list[Running]] = {}
         self._ports = Ports(ENGINE_PORTS)
         self._arrival = asyncio.Event()
-        self._undoing: set[asyncio.Future[object]] = set()
+        self._undoing: set[asyncio.Task[None]] = set()
         self.rule_sets = RuleSets(run_dir, gid)
         """What instances may refer to: to be put there before they start."""
         self._trials = Trials(run_dir / "trial.sock", self._account)
@@ -289,7 +290,11 @@ class Pool:
             self._aside(worker.ask(Stop(answer.number)))
 
     def _aside(self, work: Coroutine[None, None, object]) -> None:
-        task = asyncio.ensure_future(work)
+        async def attempt() -> None:
+            with suppress(Failed, Lost):  # what ends with its worker has ended, too
+                await work
+
+        task = asyncio.ensure_future(attempt())
         self._undoing.add(task)
         task.add_done_callback(self._undoing.discard)
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ from egressd.netd.engine.wire import (
     Trouble,
     Try,
 )
+
+T = TypeVar("T")
 
 Body = Done | Listing | Trouble | Started | Refused | Measured
 
@@ -79,7 +81,7 @@ class WorkerProcess:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Body]] = {}
         self._writer: asyncio.StreamWriter | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         loop.add_reader(pidfd, self._exited)
 
     # --- Making one. ------------------------------------------------------------------------
@@ -119,9 +121,12 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(_ADOPT_S):
                 await worker._connect()
-        except (TimeoutError, Lost):
+        except (OSError, Lost):
             await worker.kill()
             return None
+        except BaseException:
+            worker.release()
+            raise
         return worker
 
     async def _connect(self) -> None:
@@ -177,7 +182,7 @@ class WorkerProcess:
         """Ping it, and lose it when it stays silent."""
         while True:
             await asyncio.sleep(_PING_EVERY_S)
-            ping = asyncio.ensure_future(self.ask(Ping()))
+            ping = self._run(self.ask(Ping()))
             # In two halves: if it is this process that was held up, an answer that came
             # meanwhile is read between them.
             for _ in range(2):
@@ -196,10 +201,12 @@ class WorkerProcess:
             while isinstance(answer := await self.ask(AwaitTrouble()), Trouble):
                 yield answer.tags
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def _run(self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+        """Do it until the worker ends."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- Its end. ---------------------------------------------------------------------------
 

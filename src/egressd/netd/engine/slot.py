@@ -182,7 +182,8 @@ class Slot:
     async def _outlive(self, worker: WorkerProcess) -> None:
         """Wait for the worker's end, tell of it, and see the process off."""
         async for tags in worker.troubles():
-            self._on_trouble(tags)
+            # Not called from here: a fault of the listener's must not end the supervision.
+            asyncio.get_running_loop().call_soon(self._on_trouble, tags)
         await asyncio.wait({worker.ended})
         why = worker.ended.result()
         log.error("an engine worker is lost", worker=self.index, why=why)
