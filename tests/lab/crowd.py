@@ -44,8 +44,8 @@ def hold(sources: Sequence[str], lasts_s: float, *, period_s: float, answer_s: f
         seen = ""
         try:
             reader, writer = await connected(source, answer_s)
-            seen = await greeting(reader, answer_s)
             try:
+                seen = await greeting(reader, answer_s)
                 while time.monotonic() < until:
                     writer.write(b"still there\n")
                     async with asyncio.timeout(answer_s):

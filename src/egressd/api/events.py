@@ -108,10 +108,10 @@ async def _relay(
 ) -> None:
     # Listen first: what happens while the first document is made must not be missed.
     upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(events))
-    await send(_chunk(b": listening\n\n"))
     clock = asyncio.get_running_loop().time
     next_beat = clock()
     try:
+        await send(_chunk(b": listening\n\n"))
         while True:
             if pulse is not None and clock() >= next_beat:
                 await send(_chunk(b"event: overview\ndata: " + await pulse.read() + b"\n\n"))
