@@ -18,7 +18,8 @@ def load(tmp_path: Path, text: str) -> config.Config:
 
 def test_an_empty_file_will_do(tmp_path: Path) -> None:
     settings = load(tmp_path, "")
-    assert (settings.api.listen, settings.api.tls_listen) == ("0.0.0.0:8787", "0.0.0.0:8788")
+    assert str(settings.api.listen) == "0.0.0.0:8787"
+    assert str(settings.api.tls_listen) == "0.0.0.0:8788"
     assert (settings.data.dir, settings.run.dir) == (Path("/var/lib/egressd"), Path("/run/egressd"))
     assert (settings.ports.lan, settings.ports.wan) == ((), ())
     assert settings.license.mode == "off"
@@ -32,6 +33,8 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
         ("[apis]\n", "apis is not a key of the configuration"),
         ('[api]\nlisten = "8787"', "api.listen: must be ADDRESS:PORT"),
         ('[api]\nlisten = "localhost:80"', "api.listen: must begin with an IP address"),
+        ('[api]\nlisten = "::1:80"', "api.listen: must begin with an IP address; IPv6 in brackets"),
+        ('[api]\nlisten = "[::x]:80"', "api.listen: must begin with an IP address"),
         ('[api]\nlisten = "0.0.0.0:65536"', "api.listen: must be ADDRESS:PORT"),
         ('[license]\nmode = "on"', "license.mode: "),
         ("[engine]\nworkers = 0", "engine.workers: "),
@@ -48,6 +51,20 @@ def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, problem: st
     assert any(problem in told for told in caught.value.problems), caught.value.problems
 
 
+@pytest.mark.parametrize(
+    ("text", "here"),
+    [
+        ("0.0.0.0:8787", "127.0.0.1:8787"),
+        ("[::]:80", "[::1]:80"),
+        ("192.168.1.1:8787", "192.168.1.1:8787"),
+        ("[fe80::1]:8787", "[fe80::1]:8787"),
+    ],
+)
+def test_where_a_device_reaches_itself(tmp_path: Path, text: str, here: str) -> None:
+    listen = load(tmp_path, f'[api]\nlisten = "{text}"').api.listen
+    assert (str(listen), str(listen.here)) == (text, here)
+
+
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, '[dns]\noutbound = []\n[license]\nmode = "on"')
@@ -60,5 +77,5 @@ def test_a_variable_of_the_environment_stands_for_a_key(
     monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
     monkeypatch.setenv("EGRESSD_LAN__INTERFACES", '["lan7"]')
     settings = load(tmp_path, '[api]\nlisten = "0.0.0.0:1"')
-    assert settings.api.listen == "127.0.0.1:9000"
+    assert str(settings.api.listen) == "127.0.0.1:9000"
     assert settings.ports.lan == ("lan7",)

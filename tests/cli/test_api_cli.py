@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -50,6 +51,24 @@ def test_what_the_device_refuses_is_told(shell: Shell) -> None:
     assert "ask http://127.0.0.1:1" in shell.problem("rules", "list")
     shell.url = "ftp://x"
     assert "--url must be http" in shell.problem("rules", "list")
+
+
+def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "token").write_text("of this device\n")
+    config = tmp_path / "egressd.toml"
+    port = urlsplit(shell.url).port
+    config.write_text(f'[data]\ndir = "{tmp_path}"\n[api]\nlisten = "127.0.0.1:{port}"\n')
+    command = ["rules", "list", "--config", str(config)]
+    away = CliRunner(env={"EGRESSD_URL": shell.url, "EGRESSD_TOKEN": None}).invoke(cli, command)
+    assert "that takes its token, in EGRESSD_TOKEN" in str(away.exception)
+    here = CliRunner(env={"EGRESSD_URL": None, "EGRESSD_TOKEN": None}).invoke(cli, command)
+    assert str(here.exception) == "API Token invalid"  # it was sent
+    given = CliRunner(env={"EGRESSD_URL": None, "EGRESSD_TOKEN": shell.token}).invoke(cli, command)
+    assert given.exit_code == 0
+    (tmp_path / "api" / "token").unlink()
+    given = CliRunner(env={"EGRESSD_URL": None, "EGRESSD_TOKEN": shell.token}).invoke(cli, command)
+    assert given.exit_code == 0, "nobody has to read it then"
 
 
 def test_rules_come_back_as_they_were_exported(shell: Shell) -> None:

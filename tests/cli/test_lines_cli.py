@@ -56,6 +56,12 @@ def netd(config: Path) -> Iterator[None]:
     loop.close()
 
 
+def test_a_configuration_that_would_not_be_read_is_refused(config: Path) -> None:
+    result = CliRunner().invoke(cli, ["lines", "--config", str(config), "list"])
+    assert result.exit_code == 2
+    assert "give --config after list" in result.output
+
+
 def test_lines_are_shown_with_why_they_are_down(config: Path, netd: None) -> None:
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert result.exit_code == 0, result.output

@@ -144,7 +144,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     context = tls.context(settings.api_data, ())
     connection = _connect(netd, end)
     plain, secure = sockets
-    log.info("the api is ready", listen=settings.api.listen, revision=cases.ledger.revision)
+    log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     try:
         await server.serve(app, [server.Listener(plain), server.Listener(secure, context)], ending)
     finally:
@@ -191,22 +191,19 @@ async def _halt(settings: config.Config, reason: str) -> None:
         await connection
 
 
-def _bind(endpoint: str) -> socket.socket:
-    host, _, port = endpoint.rpartition(":")
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _bind(endpoint: config.Endpoint) -> socket.socket:
     try:
-        bound.bind((host.strip("[]"), int(port)))
+        return endpoint.bind()
     except OSError as error:
         raise Failed(f"listen at {endpoint}", error.strerror or str(error)) from error
-    return bound
 
 
 def _listen_ports(settings: config.Config) -> dict[int, str]:
     """Ports that no proxy service may take, with what they are for."""
-    endpoints = {settings.api.listen: "the API", settings.api.tls_listen: "the API over HTTPS"}
-    return {int(endpoint.rpartition(":")[2]): use for endpoint, use in endpoints.items()}
+    return {
+        settings.api.listen.port: "the API",
+        settings.api.tls_listen.port: "the API over HTTPS",
+    }
 
 
 def _device(settings: config.Config) -> str:

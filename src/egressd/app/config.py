@@ -8,8 +8,10 @@ runs lives in the database instead.
 from __future__ import annotations
 
 import os
+import socket
 import tomllib
-from ipaddress import IPv4Address
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,19 +30,53 @@ def _interface(name: Any) -> Any:
     return name
 
 
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server listens: an address of this machine's, or all of them, and a TCP port."""
+
+    address: IPv4Address | IPv6Address
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
+        return f"{host}:{self.port}"
+
+    @property
+    def here(self) -> Endpoint:
+        """Where this machine itself reaches it: who listens at all addresses does so at the
+        loopback's, too.
+        """
+        if not self.address.is_unspecified:
+            return self
+        return Endpoint(ip_address("::1" if self.address.version == 6 else "127.0.0.1"), self.port)
+
+    def bind(self) -> socket.socket:
+        """A TCP socket bound to it. Raises OSError."""
+        family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((str(self.address), self.port))
+        except OSError:
+            bound.close()
+            raise
+        return bound
+
+
 def _endpoint(text: Any) -> Any:
     host, colon, port = str(text).rpartition(":")
     if not colon or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError("must be ADDRESS:PORT, for example 0.0.0.0:8787 or [::]:8787")
     try:
-        IPv4Address(host) if not host.startswith("[") else None
+        if host.startswith("[") and host.endswith("]"):
+            return Endpoint(IPv6Address(host[1:-1]), int(port))
+        return Endpoint(IPv4Address(host), int(port))
     except ValueError:
         raise ValueError("must begin with an IP address; IPv6 in brackets") from None
-    return text
 
 
 InterfaceName = Annotated[str, BeforeValidator(_interface)]
-Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+Listen = Annotated[Endpoint, BeforeValidator(_endpoint)]
 Servers = Annotated[tuple[IPv4Address, ...], Field(min_length=1)]
 
 
@@ -49,9 +85,9 @@ class _Table(BaseModel):
 
 
 class Api(_Table):
-    listen: Endpoint = "0.0.0.0:8787"
+    listen: Listen = Endpoint(IPv4Address(0), 8787)
     """Plain HTTP, for LAN clients and platforms: a token guards it."""
-    tls_listen: Endpoint = "0.0.0.0:8788"
+    tls_listen: Listen = Endpoint(IPv4Address(0), 8788)
     """HTTPS."""
     user: str = "egressd"
     """The user that the api runs as when started by root."""

@@ -74,10 +74,10 @@ class ConsoleRoom:
             (hostname, f"{hostname}.local", *settings.console.hosts),
             insecure=settings.console.insecure,
         )
-        tls_port = _port(settings.api.tls_listen)
+        tls_port = settings.api.tls_listen.port
         listeners: dict[str, object] = {
             "api_prefix": API_PREFIX,
-            "plain_port": _port(settings.api.listen),
+            "plain_port": settings.api.listen.port,
             "tls_port": tls_port,
         }
         endpoints = Endpoints(
@@ -97,7 +97,3 @@ class ConsoleRoom:
     async def close(self) -> None:
         """Let what is being stored end."""
         await self._sessions.close()
-
-
-def _port(endpoint: str) -> int:
-    return int(endpoint.rpartition(":")[2])

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import socket
 from contextlib import closing
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from egressd.cli import config_option
-from egressd.model.errors import Failed
+from egressd.cli.remote import Refused, Remote
+from egressd.model.errors import Failed, Invalid
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
 
 if TYPE_CHECKING:
-    from egressd.app.config import Config
-
-_ANSWER_S: Final = 120.0
-"""Seconds that a running service may take to put a backup in force."""
+    from egressd.app.config import Config, Endpoint
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
@@ -71,31 +67,24 @@ def restore(file: Path, set_aside: bool, path: Path | None) -> None:
     click.echo("backup restored; it will be in force when the service starts")
 
 
-def _door(endpoint: str) -> socket.socket | None:
+def _door(endpoint: Endpoint) -> socket.socket | None:
     """The api's listening socket, taken so that no service serves meanwhile; None when one does.
 
     The api binds it before it reads the database, and serves only once it listens there. It
     cannot while we do: it ends, and is started again by its supervisor.
     """
-    host, port, family = _address(endpoint)
-    door = socket.socket(family, socket.SOCK_STREAM)
+    door = None
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        door = endpoint.bind()
         door.listen()
     except OSError as error:
-        door.close()
+        if door is not None:
+            door.close()
         if error.errno == errno.EADDRINUSE:
             return None
         reason = error.strerror or str(error)
         raise Failed(f"see whether a service listens at {endpoint}", reason) from error
     return door
-
-
-def _address(endpoint: str) -> tuple[str, int, socket.AddressFamily]:
-    host, _, port = endpoint.rpartition(":")
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    return host.strip("[]"), int(port), family
 
 
 async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
@@ -119,21 +108,14 @@ async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
 def _restore_online(settings: Config, file: Path) -> str:
     """Have the running service put the file back; what it says. Raises Failed."""
     action = f"put {file} back"
-    token = ApiToken(settings.api_data).token()
-    host, port, _ = _address(settings.api.listen)
-    # Whoever listens at all addresses does so at the loopback's, too.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    connection = HTTPConnection(host, port, timeout=_ANSWER_S)
     try:
         content = file.read_bytes()
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/vnd.sqlite3"}
-        connection.request("POST", "/ops/restore", content, headers)
-        answer = json.loads(connection.getresponse().read())
-    except (OSError, HTTPException, ValueError) as error:
-        raise Failed(action, str(error) or type(error).__name__) from error
-    finally:
-        connection.close()
-    if not isinstance(answer, dict) or "msg" not in answer:
-        reason = answer.get("error") if isinstance(answer, dict) else None
-        raise Failed(action, str(reason or "what listens there is no egressd"))
-    return str(answer["msg"])
+    except OSError as error:
+        raise Failed(action, str(error)) from error
+    device = Remote(f"http://{settings.api.listen.here}", ApiToken(settings.api_data).token())
+    try:
+        return str(device.upload("/ops/restore", content, "application/vnd.sqlite3")["msg"])
+    except (Invalid, Refused) as error:
+        raise Failed(action, str(error)) from error
+    except (KeyError, TypeError):
+        raise Failed(action, "what listens there is no egressd") from None

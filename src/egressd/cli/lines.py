@@ -49,7 +49,10 @@ def lines(ctx: click.Context, path: Path | None) -> None:
     Without a command, show each enabled one: its state and address, or why it is down and when
     it is dialled next.
     """
-    if ctx.invoked_subcommand is None:
+    if ctx.invoked_subcommand is not None:
+        if path is not None:
+            raise click.UsageError(f"give --config after {ctx.invoked_subcommand}")
+    else:
         from egressd.cli.line_status import show_status
 
         show_status(path)

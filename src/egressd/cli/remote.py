@@ -59,12 +59,20 @@ class Remote:
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
         """What is answered. Raises Invalid, Refused, or Failed when there is no device."""
+        if body is None:
+            return self._exchange(method, path, None, {})
+        content = json.dumps(body).encode()
+        return self._exchange(method, path, content, {"Content-Type": "application/json"})
+
+    def upload(self, path: str, content: bytes, media_type: str) -> Any:
+        """What is answered to a file. Raises as `send` does."""
+        return self._exchange("POST", path, content, {"Content-Type": media_type})
+
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str]
+    ) -> Any:
         where = path if path.startswith("/ops") else API + path
-        headers = {"Authorization": f"Bearer {self._token}"}
-        content = None
-        if body is not None:
-            content = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
+        headers["Authorization"] = f"Bearer {self._token}"
         connection = self._connection()
         try:
             connection.request(method, where, content, headers)
@@ -116,24 +124,27 @@ def over_api(command: Callable[..., None]) -> Callable[..., None]:
         cacert: Path | None,
         **options: Any,
     ) -> None:
-        if url is None or token is None:
-            own_url, own_token = _this_device(config_file)
-            url = url or own_url
-            token = token or own_token
+        if url is None:
+            url, token = _this_device(config_file, token)
+        elif token is None:
+            # This device's own is for nobody else.
+            raise Failed(f"ask {url}", f"that takes its token, in {_TOKEN}")
         command(Remote(url, token, cacert), *args, **options)
 
     return with_remote
 
 
-def _this_device(config_file: Path | None) -> tuple[str, str]:
-    """Where the service that is configured here listens, and its token. Raises Failed."""
+def _this_device(config_file: Path | None, token: str | None) -> tuple[str, str]:
+    """Where the service that is configured here listens, and its token if none is given. Raises
+    Failed.
+    """
     from egressd.app import config
     from egressd.store.api_token import ApiToken
 
     settings = config.load(config_file)
-    host, _, port = settings.api.listen.rpartition(":")
-    # Whoever listens at all addresses does so at the loopback's, too.
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    url = f"http://{settings.api.listen.here}"
+    if token is not None:
+        return url, token
     if not os.access(settings.api_data, os.X_OK):
         raise Failed("read the API token", f"that takes root, or the token in {_TOKEN}")
-    return f"http://{host}:{port}", ApiToken(settings.api_data).token()
+    return url, ApiToken(settings.api_data).token()
