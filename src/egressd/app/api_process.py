@@ -141,7 +141,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         trial_calls.open()
     cases.services.backups.tidy()
     await console.open()
-    context = tls.context(settings.api_data, ())
+    context = tls.context(settings.api_data)
     connection = _connect(netd, end)
     plain, secure = sockets
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)

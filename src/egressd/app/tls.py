@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import ipaddress
+import fcntl
 import socket
 import ssl
+import struct
+from array import array
 from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,19 +25,25 @@ CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 """File names in the api's data directory. An operator puts their own there."""
 
 _VALID_DAYS = 3650
-_BACKDATED_DAYS = 1
-"""A device may start with a clock that is behind."""
+_VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+"""A device without a clock of its own begins in 1970, before it has heard what time it is."""
+
+_SIOCGIFCONF: Final = 0x8912
+_INTERFACES_MAX: Final = 256
+_IFREQ: Final = struct.Struct("@16sHH4s16x")
+"""A name, and an address of it: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
 
 
-def context(directory: Path, addresses: Iterable[IPv4Address]) -> ssl.SSLContext:
+def context(directory: Path) -> ssl.SSLContext:
     """A server's context with the pair of files in `directory`, which is made if missing.
 
-    `addresses` are put into a certificate that is made here. Raises Failed.
+    A certificate that is made here is for this machine's name, and for its addresses in networks
+    that are not the internet's: it need not change when a WAN's address does. Raises Failed.
     """
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
         if not certificate.exists() and not key.exists():
-            _make(certificate, key, addresses)
+            _make(certificate, key, _local_addresses())
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)
@@ -46,10 +55,9 @@ def context(directory: Path, addresses: Iterable[IPv4Address]) -> ssl.SSLContext
 def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "egressd")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = max(_now(), _VALID_FROM)
     known: list[x509.GeneralName] = [
         x509.DNSName("localhost"),
-        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         *(x509.IPAddress(address) for address in addresses),
     ]
     host = socket.gethostname()
@@ -61,7 +69,7 @@ def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> Non
         .issuer_name(name)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=_BACKDATED_DAYS))
+        .not_valid_before(_VALID_FROM)
         .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName(known), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -77,3 +85,19 @@ def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> Non
         ),
     )
     replace_durably(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _local_addresses() -> list[IPv4Address]:
+    """The loopback's too. By an ioctl, since the api's unit has no netlink sockets."""
+    found = array("B", bytes(_INTERFACES_MAX * _IFREQ.size))
+    asked = array("B", struct.pack("@iP", len(found), found.buffer_info()[0]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCGIFCONF, asked)
+    size: int = struct.unpack_from("@i", asked)[0]
+    records = _IFREQ.iter_unpack(found.tobytes()[:size])
+    addresses = dict.fromkeys(IPv4Address(packed) for _, _, _, packed in records)
+    return [address for address in addresses if not address.is_global]

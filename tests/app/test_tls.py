@@ -1,0 +1,70 @@
+"""The certificate that a device makes for itself."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import subprocess
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from egressd.app import tls
+from egressd.model.errors import Failed
+from tests.lab.netns import Namespace
+
+
+def certificate(folder: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate((folder / tls.CERTIFICATE).read_bytes())
+
+
+def addresses(folder: Path) -> list[IPv4Address]:
+    names = certificate(folder).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [IPv4Address(str(a)) for a in names.value.get_values_for_type(x509.IPAddress)]
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    assert isinstance(tls.context(tmp_path), ssl.SSLContext)
+    first = (tmp_path / tls.CERTIFICATE).read_bytes()
+    tls.context(tmp_path)
+    assert (tmp_path / tls.CERTIFICATE).read_bytes() == first
+    assert IPv4Address("127.0.0.1") in addresses(tmp_path)
+
+
+@pytest.mark.lab
+def test_it_is_for_the_addresses_in_local_networks(tmp_path: Path) -> None:
+    def body() -> None:
+        for index in range(70):
+            subprocess.run(["ip", "link", "add", f"lan{index}", "type", "ifb"], check=True)
+            address = f"192.168.{index}.1/24"
+            subprocess.run(["ip", "address", "add", address, "dev", f"lan{index}"], check=True)
+        for address in ("10.7.0.1/24", "100.64.0.1/10", "8.8.8.1/24"):
+            subprocess.run(["ip", "address", "add", address, "dev", "lan0"], check=True)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        tls.context(tmp_path)
+
+    with Namespace() as namespace:
+        namespace.run(body)
+    expected = {IPv4Address(f"192.168.{index}.1") for index in range(70)}
+    expected |= {IPv4Address(a) for a in ("10.7.0.1", "100.64.0.1", "127.0.0.1")}
+    assert set(addresses(tmp_path)) == expected
+
+
+def test_a_clock_that_begins_in_1970_makes_one_that_is_good_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = datetime.datetime.now(datetime.UTC)
+    beginning = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    monkeypatch.setattr("egressd.app.tls._now", lambda: beginning)
+    tls.context(tmp_path)
+    made = certificate(tmp_path)
+    assert made.not_valid_before_utc < today < made.not_valid_after_utc
+
+
+def test_half_a_pair_is_told(tmp_path: Path) -> None:
+    tls.context(tmp_path)
+    (tmp_path / tls.KEY).unlink()
+    with pytest.raises(Failed, match=tls.CERTIFICATE):
+        tls.context(tmp_path)
