@@ -115,7 +115,7 @@ async def _serve(settings: config.Config) -> None:
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
-        ending = await _signal(_LOOK_AGAIN_S, reconciler)
+        ending = await _look_after(reconciler)
     if ending == signal.SIGUSR1:
         await reconciler.release()
     else:
@@ -143,8 +143,8 @@ async def _be_the_only_one(path: Path) -> BinaryIO:
             return file
 
 
-async def _signal(every_s: float, reconciler: Reconciler) -> signal.Signals:
-    """Wait for the signal to end, looking after the machine meanwhile."""
+async def _look_after(reconciler: Reconciler) -> signal.Signals:
+    """Keep the machine as it should be until a signal says to end; which one."""
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[signal.Signals] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -153,7 +153,7 @@ async def _signal(every_s: float, reconciler: Reconciler) -> signal.Signals:
         )
     when_keeper_ends(lambda: os.kill(os.getpid(), signal.SIGUSR1))
     while not ending.done():
-        await asyncio.wait([ending], timeout=every_s)
+        await asyncio.wait([ending], timeout=_LOOK_AGAIN_S)
         if not ending.done():
             await reconciler.verify()
     return ending.result()

@@ -24,6 +24,7 @@ from egressd.license.licensing import LicenseSettings, install, read_file, utc_n
 from egressd.model.errors import EgressdError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_pass_settings = click.make_pass_decorator(LicenseSettings)
 
 
 class _Told(click.Group):
@@ -92,10 +93,9 @@ def issue(
 @license_group.command()
 @click.argument("file", type=_FILE, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def show(ctx: click.Context, file: Path | None, as_json: bool) -> None:
+@_pass_settings
+def show(settings: LicenseSettings, file: Path | None, as_json: bool) -> None:
     """Show the installed license, or FILE, and what this device may do with it."""
-    settings = ctx.find_object(LicenseSettings) or LicenseSettings()
     device = this_device()
     data = read_file(file or settings.path)
     finding = at(examine(data, key_ring(settings.public_keys), device), utc_now())
@@ -116,10 +116,9 @@ def show(ctx: click.Context, file: Path | None, as_json: bool) -> None:
 
 @license_group.command("install")
 @click.argument("file", type=_FILE)
-@click.pass_context
-def install_command(ctx: click.Context, file: Path) -> None:
+@_pass_settings
+def install_command(settings: LicenseSettings, file: Path) -> None:
     """Install the license FILE, if it holds on this device. Takes effect at once."""
-    settings = ctx.find_object(LicenseSettings) or LicenseSettings()
     data = read_file(file)
     if data is None:
         raise click.ClickException(f"there is no file {file}")

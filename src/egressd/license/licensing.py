@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -24,14 +24,13 @@ from egressd.license.grants import (
 from egressd.license.keys import KeyRing, key_ring
 from egressd.model.errors import Failed, Invalid, OverQuota
 
-DEFAULT_PATH: Final = Path("/var/lib/egressd/license.json")
-
 
 class LicenseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration file's ``[license]`` table."""
 
     mode: Mode = "off"
-    path: Path = DEFAULT_PATH
+    path: Path
+    """Where the installed license is."""
     public_keys: tuple[str, ...] = ()
     """The vendor's public keys, as ``license keygen`` prints them. Any of them may have signed."""
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from immutables import Map
 
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 
 K = TypeVar("K")
@@ -142,10 +142,6 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                 return target.name in self.group_sizes
             case _:
                 return True
-
-    def dangling_rules(self, target: str) -> int:
-        """How many enabled rules are blocked because `target` does not exist."""
-        return 0 if self.target_exists(parse_target(target)) else self.target_uses.get(target, 0)
 
 
 ROW_TABLES = ("nodes", "rules", "lines", "services")

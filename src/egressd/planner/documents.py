@@ -44,20 +44,15 @@ class DialPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group chooses among its nodes."""
+    """How an instance of several nodes chooses among them."""
 
-    strategy: str
     url: str
     interval_s: int
 
     @classmethod
     def of(cls, settings: Settings) -> GroupPolicy:
         """The device's policy."""
-        return cls(
-            strategy=settings.group_strategy,
-            url=settings.delay_url,
-            interval_s=settings.check_interval_s,
-        )
+        return cls(url=settings.delay_url, interval_s=settings.check_interval_s)
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -118,13 +118,13 @@ class Nft:
         if problem:
             raise Failed("check an nftables change", problem)
 
-    def chains(self, table: str = NFT_TABLE) -> str | None:
-        """The table (family inet) as ``nft list`` prints it, without the elements of its sets.
+    def chains(self) -> str | None:
+        """Our table (family inet) as ``nft list`` prints it, without the elements of its sets.
 
         None when there is no such table. Equal text means equal rules: counters are left
         out and everything is numeric.
         """
-        return self._list(f"list table inet {table}", _TERSE)
+        return self._list(f"list table inet {NFT_TABLE}", _TERSE)
 
     def listed(self, what: str) -> str:
         """What ``nft list`` prints of it ("chains", "table ip filter"), without the elements of
@@ -132,22 +132,22 @@ class Nft:
         """
         return self._list(f"list {what}", _TERSE) or ""
 
-    def elements(self, name: str, table: str = NFT_TABLE) -> dict[str, str] | None:
-        """The elements of a set or map of the table (family inet): key -> value.
+    def elements(self, name: str) -> dict[str, str] | None:
+        """The elements of a set or map of our table: key -> value.
 
         In nft's own words: ``0x10000007`` for a mark, ``"lan0" . 10.0.0.0/8`` for a
         concatenation, an empty value in a set. A range that is a network is printed as one
         (see `as_listed`). None when there is no such set.
         """
         for kind in ("map", "set"):
-            listed = self._list(f"list {kind} inet {table} {name}", 0)
+            listed = self._list(f"list {kind} inet {NFT_TABLE} {name}", 0)
             if listed is not None:
                 return _parse_elements(listed)
         return None
 
-    def value(self, name: str, key: str, table: str = NFT_TABLE) -> str | None:
-        """What a map of the table (family inet) holds for `key`; None when it holds nothing."""
-        found = self._list(f"get element inet {table} {name} {{ {key} }}", 0)
+    def value(self, name: str, key: str) -> str | None:
+        """What a map of our table holds for `key`; None when it holds nothing."""
+        found = self._list(f"get element inet {NFT_TABLE} {name} {{ {key} }}", 0)
         return None if found is None else next(iter(_parse_elements(found).values()), None)
 
     def _list(self, command: str, flags: int) -> str | None:
