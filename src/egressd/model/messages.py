@@ -169,7 +169,8 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     is_online: bool
     ip: str = ""
-    state: str = "idle"
+    state: str = "unknown"
+    """``online``, or what it is doing or waiting for (``docs/lines.md`` has the list)."""
     reason: str = ""
     next_attempt: str = ""
 

@@ -37,7 +37,7 @@ class PlanFile:
         """The stored plan, or None when there is none that can be trusted."""
         try:
             return self._read(self._open())
-        except (sqlite3.Error, msgspec.DecodeError, ValueError, OSError):
+        except (sqlite3.Error, ValueError, OSError):
             self._discard()
             return None
 

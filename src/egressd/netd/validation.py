@@ -45,7 +45,7 @@ _TOLD_MAX: Final = 20
 
 
 def check(change: Change) -> None:
-    """Raise Invalid, with the first of its faults, unless the change is well-formed."""
+    """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed."""
     if found := list(problems(change)):
         raise Invalid(*found[:_TOLD_MAX])
 

@@ -11,7 +11,7 @@ is nothing to gain, and what cannot be reached blocks by itself.
   of the address, and `SLOTS` parts of them are treated as such clients.
 
 Existing flows stay with their node while it lives, whatever is chosen for new ones; see
-`egressd.planner.nft`.
+`egressd.planner.chains`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,7 +33,7 @@ from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_interface
 from egressd.service.relays import carrier_problems
 
-DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": 1723}
+DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 
 _DISABLED: Final = LineStatus(is_online=False, state="disabled", reason="the line is disabled")
 _UNKNOWN: Final = LineStatus(
@@ -56,10 +56,7 @@ class Lines:
         """All lines, the oldest first, and how each is doing; offline where netd cannot say."""
         statuses = self._netd.lines()
         lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
-        return [
-            (line, statuses.get(line.name, _UNKNOWN) if line.is_enabled else _DISABLED)
-            for line in lines
-        ]
+        return [(line, status_of(line, statuses)) for line in lines]
 
     async def create(self, draft: LineDraft) -> Outcome[Line]:
         """Add a line, enabled. Raises Invalid."""
@@ -193,6 +190,11 @@ def _found(state: DesiredState, kind: str, name: str) -> Line | None:
 def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Line]:
     found = (_found(state, kind, name) for kind, name in dict.fromkeys(items))
     return [line for line in found if line is not None]
+
+
+def status_of(line: Line, told: Mapping[str, LineStatus]) -> LineStatus:
+    """How a line is doing, by what netd `told` of lines."""
+    return told.get(line.name, _UNKNOWN) if line.is_enabled else _DISABLED
 
 
 def _problems(

@@ -18,8 +18,9 @@ from egressd.planner.documents import DialPath, settings_of
 from egressd.planner.targets import dial_path, dial_paths, used_targets
 from egressd.service.consequences import why_blocked
 from egressd.service.ledger import Ledger
+from egressd.service.lines import status_of
 from egressd.service.ports import Clock, Netd
-from egressd.service.system import System
+from egressd.service.system import System, seen_by
 from egressd.service.target_rates import READ_EVERY_S, TargetRates
 
 FLOWS_MAX: Final = 200
@@ -98,13 +99,10 @@ class Overviews:
                 self._ways = _Ways(state)
             self._planned = [self._plan(state, target) for target in used_targets(state)]
             self._revision = state.revision
-        system = await self._system.status()
         seen = await seen_by(self._netd)
+        system = self._system.as_seen(seen)
         await self._read_rates(state)
-        lines = {
-            line.name: seen.lines.get(line.name, LineStatus(is_online=False))
-            for line in state.lines.values()
-        }
+        lines = {line.name: status_of(line, seen.lines) for line in state.lines.values()}
         flows = [self._live(flow, state, seen) for flow in self._planned]
         flows.sort(
             key=lambda flow: (not (flow.problem and flow.clients), -flow.clients, flow.target)
@@ -197,15 +195,6 @@ class _Ways:
                 return self._by_group.get(target.name, ())
             case _:
                 return _routed_by(target)
-
-
-async def seen_by(netd: Netd) -> Status:
-    """What netd sees of the device, its lines included; hardly anything while it is away."""
-    try:
-        status = await netd.status()
-    except Failed as error:
-        return Status(state="restoring", revision=0, problems=(str(error),))
-    return msgspec.structs.replace(status, lines=dict(netd.lines()))
 
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from egressd.model.errors import Failed
-from egressd.model.messages import RuleCount
+from egressd.model.messages import RuleCount, Status
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 
@@ -50,21 +50,16 @@ class System:
 
     async def status(self) -> SystemStatus:
         """How the device is doing. Never fails: without netd it is ``restoring``."""
-        state, connections, memory = self._ledger.phase, 0, self._own_memory()
-        try:
-            seen = await self._netd.status()
-        except Failed:
-            state = "restoring"
-        else:
-            connections, memory = seen.connections, memory + seen.memory
-            if seen.state == "restoring":
-                state = "restoring"
+        return self.as_seen(await seen_by(self._netd))
+
+    def as_seen(self, seen: Status) -> SystemStatus:
+        """The same, from what netd sees."""
         return SystemStatus(
-            state=state,
+            state="restoring" if seen.state == "restoring" else self._ledger.phase,
             uptime_s=int(self._uptime_s()),
             has_api_access=self._has_api_access(),
-            connections=connections,
-            memory=memory,
+            connections=seen.connections,
+            memory=self._own_memory() + seen.memory,
         )
 
     async def counters(self) -> dict[str, RuleCount]:
@@ -88,3 +83,12 @@ class System:
             if line.is_enabled:
                 found.setdefault(line.name, "")
         return list(found.items())
+
+
+async def seen_by(netd: Netd) -> Status:
+    """What netd sees of the device, its lines included; hardly anything while it is away."""
+    try:
+        status = await netd.status()
+    except Failed as error:
+        return Status(state="restoring", revision=0, problems=(str(error),))
+    return msgspec.structs.replace(status, lines=dict(netd.lines()))

@@ -18,8 +18,8 @@ from egressd.planner.targets import mark_of
 from egressd.service import checks
 from egressd.service.explain import Explanation, Question, explain
 from egressd.service.ledger import Ledger
-from egressd.service.overview import seen_by
 from egressd.service.ports import Netd
+from egressd.service.system import seen_by
 
 EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"
 """A page that tells the address it is asked from."""

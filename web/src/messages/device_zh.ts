@@ -120,6 +120,10 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "{n} domain entries are": "{n} 个域名",
   "these fields of config_json were kept and have no effect: {fields}":
     "config_json 的以下字段已保留，但不起作用：{fields}",
+  "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked (nftables, table {table})":
+    "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
+  "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":
+    "已跟踪 {n} 个连接，上限为 {limit}：新连接即将被丢弃（net.netfilter.nf_conntrack_max）",
 
   // Why a client's traffic goes where it goes.
   "the device is stopped: whatever follows, every client is blocked":
@@ -134,8 +138,9 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "rule {rule} is disabled, and so passed over": "规则 {rule} 已停用，因此跳过",
   "{destination} is on the whitelist ({entry}): it goes to {node}":
     "{destination} 在白名单中（{entry}）：送往 {node}",
-  "the whitelist's {entry} does not apply: it is for clients with a rule":
-    "白名单的 {entry} 不适用：只对有规则的客户端生效",
+  "the whitelist's {entry} does not apply: {>why}": "白名单的 {entry} 不适用：{why}",
+  "it is for clients with a rule": "只对有规则的客户端生效",
+  "DNS goes the client's own way": "DNS 查询走客户端自己的出口",
   "{destination}, {protocol} port {port}, is not on the whitelist":
     "{destination}（{protocol} 端口 {port}）不在白名单中",
   "listed addresses count too, should the name stand for one":

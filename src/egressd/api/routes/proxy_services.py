@@ -84,7 +84,7 @@ def add(app: FastAPI, services: Services) -> None:
         body=_BODY,
         answer=SaidId,
         example={"msg": "proxy service scraper created", "id": 5},
-        refusal="the license allows 1 proxy service, and there is 1",
+        refusal="all 1 proxy services that are allowed exist already",
     )
     async def create_proxy_service(body: ProxyServiceCreate) -> Response:
         outcome = await proxies.create(body.draft())

@@ -11,7 +11,8 @@ numbers; of netd `bpf` alone.
 - `facts`: interfaces, addresses, routes; and word of their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
 - `conntrack`, `sockets`: what is left of clients that moved, and how many flows there are.
-- `sysctl`, `memory`: kernel parameters; how much memory processes hold.
+- `sysctl`, `memory`, `traffic`: kernel parameters; how much memory processes hold, and what
+  interfaces have carried. `firewalls`: other programs' tables that hold clients up.
 - `announcements`: what the watchers of `facts`, `nft_events` and `shaping` have in common.
 - `netlink`, `picker`, `follower`, `ranges`: messages, paced calls, and address sets beneath them.
 """
