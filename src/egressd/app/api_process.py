@@ -35,6 +35,7 @@ from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
+from egressd.service.naming import named
 from egressd.store.api_token import ApiToken
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
@@ -91,7 +92,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     async def resync() -> None:
         await cases.ledger.resync()
 
-    netd = NetdClient(settings.netd_socket, on_connect=resync, on_event=hub.publish)
+    netd = NetdClient(
+        settings.netd_socket,
+        on_connect=resync,
+        on_event=lambda event: hub.publish(named(event, cases.ledger.state)),
+    )
     trial_calls = TrialCalls(settings.api_data)
     licensing = Licensing(
         LicenseSettings(

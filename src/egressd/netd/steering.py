@@ -113,7 +113,7 @@ class Steering:
             self._health.look()
         for key, choice in choices.items():
             old = before.get(key)
-            if old is not None and old.elected != choice.elected:
+            if old is not None and old.elected and choice.elected not in ("", old.elected):
                 text = f"new flows go by {choice.elected}, not by {old.elected}"
                 self._publish(Event(topic="group", subject=key, text=text))
         return bool(living(before) - living(choices))

@@ -12,7 +12,7 @@ outside world comes in through the protocols of `ports`. Every method checks wha
 - `imports`: what became of an import's rows.
 - `references`, `relays`: what a rename moves; which node dials through which.
 - `debts`: what callers owe for their guesses.
-- `numbering`: the numbers that groups and interfaces are given.
+- `numbering`: the numbers that groups and interfaces are given. `naming`: netd's news by name.
 - `consequences`: what an operator should know after a change.
 - `journal`: who changed what. `overview`, `target_rates`: everything at a glance.
 - `explain`, `why`: where a client's traffic goes, told and tried.

@@ -1,0 +1,31 @@
+"""netd's news in the operator's words: it knows nodes and groups by their numbers only."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from egressd.model.desired import DesiredState
+from egressd.model.messages import Event
+from egressd.model.names import GROUP_PREFIX
+
+_KEY: Final = re.compile(r"\b(node|group):(\d+)\b")
+"""As `planner.compile` makes them."""
+
+
+def named(event: Event, state: DesiredState) -> Event:
+    """`event` with names in place of keys; a key stays where there is no such node or group."""
+
+    def name(found: re.Match[str]) -> str:
+        kind, number = found[1], int(found[2])
+        if kind == "node":
+            node = state.nodes.get(number)
+            return found[0] if node is None else node.name
+        groups = (n for n, i in state.numbers.items() if i == number and n.startswith(GROUP_PREFIX))
+        return next(groups, found[0])
+
+    return msgspec.structs.replace(
+        event, subject=_KEY.sub(name, event.subject), text=_KEY.sub(name, event.text)
+    )
