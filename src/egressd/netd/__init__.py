@@ -5,11 +5,11 @@
 - `machine`, `serving`: its two hands, in the kernel and in the engine; `limits`: speed limits.
 - `impact`, `tidier`: whom a change moves, and the end of what they had open.
 - `steering`, `groups`, `health`: which node a group's clients go by, and which nodes live.
-- `reviver`: tries again what would not start. `status`, `usage`: how the device is doing.
+- `reviver`: tries again what would not start. `status`, `meter`: how the device is doing.
 - `planfile`: the last accepted plan on disk, so that a boot needs no api.
 - `validation`: every plan is checked again here; the sender is not trusted.
 - `kernel`: nftables, routes, conntrack, sockets, sysctls, and what the machine has.
-- `bpf`: filters of what netlink tells.
+- `bpf`: filters of what netlink tells. `processes`: programs that outlive netd.
 - `engine`: the workers that run sing-box.
 - `lines`: L2TP and PPTP.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,13 +34,12 @@ from egressd.model.messages import (
     Try,
 )
 from egressd.netd import framing
+from egressd.netd.processes import peer_of
 from egressd.netd.reconciler import Conflict, Reconciler
 
 Answer = Done | Refused | Trial | Delays | Located | Counters | Status
 
 log = structlog.get_logger()
-
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
 
 class Server:
@@ -84,7 +82,7 @@ class Server:
             writer.write(frame)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid, uid = _peer(writer)
+        pid, uid = peer_of(writer)
         if uid not in (0, self._uid):
             log.warning("refused a connection", uid=uid, pid=pid)
             writer.close()
@@ -146,10 +144,3 @@ class Server:
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
                 return Done()
-
-
-def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    connection: socket.socket = writer.get_extra_info("socket")
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return pid, uid

@@ -1,4 +1,4 @@
-"""Worker processes on the machine: starting one, finding one, how one ended.
+"""Worker processes on the machine: starting one, finding one, why one crashed.
 
 A worker of socket ``X.sock`` keeps ``X.lock`` locked and names itself there, and writes its
 standard error to ``X.log``. All three lie in a folder that only root can enter.
@@ -9,21 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
 import msgspec
 
-from egressd.netd.engine.worker import lock_path, start_time
+from egressd.netd import processes
+from egressd.netd.engine.worker import lock_path
 
-_ENVIRONMENT: Final = {
-    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-}
 _FRUGAL: Final = {"GOGC": "50"}
 """The heap may grow by half between collections, not double: 68 against 81 MB after 1,000 delays.
 Not where traffic goes: 1,000 idle targets take as much without it, and connections are slower."""
@@ -60,7 +55,9 @@ def holder(path: Path) -> tuple[int, int] | None:
         except FileNotFoundError:
             return None
         if len(words) == 2:
-            return _pidfd_of(int(words[0]), int(words[1]))
+            pid, started = map(int, words)
+            pidfd = processes.open_same(pid, started)
+            return None if pidfd is None else (pid, pidfd)
         time.sleep(0.001)  # it has locked the file but not yet written who it is
     return None
 
@@ -73,54 +70,14 @@ def _is_locked(file: IO[str]) -> bool:
     return False
 
 
-def _pidfd_of(pid: int, started: int) -> tuple[int, int] | None:
-    """A pidfd of `pid`, if that is still the process that started then."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    # Read after the pidfd is open: it is then certain to name the process it was read from.
-    with suppress(OSError):
-        if start_time(pid) == started:
-            return pid, pidfd
-    os.close(pidfd)
-    return None
-
-
 def spawn(path: Path, account: Account, *, trial: bool) -> int:
     """Start the process: in a session of its own, with its output in a file. Its pid."""
     argv = [sys.executable, "-I", "-m", "egressd.netd.engine.worker"]
     argv += ["--socket", str(path), "--uid", str(account.uid), "--gid", str(account.gid)]
     argv += ["--trial"] if trial else []
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    log_flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    # posix_spawn and not subprocess: nothing here may feel bound to end the child.
-    return os.posix_spawn(
-        sys.executable,
-        argv,
-        _ENVIRONMENT | (_FRUGAL if trial else {}) | inherited,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log_path(path)), log_flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-    )
-
-
-def how_it_ended(pidfd: int) -> str:
-    """In words; a process that another netd started has no parent left that may know."""
-    try:
-        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        result = None
-    if result is None:
-        return "it ended"
-    if result.si_code == os.CLD_EXITED:
-        return f"it ended with status {result.si_status}"
-    return f"it was ended by {signal.Signals(result.si_status).name}"
+    environment = (_FRUGAL if trial else {}) | inherited
+    return processes.spawn(argv, environment, log_path(path))
 
 
 def last_words(path: Path) -> str:

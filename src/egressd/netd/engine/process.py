@@ -10,8 +10,6 @@ import asyncio
 import itertools
 import os
 import signal
-import socket
-import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +39,7 @@ from egressd.netd.engine.wire import (
     Trouble,
     Try,
 )
+from egressd.netd.processes import how_it_ended, peer_of
 
 T = TypeVar("T")
 
@@ -53,8 +52,6 @@ _PING_EVERY_S: Final = 1.0
 _PING_WAIT_S: Final = 2.0
 _DEATH_S: Final = 1.0
 """How long the cause of a worker's end is waited for before the loss is told without it."""
-
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
 
 class Lost(Exception):
@@ -138,9 +135,7 @@ class WorkerProcess:
                 if self.ended.done():
                     raise Lost(self.ended.result()) from None
                 await asyncio.sleep(0.01)
-        peer = self._writer.get_extra_info("socket")
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(credentials)[0] != self.pid:
+        if peer_of(self._writer)[0] != self.pid:
             raise Lost("another process listens on its socket")
         self._run(self._receive(reader))
         listing = await self.ask(List())
@@ -241,7 +236,7 @@ class WorkerProcess:
     def _exited(self) -> None:
         """Its pidfd became readable: the process has ended."""
         asyncio.get_running_loop().remove_reader(self._pidfd)
-        how = launch.how_it_ended(self._pidfd)
+        how = how_it_ended(self._pidfd)
         os.close(self._pidfd)
         self._gone.set()
         words = launch.last_words(self._path)

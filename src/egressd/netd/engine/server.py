@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,6 +37,7 @@ from egressd.netd.engine.wire import (
     Trouble,
     Try,
 )
+from egressd.netd.processes import peer_of
 
 log = logging.getLogger("engine")
 
@@ -53,8 +53,6 @@ _FIRST_CONNECTION_S: Final = 30.0
 _LOG_MAX: Final = 1 << 20
 """Bytes of standard error (a file) after which it is emptied."""
 _LOG_CHECK_S: Final = 10.0
-
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
 
 class Server:
@@ -86,10 +84,7 @@ class Server:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection. Each question is a task of its own: none waits for a slow start."""
-        credentials = writer.get_extra_info("socket").getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-        )
-        _, uid, _ = _CREDENTIALS.unpack(credentials)
+        _, uid = peer_of(writer)
         if uid != 0:
             log.warning("user %d is refused", uid)
             writer.close()

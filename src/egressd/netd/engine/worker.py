@@ -28,6 +28,7 @@ from egressd.netd import privileges
 from egressd.netd.engine import trouble
 from egressd.netd.engine.rule_sets import FOLDER
 from egressd.netd.privileges import Capability
+from egressd.netd.processes import start_time
 
 CAPABILITIES: Final = frozenset(
     {Capability.NET_ADMIN, Capability.NET_RAW, Capability.NET_BIND_SERVICE}
@@ -42,15 +43,6 @@ an instance takes three."""
 def lock_path(socket_path: Path) -> Path:
     """The file that a worker locks while it lives; it holds ``<pid> <start time>``."""
     return socket_path.with_suffix(".lock")
-
-
-def start_time(pid: int) -> int:
-    """When process `pid` started, in clock ticks since boot: tells it from a later one of that
-    pid (proc_pid_stat(5), field 22). Raises OSError when there is none.
-    """
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    # Field 2, the program's name, may hold anything; it ends at the last parenthesis.
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _claim(path: Path) -> None:

@@ -22,15 +22,13 @@ from typing import Any, Final, Self
 import msgspec
 import structlog
 
-from egressd.netd.engine.launch import how_it_ended
-from egressd.netd.engine.worker import start_time
+from egressd.netd import processes
+from egressd.netd.processes import how_it_ended, start_time
 
 log = structlog.get_logger()
 
 LOG: Final = "log"
 _RECORD: Final = "unit.json"
-
-_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 _POLITE_S: Final = 1.0
 """How long a daemon has to take its leave of the server."""
@@ -90,21 +88,12 @@ class Unit:
         mounts = [f"mount --bind {shlex.quote(i)} {shlex.quote(o)}" for i, o in covers.items()]
         steps = ["umask 077", 'mount --bind "$0" "$0"', 'cd "$0"', *mounts, 'exec "$@"']
         # Mounts of the system go on reaching the unit, or it would hold on to them; its own
-        # stay with it. A session of its own comes with posix_spawn.
-        shell = ["unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
-        output = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-        pid = os.posix_spawn(
-            "/usr/bin/unshare",
+        # stay with it.
+        shell = ["/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
+        pid = processes.spawn(
             [*shell, " && ".join(steps), str(folder), *argv],
-            {**_ENVIRONMENT, **(environment or {})},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(folder / LOG), output, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            environment or {},
+            folder / LOG,
         )
         pidfd = os.pidfd_open(pid)
         try:
@@ -121,19 +110,15 @@ class Unit:
     @classmethod
     async def find(cls, folder: Path) -> Self | None:
         """The unit that lives in `folder`. What is left of a dead one is killed."""
-        try:
+        with suppress(OSError, msgspec.DecodeError):
             record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=_Record)
-            pidfd = os.pidfd_open(record.pid)
-        except (OSError, msgspec.DecodeError):
-            await kill_all(folder)
-            return None
-        # Looked at after the pidfd is open: it is then certain to name the same process.
-        with suppress(OSError):
-            if start_time(record.pid) == record.started:
-                if _is_member(record.pid, folder):
-                    return cls(folder, record.pid, pidfd, record.note)
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it was only about to begin
-        os.close(pidfd)
+            pidfd = processes.open_same(record.pid, record.started)
+            if pidfd is not None:
+                with suppress(OSError):
+                    if _is_member(record.pid, folder):
+                        return cls(folder, record.pid, pidfd, record.note)
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it was only about to begin
+                os.close(pidfd)
         await kill_all(folder)
         return None
 

@@ -1,0 +1,84 @@
+"""Processes that outlive netd: started free of it, and told from later ones of the same pid."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
+
+
+def spawn(argv: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
+    """Start the program at the path ``argv[0]``: in a session of its own, with all that it prints
+    in the file `output`. It has none of our environment but `environment`, a ``PATH`` and a
+    ``LANG``. Its pid. Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    # posix_spawn and not subprocess: nothing here may feel bound to end the child.
+    return os.posix_spawn(
+        argv[0],
+        list(argv),
+        {**_ENVIRONMENT, **environment},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
+
+
+def start_time(pid: int) -> int:
+    """When process `pid` started, in clock ticks since boot: tells it from a later one of that
+    pid (proc_pid_stat(5), field 22). Raises OSError when there is none.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    # Field 2, the program's name, may hold anything; it ends at the last parenthesis.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def open_same(pid: int, started: int) -> int | None:
+    """A pidfd (pidfd_open(2)) of `pid`, if that is still the process that started then. Raises
+    OSError when there are too many descriptors.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    # Read after the pidfd is open: it is then certain to name the process it was read from.
+    with suppress(OSError):
+        if start_time(pid) == started:
+            return pidfd
+    os.close(pidfd)
+    return None
+
+
+def how_it_ended(pidfd: int) -> str:
+    """In words; a process that another netd started has no parent left that may know."""
+    try:
+        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        result = None
+    if result is None:
+        return "it ended"
+    if result.si_code == os.CLD_EXITED:
+        return f"it ended with status {result.si_status}"
+    return f"it was ended by {signal.Signals(result.si_status).name}"
+
+
+def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """The pid and the user id of who is at the other end of a Unix socket."""
+    connection: socket.socket = writer.get_extra_info("socket")
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
