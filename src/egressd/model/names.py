@@ -16,7 +16,14 @@ REJECT = "REJECT"
 GROUP_PREFIX = "Group_"
 INTERFACE_PREFIX = "Interface:"
 
+TARGET_FORMS = (
+    f"{DIRECT}, {REJECT}, a node's name, {GROUP_PREFIX}<group name> or "
+    f"{INTERFACE_PREFIX}<interface name>"
+)
+
 LINE_TYPES = ("l2tp", "pptp")
+AUTO = "auto"
+"""As a line's ``interface``: whatever the main routing table leads to the server by."""
 DNS_PROFILES = ("auto", "domestic", "outbound", "return", "custom")
 
 NODE_NAME_MAX = 64

@@ -16,7 +16,7 @@ import msgspec
 
 from egressd.model.errors import Invalid
 from egressd.model.names import is_interface_name
-from egressd.model.nouns import Line
+from egressd.model.nouns import GROUP_STRATEGIES, RULE_LIMIT_MAX_KBPS, Line
 from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
 from egressd.planner.registry import (
     EGRESS_NUMBER_MAX,
@@ -35,12 +35,10 @@ from egressd.planner.topology import is_line
 _INSTANCE_KEY = re.compile(r"(node|sniff|default|service):[0-9]{1,10}\Z")
 _NODE_KEY = re.compile(r"node:[0-9]{1,10}\Z")
 _GROUP_KEY = re.compile(r"group:[0-9]{1,10}\Z")
-_STRATEGIES: Final = ("urltest", "fallback", "sticky")
 _RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
 _RULE_SET = re.compile(r"[0-9a-f]{32}\.srs\Z")
 _DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
 _MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
-_LIMIT_MAX_KBPS: Final = 10_000_000
 _TOLD_MAX: Final = 20
 
 
@@ -149,7 +147,7 @@ def _is_group(group: Group) -> bool:
         and group.mark <= 0xFFFF_FFFF
         and len(group.members) > 0
         and all(_NODE_KEY.match(key) is not None for key in group.members)
-        and group.strategy in _STRATEGIES
+        and group.strategy in GROUP_STRATEGIES
         and group.interval_s > 0
     )
 
@@ -160,7 +158,7 @@ def _is_egress(egress: Egress) -> bool:
 
 def _is_limit(limit: Limit) -> bool:
     rates = (limit.upload_kbps, limit.download_kbps)
-    return limit.number > 0 and all(0 <= rate <= _LIMIT_MAX_KBPS for rate in rates)
+    return limit.number > 0 and all(0 <= rate <= RULE_LIMIT_MAX_KBPS for rate in rates)
 
 
 def _is_line(line: Line) -> bool:

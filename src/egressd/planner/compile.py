@@ -13,13 +13,12 @@ from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
+from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, WhitelistPlan
 from egressd.planner import documents, listing
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
-from egressd.planner.lines import AUTO
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_ENGINE,

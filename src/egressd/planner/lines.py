@@ -16,11 +16,8 @@ import msgspec
 
 from egressd.formats.hosts import parse_host
 from egressd.model.errors import Invalid
-from egressd.model.names import LINE_TYPES, has_control_characters, is_interface_name
+from egressd.model.names import AUTO, LINE_TYPES, has_control_characters, is_interface_name
 from egressd.model.nouns import Line
-
-AUTO: Final = "auto"
-"""As a line's ``interface``: whatever the main routing table leads to the server by."""
 
 CREDENTIAL_MAX: Final = 255
 """Bytes of a user name or password: pppd's MAXNAMELEN and MAXSECRETLEN less the final NUL."""

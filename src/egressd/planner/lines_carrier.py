@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 import msgspec
 
 from egressd.model.facts import Facts, Interface, Route
+from egressd.model.names import AUTO
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule
-from egressd.planner.lines import AUTO
 from egressd.planner.registry import PRIORITY_CARRIER, egress_table
 from egressd.planner.topology import Topology, is_line, with_unplanned
 

@@ -12,10 +12,10 @@ from egressd.formats.hosts import parse_host
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
 from egressd.model.names import (
-    GROUP_PREFIX,
     INTERFACE_NAME_MAX,
     INTERFACE_PREFIX,
     NODE_NAME_MAX,
+    TARGET_FORMS,
     has_control_characters,
     is_interface_name,
     parse_target,
@@ -24,11 +24,6 @@ from egressd.model.names import (
 COMMENT_MAX: Final = 1024
 CREDENTIAL_MAX: Final = 255
 """Bytes: what a SOCKS5 user name or password may have (RFC 1929), and pppd's limit."""
-
-TARGET_FORMS: Final = (
-    f"DIRECT, REJECT, a node's name, {GROUP_PREFIX}<group name> or "
-    f"{INTERFACE_PREFIX}<interface name>"
-)
 
 URL_MAX: Final = 2048
 

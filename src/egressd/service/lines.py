@@ -18,6 +18,7 @@ from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
 from egressd.model.errors import Missing
 from egressd.model.messages import LineStatus
 from egressd.model.names import (
+    AUTO,
     DNS_PROFILES,
     INTERFACE_NAME_MAX,
     LINE_TYPES,
@@ -28,7 +29,6 @@ from egressd.planner.lines import PPTP_PORT
 from egressd.service import checks
 from egressd.service.imports import Tally, imported
 from egressd.service.ledger import Ledger, Proposal
-from egressd.service.numbering import AUTO
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_interface
 from egressd.service.relays import carrier_problems

@@ -17,7 +17,7 @@ from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
-from egressd.model.nouns import Node
+from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, Node
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
@@ -26,8 +26,6 @@ from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_node
 from egressd.service.relays import relay_problems, unknown_relay
-
-DELAY_TIMEOUT_MAX_MS = 60_000
 
 NodeDocument = Callable[[DesiredState, Node], str | None]
 """The engine document that dials a node of a state; None when its relay is missing."""

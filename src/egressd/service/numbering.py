@@ -11,12 +11,11 @@ from typing import Final
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Invalid
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX
+from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.planner.documents import settings_of
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 
-AUTO: Final = "auto"
 """A line's interface when any may carry it."""
 
 _HIGHEST: Final = {GROUP_PREFIX: ENGINE_NUMBER_MAX, INTERFACE_PREFIX: PLANNED_EGRESS_MAX}

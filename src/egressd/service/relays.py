@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from egressd.model.desired import DesiredState
+from egressd.model.names import AUTO
 from egressd.planner.documents import outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
-from egressd.service.numbering import AUTO
 
 
 def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:

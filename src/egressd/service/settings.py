@@ -9,11 +9,10 @@ import msgspec
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
-from egressd.model.nouns import Settings
+from egressd.model.nouns import GROUP_STRATEGIES, Settings
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 
-GROUP_STRATEGIES: Final = ("urltest", "fallback", "sticky")
 CHECK_INTERVAL_S: Final = (5, 3600)
 """Seconds between health checks: the fewest and the most."""
 

@@ -13,13 +13,11 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Path
 from pydantic import BeforeValidator, Field
 
-from egressd.model.names import GROUP_PREFIX, INTERFACE_NAME_MAX, NODE_NAME_MAX
-from egressd.model.nouns import RULE_LIMIT_MAX_KBPS
+from egressd.model.names import GROUP_PREFIX, INTERFACE_NAME_MAX, NODE_NAME_MAX, TARGET_FORMS
+from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, RULE_LIMIT_MAX_KBPS
 
 ID_MAX: Final = 2**53 - 1
 """The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
-
-TIMEOUT_MAX_MS: Final = 60_000
 
 # Each pattern is spelled so that the regular expressions of Rust, Python and ECMAScript read it
 # alike. A lone surrogate is refused before it comes to one, since it has no UTF-8 form.
@@ -30,7 +28,6 @@ _IPV4_OR_CIDR = rf"^({_OCTET}\.){{3}}{_OCTET}(/(3[0-2]|[12]?[0-9]))?$"
 _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"
 
 _TARGET_MAX = len(GROUP_PREFIX) + NODE_NAME_MAX
-_TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
 
 _DECIMAL = re.compile(r"[0-9]{1,19}")
 
@@ -66,7 +63,7 @@ Target = Annotated[
         min_length=1,
         max_length=_TARGET_MAX,
         pattern=_ONE_LINE,
-        json_schema_extra=_takes(_TARGET_FORMS),
+        json_schema_extra=_takes(TARGET_FORMS),
     ),
 ]
 TargetOrEmpty = Annotated[
@@ -74,7 +71,7 @@ TargetOrEmpty = Annotated[
     Field(
         max_length=_TARGET_MAX,
         pattern=_ONE_LINE,
-        json_schema_extra=_takes(f"{_TARGET_FORMS}, or an empty string"),
+        json_schema_extra=_takes(f"{TARGET_FORMS}, or an empty string"),
     ),
 ]
 InterfaceName = Annotated[
@@ -157,5 +154,7 @@ IdInPath = Annotated[
     ),
     BeforeValidator(decimal),
 ]
-Timeout = Annotated[int, Field(ge=1, le=TIMEOUT_MAX_MS, strict=True), BeforeValidator(decimal)]
+Timeout = Annotated[
+    int, Field(ge=1, le=DELAY_TIMEOUT_MAX_MS, strict=True), BeforeValidator(decimal)
+]
 """Milliseconds, in a query."""
