@@ -6,8 +6,8 @@ every answer of the API that something is stored and in force.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
 from egressd.api.gate import caller_of
 from egressd.model.console import ChangeRecord
+from egressd.model.times import utc_text
 
 _ANSWER_MAX: Final = 64 * 1024
 _SUBJECTS: Final = {
@@ -57,7 +58,7 @@ class Record:
         path = scope["path"]
         self._changes.note(
             ChangeRecord(
-                at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                at=utc_text(time.time()),
                 who=caller_of(scope).name,
                 source=(scope.get("client") or ("local",))[0],
                 what=f"{scope['method']} {path[:200]}",

@@ -12,9 +12,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -33,6 +33,7 @@ from egressd.console.page import Page
 from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
+from egressd.model.times import utc_text
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
 from egressd.service.naming import named
@@ -112,7 +113,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         database,
         netd,
         resolvers=settings.resolvers(),
-        clock=_now,
+        clock=lambda: utc_text(time.time()),
         licensing=licensing,
         own_ports=_listen_ports(settings),
         archive=database,
@@ -219,7 +220,3 @@ def _device(settings: config.Config) -> str:
         if settings.license.mode == "enforced":
             raise
         return ""
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

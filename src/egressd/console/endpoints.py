@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from egressd.console.ports import Journal
 from egressd.console.sessions import ABSOLUTE_S, Sessions
 from egressd.model.console import ChangeRecord, Session
 from egressd.model.errors import EgressdError, Failed, Invalid
+from egressd.model.times import utc_text
 
 log = structlog.get_logger()
 
@@ -220,7 +221,7 @@ class Endpoints:
     def _note(self, request: Request, session: Session, text: str) -> None:
         self._journal.note(
             ChangeRecord(
-                at=_time(datetime.now(UTC).timestamp()),
+                at=utc_text(time.time()),
                 who=f"session {session.id}",
                 source=source_of(request.scope),
                 what=f"{request.method} {request.scope['path'][:200]}",
@@ -234,11 +235,7 @@ class Endpoints:
             "is_current": session.key == current.key,
             "source": session.source,
             "agent": session.agent,
-            "created_at": _time(session.created_at),
-            "seen_at": _time(session.seen_at),
-            "expires_at": _time(self._sessions.expires_at(session)),
+            "created_at": utc_text(session.created_at),
+            "seen_at": utc_text(session.seen_at),
+            "expires_at": utc_text(self._sessions.expires_at(session)),
         }
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

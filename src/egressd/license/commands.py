@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from egressd.license.device import this_device
-from egressd.license.document import CAPABILITIES, LICENSE_VERSION, TIME_FORMAT, License, sign
+from egressd.license.document import CAPABILITIES, LICENSE_VERSION, License, sign
 from egressd.license.grants import Finding, at, examine, grants_of
 from egressd.license.keys import (
     key_id,
@@ -22,6 +22,7 @@ from egressd.license.keys import (
 )
 from egressd.license.licensing import LicenseSettings, install, read_file, utc_now
 from egressd.model.errors import EgressdError
+from egressd.model.times import UTC_FORMAT
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _pass_settings = click.make_pass_decorator(LicenseSettings)
@@ -84,8 +85,8 @@ def issue(
         capabilities=tuple(sorted(set(capabilities))),
         proxy_service_quota=proxy_services,
         api_trial_calls=trial_calls,
-        issued_at=utc_now().strftime(TIME_FORMAT),
-        expires_at=end.strftime(TIME_FORMAT) if end else "",
+        issued_at=utc_now().strftime(UTC_FORMAT),
+        expires_at=end.strftime(UTC_FORMAT) if end else "",
     )
     click.echo(sign(license_, read_private_key(key)), nl=False)
 

@@ -27,8 +27,6 @@ LICENSE_VERSION: Final = 1
 FILE_MAX: Final = 64 * 1024
 """Bytes in a license file; one takes about 500."""
 
-TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
-
 
 class License(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was sold, for one device.

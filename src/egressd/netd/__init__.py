@@ -9,7 +9,7 @@
 - `planfile`: the last accepted plan on disk, so that a boot needs no api.
 - `validation`: every plan is checked again here; the sender is not trusted.
 - `kernel`: nftables, routes, conntrack, sockets, sysctls, and what the machine has.
-- `bpf`: filters of what netlink tells. `processes`: programs that outlive netd.
+- `bpf`: filters of what netlink tells. `processes`, `files`: what outlives netd.
 - `engine`: the workers that run sing-box.
 - `lines`: L2TP and PPTP.
 

@@ -5,7 +5,6 @@ The choices outlive netd in a small file, so that a client keeps its node over a
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 import structlog
 
 from egressd.model.plan import Change, Group, Plan
+from egressd.netd.files import write_private
 from egressd.planner.groups import Choice, choose, living_of
 
 log = structlog.get_logger()
@@ -42,12 +42,8 @@ class Groups:
 
     def save(self) -> None:
         """Write the choices. Blocks; a failure only costs clients their nodes at a restart."""
-        beside = self._path.with_suffix(".new")
         try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(self.choices))
-            beside.replace(self._path)
+            write_private(self._path, msgspec.json.encode(self.choices))
         except OSError as error:
             log.warning("could not write down the groups' choices", error=str(error))
 

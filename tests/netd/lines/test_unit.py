@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from egressd.netd.files import write_private
 from egressd.netd.lines import unit
 from egressd.netd.lines.unit import Unit, kill_all, members, prepare
 from tests.lab.netns import eventually
@@ -59,8 +60,7 @@ def test_one_that_no_later_netd_would_find_does_not_begin(
                 raise OSError(28, "No space left on device")
             write_private(path, content)
 
-        write_private = unit.write_private
-        monkeypatch.setattr(unit, "write_private", full)
+        monkeypatch.setattr("egressd.netd.lines.unit.write_private", full)
         with pytest.raises(OSError, match="No space left"):
             start(folder, FAMILY)
         await asyncio.sleep(0.2)

@@ -21,5 +21,5 @@ On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine
 plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`,
-`planner.registry`, `netd.bpf`, `netd.framing`, `netd.privileges` and `netd.processes`.
+`planner.registry`, and of netd `bpf`, `files`, `framing`, `privileges` and `processes`.
 """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
+from egressd.netd.files import write_private
 
 FOLDER: Final = "rule-sets"
 """Beside the workers' sockets."""
@@ -40,12 +41,7 @@ class RuleSets:
             if path.exists():
                 continue
             try:
-                # Under another name first: a file of this name is whole.
-                draft = path.with_suffix(".draft")
-                draft.write_bytes(content)
-                os.chown(draft, 0, self._gid)
-                draft.chmod(0o640)
-                draft.rename(path)
+                write_private(path, content, readers=self._gid)
             except OSError as error:
                 raise Failed(f"write the rule set {name}", str(error)) from error
 

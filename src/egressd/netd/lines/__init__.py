@@ -10,5 +10,5 @@
 
 What daemons read is rendered by `planner.lines_daemon` and its neighbours. Units outlive netd: a
 later one finds them by their folders. Called by `netd`'s reconciler. May import `model`,
-`planner`, `netd.kernel` and, for what it knows about processes, `netd.engine`.
+`planner`, and of netd `kernel`, `files` and `processes`.
 """

@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from egressd.model.errors import Invalid
 from egressd.model.facts import Interface
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.model.times import utc_text
 from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
@@ -141,8 +141,7 @@ class LineKeeper:
         if self._status.is_online or self._due is None or self._status.state == "dialing":
             return self._status
         left = max(self._due - asyncio.get_running_loop().time(), 0.0)
-        at = datetime.fromtimestamp(time.time() + left, UTC)
-        return msgspec.structs.replace(self._status, next_attempt=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+        return msgspec.structs.replace(self._status, next_attempt=utc_text(time.time() + left))
 
     @property
     def pids(self) -> set[int]:

@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from egressd.netd import processes
+from egressd.netd.files import write_private
 from egressd.netd.processes import how_it_ended, start_time
 
 log = structlog.get_logger()
@@ -188,16 +189,6 @@ def prepare(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True)
     for name, content in files.items():
         write_private(folder / name, content.encode())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Put a file that only its owner reads in place, whole or not at all."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    new.replace(path)
 
 
 # --- The processes of a unit. ---------------------------------------------------------------

@@ -1,0 +1,14 @@
+"""Points of time as the API, licenses and records write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+UTC_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+"""ISO 8601 in UTC, to the second: for `strftime` and `strptime`."""
+
+
+def utc_text(seconds: float) -> str:
+    """Unix time as text."""
+    return datetime.fromtimestamp(seconds, UTC).strftime(UTC_FORMAT)
