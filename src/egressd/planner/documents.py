@@ -12,6 +12,7 @@ the instance by a resolver asked through the node.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ def target_document(
     """The document of an instance that serves LAN clients through TPROXY."""
     document = _document(paths, resolvers, policy)
     _serve_clients(document, listed)
-    return Document(config=_json(document), udp=_carries_udp(paths))
+    return Document(config=_json(document), udp=carries_udp(paths))
 
 
 @lru_cache(_REMEMBERED)
@@ -103,16 +104,7 @@ def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Documen
     """
     refused = mark == MARK_REJECT
     way = MARK_DIRECT if refused else mark
-    document: dict[str, Any] = {
-        "log": _LOG,
-        "dns": {
-            "servers": [_resolver("device", resolvers.device[0], way)],
-            "final": "device",
-            "strategy": "ipv4_only",
-        },
-        "outbounds": [_direct(FINAL, way)],
-        "route": {"final": FINAL, "default_domain_resolver": "device"},
-    }
+    document = _routed(way, resolvers.device[0], way)
     _serve_clients(document, listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
@@ -131,25 +123,16 @@ def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: 
     The resolver is asked by the way of `dns_mark`.
     """
     users = [{"username": service.username, "password": service.password}]
-    document = {
-        "log": _LOG,
-        "dns": {
-            "servers": [_resolver("clients", resolver, dns_mark)],
-            "final": "clients",
-            "strategy": "ipv4_only",
-        },
-        "inbounds": [
-            {
-                "type": "mixed",
-                "tag": "clients",
-                "listen": "0.0.0.0",  # noqa: S104 - who may connect is nftables' to say
-                "listen_port": service.port,
-                **({"users": users} if service.username or service.password else {}),
-            }
-        ],
-        "outbounds": [_direct(FINAL, mark)],
-        "route": {"final": FINAL, "default_domain_resolver": "clients"},
-    }
+    document = _routed(mark, resolver, dns_mark)
+    document["inbounds"] = [
+        {
+            "type": "mixed",
+            "tag": "clients",
+            "listen": "0.0.0.0",  # noqa: S104 - who may connect is nftables' to say
+            "listen_port": service.port,
+            **({"users": users} if service.username or service.password else {}),
+        }
+    ]
     return _json(document)
 
 
@@ -157,6 +140,11 @@ def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: 
 def probe_document(path: DialPath, resolvers: Resolvers, policy: GroupPolicy) -> str:
     """A document without inbounds, for trials and delay measurements."""
     return _json(_document((path,), resolvers, policy))
+
+
+def routed_probe_document(mark: int, resolver: str) -> str:
+    """The same for a target that the kernel routes, by `mark`; names are asked the same way."""
+    return _json(_routed(mark, resolver, mark))
 
 
 def _document(
@@ -167,9 +155,23 @@ def _document(
     final = _tag(paths[0].hops[0]) if len(paths) == 1 else FINAL
     return {
         "log": _LOG,
-        "dns": _dns(paths[0], final, resolvers, udp=_carries_udp(paths)),
+        "dns": _dns(paths[0], final, resolvers, udp=carries_udp(paths)),
         "outbounds": outbounds,
         "route": {"final": final, "default_domain_resolver": "device"},
+    }
+
+
+def _routed(mark: int, resolver: str, dns_mark: int) -> dict[str, Any]:
+    """Sockets that the kernel routes by `mark`, and names asked by the way of `dns_mark`."""
+    return {
+        "log": _LOG,
+        "dns": {
+            "servers": [_resolver("device", resolver, dns_mark)],
+            "final": "device",
+            "strategy": "ipv4_only",
+        },
+        "outbounds": [_direct(FINAL, mark)],
+        "route": {"final": FINAL, "default_domain_resolver": "device"},
     }
 
 
@@ -233,14 +235,9 @@ def _outbounds(path: DialPath) -> list[dict[str, Any]]:
 
 
 def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict[str, Any]:
-    settings = settings_of(path.hops[0])
-    servers = {
-        "domestic": resolvers.domestic,
-        "return": resolvers.home,
-        "custom": settings.dns_servers,
-    }.get(settings.dns_profile, resolvers.outbound)
-    asked: dict[str, Any] = {"tag": "clients", "server": servers[0]}
-    if settings.dns_profile == "domestic":
+    server, is_asked_directly = clients_resolver(path.hops[0], resolvers)
+    asked: dict[str, Any] = {"tag": "clients", "server": server}
+    if is_asked_directly:
         asked |= {"type": "udp", "routing_mark": MARK_DIRECT}
     else:
         asked |= {"type": "udp" if udp else "tcp", "detour": final}
@@ -250,7 +247,21 @@ def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict
     return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
 
 
-def _carries_udp(paths: tuple[DialPath, ...]) -> bool:
+def clients_resolver(node: Node, resolvers: Resolvers) -> tuple[str, bool]:
+    """Who is asked for names on behalf of the node's clients, and whether directly, not through
+    the node.
+    """
+    settings = settings_of(node)
+    servers = {
+        "domestic": resolvers.domestic,
+        "return": resolvers.home,
+        "custom": settings.dns_servers,
+    }.get(settings.dns_profile, resolvers.outbound)
+    return servers[0], settings.dns_profile == "domestic"
+
+
+def carries_udp(paths: Iterable[DialPath]) -> bool:
+    """Whether UDP gets through on each of `paths`."""
     return all(outbound_of(hop).udp for path in paths for hop in path.hops)
 
 

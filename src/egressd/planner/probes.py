@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.names import TargetName
 from egressd.model.nouns import Node
 from egressd.planner.compile import egress_resolver
-from egressd.planner.documents import FINAL, GroupPolicy, probe_document
+from egressd.planner.documents import GroupPolicy, probe_document, routed_probe_document
 from egressd.planner.registry import MARK_REJECT
 from egressd.planner.targets import dial_path, dial_paths, mark_of
 
@@ -32,22 +30,10 @@ def target_documents(
     server = resolvers.device[0]
     if target.kind == "interface":
         server = egress_resolver(state, resolvers, target.name) or server
-    return {str(target): _routed_document(mark, server)}
+    return {str(target): routed_probe_document(mark, server)}
 
 
 def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:
     """A document that dials `node`, for a trial or a measurement; None when it has no way out."""
     path = dial_path(state, node)
     return None if path is None else probe_document(path, resolvers, GroupPolicy.of(state.settings))
-
-
-def _routed_document(mark: int, resolver: str) -> str:
-    """Sockets that the kernel routes by `mark`, names asked the same way."""
-    dns = {"tag": "device", "type": "udp", "server": resolver, "routing_mark": mark}
-    document = {
-        "log": {"level": "error", "timestamp": False},
-        "dns": {"servers": [dns], "final": "device", "strategy": "ipv4_only"},
-        "outbounds": [{"type": "direct", "tag": FINAL, "routing_mark": mark}],
-        "route": {"final": FINAL, "default_domain_resolver": "device"},
-    }
-    return json.dumps(document, separators=(",", ":"))

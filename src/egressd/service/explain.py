@@ -26,7 +26,7 @@ from egressd.planner.compile import (
     is_asked_directly,
     line_resolver,
 )
-from egressd.planner.documents import outbound_of, settings_of
+from egressd.planner.documents import carries_udp, clients_resolver
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.targets import dial_paths
 from egressd.service.overview import blocked_now, egresses_of
@@ -224,14 +224,13 @@ def _why_blocked(
         return "its target is REJECT"
     if reason := blocked_now(state, target, egresses, keys, seen):
         return reason
-    if asked.protocol == "udp" and asked.port != _DNS_PORT and not _carries_udp(state, target):
+    if (
+        asked.protocol == "udp"
+        and asked.port != _DNS_PORT
+        and not carries_udp(dial_paths(state, target))
+    ):
         return "its node does not carry UDP: it is refused at once, so that clients take TCP"
     return ""
-
-
-def _carries_udp(state: DesiredState, target: TargetName) -> bool:
-    paths = dial_paths(state, target)
-    return all(outbound_of(hop).udp for path in paths for hop in path.hops)
 
 
 def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSeen:
@@ -251,14 +250,8 @@ def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSe
             paths = dial_paths(state, target)
             if not paths:
                 return DnsSeen(server="", way="")
-            settings = settings_of(paths[0].hops[0])
-            servers = {
-                "domestic": resolvers.domestic,
-                "return": resolvers.home,
-                "custom": settings.dns_servers,
-            }.get(settings.dns_profile, resolvers.outbound)
-            way = "directly" if settings.dns_profile == "domestic" else "through the node"
-            return DnsSeen(server=servers[0], way=way)
+            server, directly = clients_resolver(paths[0].hops[0], resolvers)
+            return DnsSeen(server=server, way="directly" if directly else "through the node")
         case _:
             return DnsSeen(server="", way="")
 
