@@ -226,6 +226,24 @@ def test_flushed_policy_rules_leak_nothing_and_are_healed(lab: Lab) -> None:
                 eventually(reaches(lab, client), BACK_WITHIN_S)
 
 
+@pytest.mark.parametrize(
+    ("setting", "foreign"),
+    [("conf.wan2.rp_filter", "2"), ("conf.all.rp_filter", "1"), ("ip_forward", "0")],
+)
+def test_p2_a_kernel_setting_that_another_program_changes_is_healed(
+    lab: Lab, setting: str, foreign: str
+) -> None:
+    def value() -> str:
+        return lab.router.run("sysctl", "-n", f"net.ipv4.{setting}").stdout.strip()
+
+    right = value()
+    for _ in range(3):  # more than the slow look could heal in this time
+        lab.router.run("sysctl", "-qw", f"net.ipv4.{setting}={foreign}")
+        assert eventually(lambda: value() == right) < 2
+        for client in (1, 2, 3):
+            assert eventually(reaches(lab, client), BACK_WITHIN_S) < 2
+
+
 def test_a_wan_that_goes_and_comes_back(lab: Lab) -> None:
     wan = lab.wan(2)
     token = new_token()

@@ -47,8 +47,9 @@ _UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10
 _AF_INET: Final = 2
 _UNICAST: Final = 1
 
-_GROUPS: Final = (1, 5, 7, 8, 19)
-"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_RULE."""
+_GROUPS: Final = (1, 5, 7, 8, 19, 24)
+"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_RULE, _IPV4_NETCONF: the last one's
+are ``forwarding`` and ``rp_filter``, of an interface or of all."""
 
 
 def read() -> Facts:
@@ -164,7 +165,8 @@ def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
 
 
 class Watcher(Announcements):
-    """Awaits ``on_change()`` soon after links, addresses, routes or rules changed.
+    """Awaits ``on_change()`` soon after links, addresses, routes, rules, forwarding or the source
+    check (``rp_filter``) changed.
 
     Our own changes count too, so a call that has nothing left to do must change nothing.
     Events that the kernel had to drop count as a change.
