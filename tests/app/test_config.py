@@ -8,6 +8,7 @@ import pytest
 
 from egressd.app import config
 from egressd.model.errors import Invalid
+from tests.lab.netns import Namespace
 
 
 def load(tmp_path: Path, text: str) -> config.Config:
@@ -79,3 +80,27 @@ def test_a_variable_of_the_environment_stands_for_a_key(
     settings = load(tmp_path, '[api]\nlisten = "0.0.0.0:1"')
     assert str(settings.api.listen) == "127.0.0.1:9000"
     assert settings.ports.lan == ("lan7",)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("servers", "device"),
+    [
+        (
+            ["192.168.7.1", "0.0.0.0", "127.0.0.53", "::1", "192.168.7.2", "192.0.2.53"],
+            "192.168.7.2",
+        ),
+        (["192.168.7.1"], "192.0.2.54"),
+    ],
+)
+def test_a_resolver_on_this_machine_is_not_one_for_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: list[str], device: str
+) -> None:
+    # Found by an audit: what clients asked was sent to the router itself, and dropped there.
+    file = tmp_path / "resolv.conf"
+    file.write_text("".join(f"nameserver {server}\n" for server in servers))
+    monkeypatch.setattr(config, "_RESOLV_CONF", file)
+    settings = load(tmp_path, '[dns]\ndomestic = ["192.0.2.54"]')
+    with Namespace() as namespace:
+        namespace.shell("ip address add 192.168.7.1/24 dev lo")
+        assert namespace.run(settings.resolvers).device[0] == device

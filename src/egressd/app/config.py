@@ -17,11 +17,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from egressd.app import addresses
 from egressd.model.device import Ports, Resolvers
 from egressd.model.errors import Invalid
 from egressd.model.names import is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
+_RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 def _interface(name: Any) -> Any:
@@ -115,7 +117,7 @@ class Wan(_Table):
 
 class Dns(_Table):
     device: tuple[IPv4Address, ...] = ()
-    """Empty: the name servers of ``/etc/resolv.conf``."""
+    """Empty: the name servers of ``/etc/resolv.conf`` that are not on this machine."""
     domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
     outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
     home: Servers = Field(
@@ -238,20 +240,24 @@ def _sentence(fault: Any) -> str:
 
 
 def _system_resolvers() -> tuple[str, ...]:
-    """IPv4 name servers of resolv.conf(5) that are not on this machine."""
+    """IPv4 name servers of resolv.conf(5) that are not on this machine.
+
+    A server here (dnsmasq, say) is for the machine itself: what clients ask goes out.
+    """
     try:
-        lines = Path("/etc/resolv.conf").read_text("utf-8", "replace").splitlines()
+        lines = _RESOLV_CONF.read_text("utf-8", "replace").splitlines()
     except OSError:
         return ()
     servers = [
         words[1] for line in lines if (words := line.split())[:1] == ["nameserver"] and words[1:]
     ]
+    own = addresses.own()
     result = []
     for server in servers:
         try:
             address = IPv4Address(server)
         except ValueError:
             continue
-        if not address.is_loopback:
+        if not (address.is_loopback or address.is_unspecified or address in own):
             result.append(str(address))
     return tuple(result)

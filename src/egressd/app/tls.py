@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import socket
 import ssl
-import struct
-from array import array
 from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from egressd.app import addresses
 from egressd.model.errors import Failed
 from egressd.store.files import replace_durably
 
@@ -27,11 +24,6 @@ CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 _VALID_DAYS = 3650
 _VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 """A device without a clock of its own begins in 1970, before it has heard what time it is."""
-
-_SIOCGIFCONF: Final = 0x8912
-_INTERFACES_MAX: Final = 256
-_IFREQ: Final = struct.Struct("@16sHH4s16x")
-"""A name, and an address of it: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
 
 
 def context(directory: Path) -> ssl.SSLContext:
@@ -43,7 +35,7 @@ def context(directory: Path) -> ssl.SSLContext:
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
         if not certificate.exists() and not key.exists():
-            _make(certificate, key, _local_addresses())
+            _make(certificate, key, [a for a in addresses.own() if not a.is_global])
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)
@@ -52,13 +44,13 @@ def context(directory: Path) -> ssl.SSLContext:
     return made
 
 
-def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> None:
+def _make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "egressd")])
     now = max(_now(), _VALID_FROM)
     known: list[x509.GeneralName] = [
         x509.DNSName("localhost"),
-        *(x509.IPAddress(address) for address in addresses),
+        *(x509.IPAddress(address) for address in known_by),
     ]
     host = socket.gethostname()
     if host.isascii() and host != "localhost":
@@ -89,15 +81,3 @@ def _make(certificate: Path, key: Path, addresses: Iterable[IPv4Address]) -> Non
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
-
-
-def _local_addresses() -> list[IPv4Address]:
-    """The loopback's too. By an ioctl, since the api's unit has no netlink sockets."""
-    found = array("B", bytes(_INTERFACES_MAX * _IFREQ.size))
-    asked = array("B", struct.pack("@iP", len(found), found.buffer_info()[0]))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCGIFCONF, asked)
-    size: int = struct.unpack_from("@i", asked)[0]
-    records = _IFREQ.iter_unpack(found.tobytes()[:size])
-    addresses = dict.fromkeys(IPv4Address(packed) for _, _, _, packed in records)
-    return [address for address in addresses if not address.is_global]
