@@ -81,7 +81,7 @@ def test_every_kind_of_entry_as_ip_route_shows_it(namespace: Namespace) -> None:
     assert done.problems == ()
     assert set(done.added) == {*map(str, wanted), *(f"rule {rule}" for rule in policy)}
     assert table(namespace, 1001) == [
-        "default via 192.0.0.1 dev wan0",
+        "default via 192.0.0.1 dev wan0 onlink",
         "unreachable default metric 4294967295",
     ]
     assert table(namespace, 1002) == ["default dev wan1 scope link"]
@@ -187,10 +187,10 @@ def test_an_interface_made_again_and_one_renamed(namespace: Namespace) -> None:
 
 
 def test_what_the_kernel_refuses_does_not_stop_the_rest(namespace: Namespace) -> None:
-    wanted = [default(1001, "wan0", "203.0.113.1"), default(1002, "wan1", "192.0.1.1")]
+    wanted = [default(1001, "wan0", "192.0.0.2"), default(1002, "wan1", "192.0.1.1")]
     done = namespace.run(sync, wanted, [by_mark(1, 1001)])
     assert done.problems == (
-        "could not add default via 203.0.113.1 dev wan0 table 1001: Nexthop has invalid gateway",
+        "could not add default via 192.0.0.2 dev wan0 table 1001: Nexthop has invalid gateway",
     )
     assert done.added == (str(wanted[1]), f"rule {by_mark(1, 1001)}")
 

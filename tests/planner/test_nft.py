@@ -173,6 +173,31 @@ def test_what_leaves_by_a_narrow_wan_is_clamped() -> None:
     assert '0x30000000 . "wan1"' in clamped
 
 
+def test_networks_within_another_are_left_out() -> None:
+    networks = ("10.77.0.254/32", "10.77.0.0/24", "10.0.0.0/8", "192.168.1.0/24")
+    topology = Topology(
+        lans=("lan0", "lan1"),
+        lan_networks=(
+            *(("lan0", IPv4Network(network)) for network in networks),
+            ("lan1", IPv4Network("10.77.0.0/24")),
+        ),
+    )
+    elements = nft.elements(Plan(), topology, {})
+    assert list(elements["lannet"]) == ["10.0.0.0/8", "192.168.1.0/24"]
+    assert list(elements["lansrc"]) == [
+        '"lan0" . 10.0.0.0/8',
+        '"lan0" . 192.168.1.0/24',
+        '"lan1" . 10.77.0.0/24',
+    ]
+
+
+def test_answers_to_what_a_wan_brought_in_have_their_way_whether_rules_name_it_or_not() -> None:
+    for egresses in ({}, {"wan1": Egress(number=1)}):
+        elements = nft.elements(Plan(egresses=egresses), TWO_LANS, {})
+        assert elements["inmark"] == {'"wan1"': "0x20007000"}
+        assert elements["pairs"]['0x20007000 . "wan1"'] == "accept"
+
+
 def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:
     elements = by_line(egress=Egress(number=2), is_wanted=False)
     assert LINE_A not in elements["alive"]

@@ -6,9 +6,8 @@ import pytest
 
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.plan import Egress
 from egressd.planner.registry import egress_mark, unplanned_egress_number
-from egressd.planner.topology import discover, recalled, uplink, with_unplanned
+from egressd.planner.topology import discover, inbound, recalled, uplink
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
 
@@ -127,20 +126,20 @@ def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
 
 def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> None:
     before = discover(TWO_WANS, Ports())
-    numbers = {name: egress.number for name, egress in with_unplanned({}, before).items()}
+    numbers = {name: egress.number for name, egress in inbound(before).items()}
     gone = facts(
         *TWO_WANS.interfaces.values(),
         routes=tuple(r for r in TWO_WANS.routes if r.interface != "wan1"),
     )
     after = discover(gone, Ports(), before)
     assert after.wans == ("wan2",)
-    assert with_unplanned({}, after)["wan2"].number == numbers["wan2"]
+    assert inbound(after)["wan2"].number == numbers["wan2"]
     inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
     later = discover(gone, Ports(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
-    assert with_unplanned({}, later)["wan2"].number == numbers["wan2"]
+    assert inbound(later)["wan2"].number == numbers["wan2"]
     far = egress_mark(unplanned_egress_number(3))  # others before it are not in the table
     later = discover(gone, Ports(), recalled([], {'"wan2"': f"{far:#010x}"}))
-    assert egress_mark(with_unplanned({}, later)["wan2"].number) == far
+    assert egress_mark(inbound(later)["wan2"].number) == far
 
 
 def test_what_an_earlier_table_says_of_lans_is_recalled() -> None:
@@ -206,10 +205,35 @@ def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
     assert uplink("l2tp_1", facts(online), Ports()).has_route
 
 
-def test_wans_that_no_rule_names_get_numbers_of_their_own() -> None:
-    every = with_unplanned({"wan1": Egress(number=1)}, discover(TWO_WANS, Ports()))
-    assert every["wan1"].number == 1
-    assert every["wan2"].number == 0x7001
+def test_what_wans_bring_in_has_numbers_of_its_own() -> None:
+    answers = inbound(discover(TWO_WANS, Ports()))
+    assert [(name, way.number) for name, way in answers.items()] == [
+        ("wan1", 0x7000),
+        ("wan2", 0x7001),
+    ]
+
+
+def test_a_one_armed_device_stays_one_when_another_interface_comes_and_goes() -> None:
+    only = interface("eth0", "192.168.1.2/24")
+    routes = (default("eth0", "192.168.1.1"),)
+    before = discover(facts(LOOPBACK, only, routes=routes), Ports())
+    more = interface("wlan0", "192.168.50.1/24")
+    found = discover(facts(LOOPBACK, only, more, routes=routes), Ports(), before)
+    assert (set(found.lans), found.wans) == ({"eth0", "wlan0"}, ("eth0",))
+    later = discover(facts(LOOPBACK, only, routes=routes), Ports(), found)
+    assert "eth0" in later.lans
+    inmark = {'"eth0"': f"{egress_mark(inbound(before)['eth0'].number):#010x}"}
+    next_netd = recalled(['"eth0" . 192.168.1.0/24'], inmark)
+    assert "eth0" in discover(facts(LOOPBACK, only, more, routes=routes), Ports(), next_netd).lans
+
+
+def test_a_network_that_moves_to_another_lan_is_the_others() -> None:
+    network = IPv4Network("10.77.0.0/24")
+    before = discover(facts(LOOPBACK, LAN), Ports())
+    moved = facts(LOOPBACK, interface("lan0"), interface("br-lan", "10.77.0.1/24", index=9))
+    found = discover(moved, Ports(), before)
+    assert set(found.lans) == {"br-lan", "lan0"}
+    assert found.lan_networks == (("br-lan", network),)
 
 
 def test_what_traffic_can_be_sent_by() -> None:

@@ -47,6 +47,7 @@ SETS: Final = {
     "lanif": "type ifname",
     "lannet": "type ipv4_addr; flags interval",
     "lansrc": "type ifname . ipv4_addr; flags interval",
+    "outside": "type ifname",
     "alive": "type mark",
     "noudp": "type mark",
     "same": "type mark . mark",
@@ -315,6 +316,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook forward priority filter; policy accept;",
         "iifname @lanif goto forward_from_lan",
         "oifname @lanif goto forward_to_lan",
+        # A LAN that is taken for a WAN (see topology.discover), and answers for addresses that no
+        # LAN has any more: nothing goes through this machine from one WAN or line to another.
+        "iifname @outside oifname @outside drop",
     ),
     "forward_from_lan": (
         "meta mark . oifname vmap @pairs",

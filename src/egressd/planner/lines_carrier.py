@@ -13,7 +13,7 @@ from egressd.model.nouns import Line
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule
 from egressd.planner.registry import PRIORITY_CARRIER, egress_table
-from egressd.planner.topology import Topology, is_line, with_unplanned
+from egressd.planner.topology import Topology, inbound, is_line
 
 
 class Carrier(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def rules(
     """
     pinned = {line.interface for line in lines}
     names = pinned | set(topology.wans if AUTO in pinned else ())
-    for name, egress in with_unplanned(egresses, topology).items():
+    for name, egress in {**inbound(topology), **egresses}.items():
         if name not in names or name not in facts.interfaces:
             continue
         for address in dict.fromkeys(a.ip for a in facts.interfaces[name].addresses):

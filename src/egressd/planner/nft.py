@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Final
 
 from egressd.model.plan import Change, Plan
@@ -23,7 +24,7 @@ from egressd.planner.registry import (
     flow_mark,
 )
 from egressd.planner.sets import Elements, Sets
-from egressd.planner.topology import Topology, interface_mark, is_line, with_unplanned
+from egressd.planner.topology import Topology, inbound, interface_mark, is_line
 
 INET: Final = Sets("inet", SETS, MAPS)
 
@@ -54,9 +55,12 @@ def elements(
     traffic through; its clients stay in ``hosts`` and meet ``deny``.
     """
     result: Elements = {
-        "lanif": {_quoted(name): "" for name in topology.lans},
-        "lannet": {str(network): "" for _, network in topology.lan_networks},
-        "lansrc": {f"{_quoted(i)} . {n}": "" for i, n in topology.lan_networks},
+        **_lan_elements(topology),
+        "outside": {
+            _quoted(name): ""
+            for name in (*topology.seen_wans, *topology.wans, *plan.lines, *outdated)
+            if name
+        },
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.floor.is_ruled
@@ -83,6 +87,25 @@ def elements(
     return result
 
 
+def _lan_elements(topology: Topology) -> Elements:
+    """The LANs and their networks. One within another, as a second address may have, is left out:
+    ranges of a set must not overlap.
+    """
+    of_lan: dict[str, list[IPv4Network]] = {}
+    for name, network in topology.lan_networks:
+        of_lan.setdefault(name, []).append(network)
+    networks = collapse_addresses(network for _, network in topology.lan_networks)
+    return {
+        "lanif": {_quoted(name): "" for name in topology.lans},
+        "lannet": {str(network): "" for network in networks},
+        "lansrc": {
+            f"{_quoted(name)} . {network}": ""
+            for name, of_this in of_lan.items()
+            for network in collapse_addresses(of_this)
+        },
+    }
+
+
 def _target_elements(
     plan: Plan,
     topology: Topology,
@@ -96,14 +119,14 @@ def _target_elements(
     moment to go.
     """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
-    every = with_unplanned(plan.egresses, topology)
-    egresses = {name: interface_mark(name, e.number) for name, e in every.items()}
+    egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
+    answers = {name: interface_mark(name, e.number) for name, e in inbound(topology).items()}
     ways = [
         name
         for name in egresses
         if not is_line(name) or (name in plan.lines and name not in outdated)
     ]
-    alive = {egresses[name]: every[name] for name in ways if name in topology.routable}
+    alive = {egresses[n]: plan.egresses[n] for n in ways if n in topology.routable}
     asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]
     direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]
     routed = [*alive, *direct]
@@ -111,6 +134,7 @@ def _target_elements(
     seals = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
     exits = [(mark, name) for name in topology.direct_exits for mark in direct]
     exits += [(egresses[name], name) for name in ways]
+    exits += [(mark, name) for name, mark in answers.items()]
     pairs = {
         f"{_mark(mark)} . {_quoted(name)}": (
             "goto to_narrow" if is_line(name) or name in topology.narrow else "accept"
@@ -118,7 +142,7 @@ def _target_elements(
         for mark, name in exits
     }
     resolvers = {MARK_DIRECT: plan.floor.resolver}
-    for name, egress in every.items():
+    for name, egress in plan.egresses.items():
         mark = MARK_ASKED_DIRECTLY if egress.is_asked_directly else egresses[name]
         natural = (handed_out.get(name) or plan.floor.resolver) if is_line(name) else ""
         resolvers[mark] = egress.resolver or natural
@@ -132,7 +156,7 @@ def _target_elements(
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "dns4": {_mark(mark): server for mark, server in resolvers.items() if server},
-        "inmark": {_quoted(name): _mark(egresses[name]) for name in topology.wans},
+        "inmark": {_quoted(name): _mark(mark) for name, mark in answers.items()},
     }
 
 

@@ -141,6 +141,8 @@ own rule 0 and its ``local`` table."""
 PRIORITY_TPROXY: Final = 110
 PRIORITY_LAN: Final = 150
 PRIORITY_EGRESS: Final = 200
+PRIORITY_ANSWER: Final = 205
+"""Answers to connections that a WAN brought in leave by it."""
 PRIORITY_CARRIER: Final = 210
 """What this machine sends from the address of a WAN that carries a VPN line leaves by it."""
 PRIORITY_LISTENER: Final = 220

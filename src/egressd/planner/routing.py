@@ -23,6 +23,7 @@ from egressd.planner.registry import (
     MARK_ENGINE,
     MARK_KIND_MASK,
     METRIC_UNREACHABLE,
+    PRIORITY_ANSWER,
     PRIORITY_DIRECT,
     PRIORITY_EGRESS,
     PRIORITY_ENGINE_FLOOR,
@@ -35,7 +36,7 @@ from egressd.planner.registry import (
     TABLE_TPROXY,
     egress_table,
 )
-from egressd.planner.topology import Topology, interface_mark, uplink, with_unplanned
+from egressd.planner.topology import Topology, inbound, interface_mark, uplink
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
 _EXACT = 0xFFFF_FFFF
@@ -68,7 +69,10 @@ def desired(
         *_beneath((network for _, network in topology.lan_networks), TABLE_LAN),
     ]
     rules = [*_floor(topology, engine_uid), *_fixed_rules()]
+    ways_to: dict[IPv4Network, str] = {}
     for name, network in topology.lan_networks:
+        ways_to.setdefault(network, name)  # where two LANs have one network, one of them is asked
+    for network, name in ways_to.items():
         gateway = next(
             (r.gateway for r in facts.routes if r.interface == name and r.destination == network),
             None,
@@ -76,19 +80,24 @@ def desired(
         routes.append(
             RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway)
         )
-    for name, egress in with_unplanned(egresses, topology).items():
+    answers = inbound(topology)
+    for name, egress in answers.items():
+        if name in facts.interfaces:
+            table = egress_table(egress.number)
+            rules += _listener_rules(facts.interfaces[name], table, engine_uid)
+    ways = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
+    ways += [(PRIORITY_ANSWER, *item) for item in answers.items()]
+    for priority, name, egress in ways:
         table = egress_table(egress.number)
         routes += _beneath([_ANYWHERE], table)
         way = uplink(name, facts, ports)
-        if name in topology.wans and name in facts.interfaces:
-            rules += _listener_rules(facts.interfaces[name], table, engine_uid)
         if way.has_route:
             routes.append(
                 RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=way.gateway)
             )
         rules.append(
             PolicyRule(
-                priority=PRIORITY_EGRESS,
+                priority=priority,
                 mark=interface_mark(name, egress.number),
                 mask=_EXACT,
                 table=table,

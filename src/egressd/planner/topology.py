@@ -48,7 +48,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Which source networks belong on which LAN interface."""
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
-    """All WANs that there have been, in the order of their numbers: see `with_unplanned`."""
+    """All WANs that there have been, in the order of their numbers: see `inbound`."""
     direct_exits: tuple[str, ...] = ()
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
@@ -98,7 +98,8 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     own address is private, the device is one-armed: that WAN is the LAN too.
 
     A found LAN that has lost its address, or is gone, stays a LAN with the networks it had, since
-    its clients may still send; and a WAN that has lost its default route becomes none.
+    its clients may still send, unless another has them now; and a WAN that has lost its default
+    route becomes none.
     """
     before = before or Topology()
     present = facts.interfaces
@@ -107,7 +108,9 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     wans = ports.wan or tuple(name for name in found_wans if name not in ports.lan)
     no_lans = {*wans, *(name for name in before.seen_wans if name not in before.lans)}
     found_lans = [i.name for i in present.values() if i.name not in no_lans and _looks_like_lan(i)]
-    found_lans += [n for n in before.lans if n not in wans and n not in found_lans]
+    # A one-armed device stays one when another interface comes up.
+    both = {name for name in before.lans if name in before.seen_wans}
+    found_lans += [n for n in before.lans if n not in found_lans and (n in both or n not in wans)]
     lans = ports.lan or (
         tuple(found_lans)
         or tuple(name for name in wans if name in present and _has_client_address(present[name]))
@@ -119,7 +122,12 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
         networks |= {(name, address.network): None for address in addresses}
         if not addresses:
             lost.add(name)
-    networks |= {(name, network): None for name, network in before.lan_networks if name in lost}
+    elsewhere = {network for _, network in networks}
+    networks |= {
+        (name, network): None
+        for name, network in before.lan_networks
+        if name in lost and network not in elsewhere
+    }
     for route in facts.routes:
         # What a one-armed device has a gateway for is outside.
         is_outside = route.gateway is not None and route.interface in wans
@@ -163,14 +171,15 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
     return Uplink(interface=name, gateway=gateway, has_route=gateway is not None)
 
 
-def with_unplanned(egresses: Mapping[str, Egress], topology: Topology) -> dict[str, Egress]:
-    """`egresses`, and one for each other WAN, so that it answers what it brought in.
+def inbound(topology: Topology) -> dict[str, Egress]:
+    """For each WAN the way of the answers to what it brought in.
 
-    A WAN keeps its number whatever becomes of others: connections that it brought in know it.
+    It keeps its number whatever becomes of other WANs, and whether rules name it or not:
+    connections know it.
     """
     seen = _seen(topology.seen_wans, topology.wans)
     numbers = {name: unplanned_egress_number(place) for place, name in enumerate(seen)}
-    return {**{name: Egress(number=numbers[name]) for name in topology.wans}, **egresses}
+    return {name: Egress(number=numbers[name]) for name in topology.wans}
 
 
 def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ _KIND_NAMES: Final[dict[int, Literal["unicast", "local", "unreachable"]]] = {
     7: "unreachable",
 }
 _KINDS: Final = {name: kind for kind, name in _KIND_NAMES.items()}
+_ON_LINK: Final = 4
+"""RTNH_F_ONLINK: a WAN with an address of its own alone (/32) has its gateway in no network."""
 _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
 
 _RULE = struct.Struct("=8BI")
@@ -62,7 +64,7 @@ def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
         ROUTE_PROTOCOL,
         _scope(route),
         _KINDS[route.kind],
-        0,
+        0 if route.gateway is None else _ON_LINK,
     ) + encode(values)
 
 

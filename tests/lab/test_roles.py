@@ -1,0 +1,282 @@
+"""Interfaces that change their role, their name or their networks, and nobody leaves unruled.
+
+Most of it is about roles that are found: the configuration names no interface.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+from egressd.lab.capture import Capture
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.netns import exec_argv
+from egressd.lab.packets import new_token
+from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
+
+pytestmark = pytest.mark.lab
+
+WEB: Final = f"http://{SERVER}/"
+FOUND: Final[dict[str, dict[str, object]]] = {"lan": {"interfaces": []}, "wan": {"interfaces": []}}
+GUESTS: Final = "10.78.0.0/24"
+LOCAL: Final = ("10.", "192.168.")
+_AFTER_S: Final = 1.5
+"""How long is looked at after a change: an event is heard in a hundredth of that."""
+
+ECHO: Final = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], 7))
+while True:
+    try:
+        s.send(b"still there")
+    except OSError:
+        pass
+    time.sleep(0.01)
+"""
+"""Asks the echo server, whether it hears the answers or not."""
+
+SERVE: Final = """
+import socket
+s = socket.create_server(("0.0.0.0", 8022))
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    while data := c.recv(100):
+        c.sendall(data)
+"""
+
+
+def seen(lab: Lab, client: int) -> str:
+    """The address that a client's request comes from; empty when it is blocked."""
+    return lab.client(client).http(WEB, timeout=0.5).seen
+
+
+@contextmanager
+def flooding(lab: Lab, *clients: Client) -> Iterator[Capture]:
+    """These clients flood, and the internet's side is captured. None of what they send may leave
+    with an address of their own.
+    """
+    with lab.internet.capture() as capture:
+        capture.prove()
+        floods = [
+            client.flood(new_token(), kind=kind, rate=300)
+            for client in clients
+            for kind in ("udp", "icmp")
+        ]
+        yield capture
+        time.sleep(_AFTER_S)
+        assert all(flood.stop().sent > 100 for flood in floods)
+        arrived = [flow for flow in capture.read().flows if not flow.outgoing]
+        assert [flow for flow in arrived if flow.source.startswith(LOCAL)] == []
+
+
+@contextmanager
+def running(client: Client, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in a client's namespace, ended with the block."""
+    argv = exec_argv(client.host.namespace, [sys.executable, "-c", program, *arguments])
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def knows_the_router(lab: Lab, client: Client, interface: str, address: str) -> None:
+    """Let a client go on sending to the router while that has no address for it to ask for."""
+    mac = lab.router.run("cat", f"/sys/class/net/{interface}/address").stdout.strip()
+    neighbour = ("ip", "neigh", "replace", address, "lladdr", mac, "dev", "eth0")
+    client.host.run(*neighbour, "nud", "permanent")
+
+
+def router(lab: Lab, *commands: str) -> None:
+    """Commands of ip(8) on the router."""
+    for command in commands:
+        lab.router.run("ip", *command.split())
+
+
+# --- Found roles. ---------------------------------------------------------------------------
+
+
+def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: None) -> None:
+    with Lab(LabSpec(one_arm=True, wans=1, nodes=("ss",), clients=3)) as lab:
+        lab.start_egressd(FOUND)
+        add_nodes(lab)
+        send(lab, 1, "REJECT")
+        send(lab, 2, "ss")
+        with flooding(lab, lab.client(1), lab.client(3)):
+            router(
+                lab,
+                "link add wlan0 type bridge",
+                "address add 192.168.50.1/24 dev wlan0",
+                "link set wlan0 up",
+            )
+        for _ in range(2):
+            assert (seen(lab, 1), seen(lab, 2)) == ("", lab.nodes["ss"].address)
+            os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
+            lab.device.wait_healthy()
+
+
+def test_p1_a_lan_that_gets_a_default_route_is_not_forwarded_unruled(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=3, second_lan=True)) as lab:
+        lab.start_egressd(FOUND)
+        send(lab, 1, "REJECT")
+        send(lab, 2, "Interface:wan2")
+        with flooding(lab, lab.client(1), lab.client(3)):
+            router(lab, "route add default via 10.77.0.250 dev lan0 metric 5000")
+        assert seen(lab, 1) == seen(lab, 3) == ""
+        assert seen(lab, 2) in ("", lab.wan(2).address)
+
+
+def test_p1_a_second_lan_is_not_forwarded_before_it_has_been_seen(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
+        router(lab, "address flush dev lan1")
+        lab.start_egressd(FOUND)
+        lab.api.post("/rules", {"ip": GUESTS, "target_node": "REJECT"})
+        guest = lab.guest(1)
+        knows_the_router(lab, guest, "lan1", "10.78.0.1")
+        with flooding(lab, guest):
+            time.sleep(0.5)
+            router(lab, "address add 10.78.0.1/24 dev lan1")
+        lab.api.post("/rules", {"ip": guest.address, "target_node": "DIRECT"})
+        eventually(lambda: guest.http(WEB, timeout=0.5).seen == lab.wan(1).address)
+
+
+def test_p1_an_interface_with_an_odd_name_is_not_forwarded_from(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
+        router(lab, "link set lan1 down", "link set lan1 name lan+1", "link set lan+1 up")
+        lab.start_egressd(FOUND)
+        knows_the_router(lab, lab.guest(1), "lan+1", "10.78.0.1")
+        with flooding(lab, lab.guest(1)):
+            pass
+
+
+def test_a_lans_address_that_moves_to_a_bridge_takes_its_clients_along(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=("ss",), clients=2)) as lab:
+        lab.start_egressd(FOUND)
+        add_nodes(lab)
+        send(lab, 1, "DIRECT")
+        send(lab, 2, "ss")
+        lab.topology.ip(
+            "router",
+            [
+                "link add br-lan type bridge mcast_snooping 0",
+                "link set br-lan up",
+                "link set p-client1 master br-lan",
+                "link set p-client2 master br-lan",
+                f"address del {LAN_ADDRESS}/24 dev lan0",
+                f"address add {LAN_ADDRESS}/24 dev br-lan",
+            ],
+        )
+        for number in (1, 2):
+            lab.client(number).host.run("ip", "neigh", "flush", "all")
+        eventually(lambda: seen(lab, 1) == lab.wan(1).address)
+        said = subprocess.Popen(
+            exec_argv(lab.router.namespace, ["timeout", "3", "ip", "monitor", "route"]),
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(20):
+            assert (seen(lab, 1), seen(lab, 2)) == (lab.wan(1).address, lab.nodes["ss"].address)
+        assert said.communicate()[0].splitlines() == [], "netd has nothing left to do"
+
+
+# --- Networks and gateways. -----------------------------------------------------------------
+
+
+def test_p1_answers_for_a_network_that_the_lan_had_leave_by_no_wan(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=2)) as lab:
+        lab.start_egressd()
+        send(lab, 2, "Interface:wan2")
+        knows_the_router(lab, lab.client(2), "lan0", str(LAN_ADDRESS))
+        with running(lab.client(2), ECHO, SERVER), lab.internet.capture() as capture:
+            capture.prove()
+            time.sleep(0.5)
+            answers = [f for f in capture.read().flows if f.source == SERVER and f.outgoing]
+            assert answers, "nobody answered"
+            router(
+                lab, "address add 10.99.0.1/24 dev lan0", f"address del {LAN_ADDRESS}/24 dev lan0"
+            )
+            time.sleep(_AFTER_S)
+            arrived = [flow for flow in capture.read().flows if not flow.outgoing]
+            assert [flow for flow in arrived if flow.destination.startswith(LOCAL)] == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "address {} 10.77.0.254/32 dev lan0",
+        "address {} 10.77.0.2/16 dev lan0",
+        "route {} 10.77.0.200/32 dev lan0",
+        "route {} 10.0.0.0/8 via 10.77.0.200 dev lan0",
+    ],
+)
+def test_networks_of_a_lan_may_lie_within_each_other(lab: Lab, more: str) -> None:
+    send(lab, 1, "DIRECT")
+    send(lab, 2, "Interface:wan2")
+    router(lab, more.format("add"))
+    try:
+        lab.api.post("/rules", {"ip": "10.77.0.240/28", "target_node": "REJECT"})
+        os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
+        lab.device.wait_healthy()
+        lab.router.run("nft", "delete", "table", "inet", "egressd")
+        eventually(lambda: seen(lab, 1) == lab.wan(1).address)
+        assert seen(lab, 2) == lab.wan(2).address
+    finally:
+        router(lab, more.format("del"))
+        lab.api.delete("/rules/batch", {"ips": ["10.77.0.240/28"]})
+    eventually(lambda: seen(lab, 1) == lab.wan(1).address)
+
+
+def test_a_wans_gateway_may_be_in_no_network_of_its(lab: Lab) -> None:
+    wan = lab.wan(2)
+    send(lab, 2, "Interface:wan2")
+    router(
+        lab,
+        f"address flush dev {wan.interface}",
+        f"address add {wan.address}/32 dev {wan.interface}",
+        f"route add default via {wan.gateway} dev {wan.interface} onlink metric 200",
+    )
+    eventually(lambda: seen(lab, 2) == wan.address)
+    wan.delete()
+    wan.recreate()
+    eventually(lambda: seen(lab, 2) == wan.address)
+
+
+def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> None:
+    for rule in lab.api.get("/rules")["data"]:
+        lab.api.delete(f"/rules/{rule['id']}")
+    send(lab, 1, "DIRECT")
+    forward = f"iifname wan2 tcp dport 8022 dnat to {lab.client(1).address}"
+    chain = "{ type nat hook prerouting priority dstnat; }"
+    lab.router.run("nft", "add", "table", "ip", "forwards")
+    try:
+        lab.router.run("nft", f"add chain ip forwards pre {chain}")
+        lab.router.run("nft", f"add rule ip forwards pre {forward}")
+        with running(lab.client(1), SERVE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            with lab.internet.socket(lab.wan(2).address, 8022) as caller:
+                caller.settimeout(5)
+
+                def still_there() -> None:
+                    caller.sendall(b"hi")
+                    assert caller.recv(10) == b"hi"
+
+                still_there()
+                send(lab, 2, "Interface:wan2")
+                still_there()
+                send(lab, 2, "DIRECT")
+                still_there()
+    finally:
+        lab.router.run("nft", "delete", "table", "ip", "forwards")
