@@ -114,13 +114,15 @@ def destroy_clients(
 
     Those whose local address is in `spared` live on: with the router's own addresses
     there, a client keeps its connections to the router's services. So do those of the
-    addresses that `spare` is true of. Raises OSError when the kernel refuses, as one
-    without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
+    addresses that `spare` is true of, and what the router's programs tell each other by
+    the loopback. Raises OSError when the kernel refuses, as one without
+    CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
     """
     ended = 0
     with NetlinkSocket(SOCK_DIAG) as told:
         for found in of_clients(clients):
-            if found.local[0] in spared or spare(str(found.remote[0])):
+            local, remote = found.local[0], found.remote[0]
+            if local.is_loopback or local in spared or spare(str(remote)):
                 continue
             try:
                 told.request(_DESTROY, _REQUEST.pack(AF_INET, found.protocol, 0, 0, found.id))
