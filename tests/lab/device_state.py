@@ -28,13 +28,17 @@ def add_nodes(lab: Lab) -> None:
 
 def send(lab: Lab, client: int, target: str) -> None:
     """Give a client its rule, or change the one it has."""
-    address = lab.client(client).address
-    rule = {"ip": address, "target_node": target}
+    rule(lab, lab.client(client).address, target)
+
+
+def rule(lab: Lab, address: str, target: str) -> None:
+    """Make the rule of an address or network, or change the one it has."""
+    wanted = {"ip": address, "target_node": target}
     for known in lab.api.get("/rules")["data"]:
         if known["ip"] == address:
-            lab.api.put(f"/rules/{known['id']}", {**rule, **_REST})
+            lab.api.put(f"/rules/{known['id']}", {**wanted, **_REST})
             return
-    lab.api.post("/rules", rule)
+    lab.api.post("/rules", wanted)
 
 
 def configure(lab: Lab, **settings: object) -> None:

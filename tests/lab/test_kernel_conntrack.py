@@ -11,12 +11,14 @@ import pytest
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
+from egressd.netd.kernel.ranges import Ranges
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
 
 OUTSIDE = "198.51.100.1"
 ROUTER = "203.0.113.2"
+LANS = Ranges(["10.1.0.0/16"])
 _NEW = 1 << 8  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
 
 
@@ -71,7 +73,7 @@ def entries() -> set[tuple[str, str, int]]:
 
 
 def delete_all(clients: list[str]) -> int:
-    return conntrack.delete_stale(clients, lambda _client, _flow: False)
+    return conntrack.delete_stale(clients, LANS, lambda _client, _flow: False)
 
 
 def flows() -> None:
@@ -85,7 +87,7 @@ def flows() -> None:
 
 
 def without(wanted: set[str], everything: set[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
-    return {e for e in everything if e[0] not in wanted and e[1] not in wanted}
+    return {e for e in everything if e[0] not in wanted}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,8 @@ def without(wanted: set[str], everything: set[tuple[str, str, int]]) -> set[tupl
         (["10.1.0.2", "10.1.0.3", "10.1.1.2"], {"10.1.0.2", "10.1.0.3", "10.1.1.2"}),
         ([f"10.1.0.{n}" for n in range(2, 20, 2)], {"10.1.0.2"}),
         (["10.9.9.9"], set()),
+        (["0.0.0.0/0"], {"10.1.0.2", "10.1.0.3", "10.1.0.20", "10.1.1.2"}),
+        (["198.51.100.0/24"], set()),
         ([], set()),
     ],
 )
@@ -137,7 +141,7 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
             assert (flow.udp_port, flow.is_source_translated) == (443, False)
             return flow.mark == 0x3000_0000
 
-        assert conntrack.delete_stale(["10.1.0.2", "10.1.0.3"], is_current) == 3
+        assert conntrack.delete_stale(["10.1.0.2", "10.1.0.3"], LANS, is_current) == 3
         assert {port for _, _, port in entries()} == {1001, 1003}
         assert asked == {
             ("10.1.0.2", 0x1000_0001),
@@ -145,6 +149,25 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
             ("10.1.0.2", 0x2000_0007),
             ("10.1.0.3", 0x1000_0001),
         }
+
+    namespace.run(body)
+
+
+def test_a_flow_is_judged_by_the_client_and_not_by_whom_it_asks(namespace: Namespace) -> None:
+    def body() -> None:
+        track("10.1.0.2", OUTSIDE, 1000)
+        track("10.1.0.2", "10.1.1.2", 1001)  # a resolver on another LAN, say
+        track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2")
+        asked = set()
+
+        def is_current(client: bytes, _: Flow) -> bool:
+            asked.add(str(IPv4Address(client)))
+            return True
+
+        assert conntrack.delete_stale(["10.1.1.0/24", "198.51.100.0/24"], LANS, is_current) == 0
+        assert asked == set()
+        assert conntrack.delete_stale(["0.0.0.0/0"], LANS, is_current) == 0
+        assert asked == {"10.1.0.2"}
 
     namespace.run(body)
 
@@ -176,7 +199,8 @@ def test_a_real_flow(namespace: Namespace) -> None:
         with two:
             port = two.getsockname()[1]
             assert ("127.0.0.1", "127.0.0.2", port) in entries()
-            assert delete_all(["127.0.0.1"]) >= 1
+            lans, clients = Ranges(["127.0.0.0/8"]), ["127.0.0.1"]
+            assert conntrack.delete_stale(clients, lans, lambda _client, _flow: False) >= 1
             assert entries() == set()
 
     namespace.run(body)

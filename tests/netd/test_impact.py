@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from egressd.model.plan import Change, Patch, Plan, WhitelistPlan
-from egressd.netd.impact import engine_served, is_more_than_hosts, moved, with_epoch
+from egressd.model.plan import Change, Patch, Plan, WhitelistPlan, difference
+from egressd.netd import impact
+from egressd.netd.impact import engine_served, is_more_than_hosts, with_epoch
+from egressd.netd.kernel.ranges import RangeMap, Ranges
+from egressd.planner.flatten import flatten
 from egressd.planner.registry import MARK_DIRECT, MARK_EPOCHS, MARK_REJECT, node_mark
 
 NODE = node_mark(1)
@@ -19,6 +26,11 @@ def change(**parts: Any) -> Change:
     return Change(base=1, revision=2, **parts)
 
 
+def moved(change: Change, plan: Plan) -> list[str]:
+    after = RangeMap(dict(change.nets.applied(plan.nets)))
+    return impact.moved(change, plan, RangeMap(plan.nets), after)
+
+
 def test_a_host_moves_when_its_mark_becomes_another() -> None:
     plan = Plan(hosts={"10.0.0.1": NODE, "10.0.0.2": NODE, "10.0.0.3": NODE})
     put = {"10.0.0.1": NODE, "10.0.0.2": MARK_DIRECT, "10.0.0.4": MARK_DIRECT}
@@ -26,9 +38,64 @@ def test_a_host_moves_when_its_mark_becomes_another() -> None:
     assert moved(change(hosts=hosts), plan) == ["10.0.0.2", "10.0.0.4", "10.0.0.3"]
 
 
-def test_ranges_move_whole() -> None:
-    nets = Patch(put={RANGE: NODE}, drop=("10.0.2.0-10.0.2.3",))
-    assert moved(change(nets=nets), Plan()) == ["10.0.2.0-10.0.2.3", RANGE]
+def plan_of(hosts: Mapping[str, int], nets: Mapping[str, int]) -> Plan:
+    """The plan of these rules, as the planner makes it."""
+    return Plan(hosts={**hosts}, nets=flatten({IPv4Network(n): nets[n] for n in nets}))
+
+
+def test_of_a_range_just_those_move_whose_mark_becomes_another() -> None:
+    around = {"10.0.1.0/24": NODE}
+    before, after = plan_of({}, around), plan_of({}, {**around, "10.0.1.64/28": MARK_DIRECT})
+    piece = ["10.0.1.64-10.0.1.79"]
+    assert moved(difference(before, after), before) == piece
+    assert moved(difference(after, before), after) == piece
+
+
+def test_nobody_moves_when_the_rule_inside_sends_to_where_the_one_around_it_does() -> None:
+    before = plan_of({}, {"10.0.1.0/24": NODE})
+    after = plan_of({"10.0.1.7": NODE}, {"10.0.1.0/24": NODE, "10.0.1.64/28": NODE})
+    assert moved(difference(before, after), before) == []
+    assert moved(difference(after, before), after) == []
+
+
+hosts = st.dictionaries(
+    st.integers(0, 15).map(lambda n: f"10.0.0.{n}"), st.sampled_from([NODE, MARK_DIRECT])
+)
+nets = st.dictionaries(
+    st.tuples(st.integers(0, 15), st.integers(28, 32)).map(
+        lambda pair: str(IPv4Network((f"10.0.0.{pair[0]}", pair[1]), strict=False))
+    ),
+    st.sampled_from([NODE, MARK_DIRECT, MARK_REJECT]),
+    max_size=5,
+)
+
+
+@given(hosts, nets, hosts, nets)
+def test_a_client_moves_if_the_rule_that_holds_for_it_sends_it_elsewhere(
+    hosts_before: dict[str, int],
+    nets_before: dict[str, int],
+    hosts_after: dict[str, int],
+    nets_after: dict[str, int],
+) -> None:
+    before, after = plan_of(hosts_before, nets_before), plan_of(hosts_after, nets_after)
+    clients = moved(difference(before, after), before)
+    inside = Ranges(clients)
+    for number in range(16):
+        address = IPv4Address(f"10.0.0.{number}")
+        client = str(address)
+        is_ruled = client in before.hosts or client in after.hosts
+        is_moved = client in clients if is_ruled else address.packed in inside
+        assert is_moved == (mark_of(before, client) != mark_of(after, client))
+
+
+def mark_of(plan: Plan, client: str) -> int:
+    if client in plan.hosts:
+        return plan.hosts[client]
+    for text, mark in plan.nets.items():
+        first, last = map(IPv4Address, text.split("-"))
+        if first <= IPv4Address(client) <= last:
+            return mark
+    return 0
 
 
 def test_all_move_with_another_whitelist_and_none_with_the_same() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from ipaddress import IPv4Address
 
 import pytest
 
 from egressd.model.plan import Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.tidier import Tidier, may_have
 from egressd.planner.registry import MARK_DIRECT, egress_mark, flow_mark, node_mark
 from tests.lab.netns import eventually
@@ -25,6 +27,8 @@ PLAN = Plan(
     nets={"10.0.1.0-10.0.1.255": WAN},
 )
 LISTED = flow_mark(MARK_DIRECT, EPOCH)
+RANGES = RangeMap(PLAN.nets)
+LANS = Ranges(["10.0.0.0/16"])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,8 @@ def test_flows_of_the_target_and_of_this_whitelist_stay(client: str, marks: set[
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
     every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)}
     packed = IPv4Address(client).packed
-    assert {mark for mark in every if may_have(PLAN, {})(packed, Flow(mark))} == marks
+    is_current = may_have(PLAN, RANGES, {})
+    assert {mark for mark in every if is_current(packed, Flow(mark))} == marks
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:
@@ -52,11 +57,25 @@ def test_flows_of_the_engine_have_no_epoch() -> None:
 def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
     mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
     packed = IPv4Address(client).packed
-    is_current = may_have(PLAN, {})
+    is_current = may_have(PLAN, RANGES, {})
     assert not is_current(packed, Flow(mark, 443))
     assert is_current(packed, Flow(mark, 443, is_source_translated=True))
     assert is_current(packed, Flow(mark, 5000))
     assert is_current(packed, Flow(LISTED, 443))
+
+
+def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> None:
+    def seconds(count: int) -> float:
+        names = [f"10.{number >> 8}.{number & 255}" for number in range(count)]
+        plan = Plan(nets={f"{name}.0-{name}.255": WAN for name in names})
+        is_current = may_have(plan, RangeMap(plan.nets), {})
+        client, flow = IPv4Address(f"{names[-1]}.7").packed, Flow(flow_mark(WAN, 1))
+        began = time.perf_counter()
+        assert all(is_current(client, flow) for _ in range(500))
+        return time.perf_counter() - began
+
+    few, thousands = (min(seconds(count) for _ in range(5)) for count in (4, 4096))
+    assert thousands < 20 * few
 
 
 def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
@@ -64,13 +83,13 @@ def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
 ) -> None:
     asked: list[set[str]] = []
 
-    def delete_stale(clients: set[str], _: object) -> None:
+    def delete_stale(clients: set[str], *_: object) -> None:
         asked.append(set(clients))
         if len(asked) == 1:
             raise OSError("busy")
 
     async def body() -> None:
-        tidier = Tidier(lambda: may_have(PLAN, {}))
+        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}), lambda: LANS)
         tidier.add(["10.0.0.1"])
         await eventually(lambda: len(asked) == 2)
         await tidier.close()

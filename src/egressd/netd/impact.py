@@ -5,11 +5,13 @@ Pure: from a change and the plan that it starts from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from socket import inet_aton
 
 import msgspec
 
 from egressd.model.plan import Change, Plan
+from egressd.netd.kernel.ranges import RangeMap
 from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
 
 
@@ -32,16 +34,23 @@ def is_more_than_hosts(change: Change) -> bool:
     return bool(tables) or change.whitelist is not None
 
 
-def moved(change: Change, plan: Plan) -> list[str]:
-    """Addresses and ranges whose target becomes another one: all, with another whitelist."""
+def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
+    """Addresses and ranges whose mark becomes another one: all, with another whitelist.
+
+    `before` and `after` are the marks of the plan's ranges, and of those that it is to have. Within
+    a range that moves, hosts that have or had a rule of their own move only if named themselves.
+    """
     if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
         return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
+
+    def mark(ip: str, hosts: Mapping[str, int], ranges: RangeMap) -> int:
+        return hosts.get(ip) or ranges.get(inet_aton(ip))
+
+    touched = (*change.hosts.put, *change.hosts.drop)
     hosts = [
-        ip
-        for ip in (*change.hosts.put, *change.hosts.drop)
-        if change.hosts.put.get(ip) != plan.hosts.get(ip)
+        ip for ip in touched if mark(ip, plan.hosts, before) != mark(ip, change.hosts.put, after)
     ]
-    return [*hosts, *change.nets.drop, *change.nets.put]
+    return [*hosts, *before.differing(after)]
 
 
 def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:

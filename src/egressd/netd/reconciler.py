@@ -21,6 +21,7 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -35,6 +36,7 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Choices, Groups
 from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.limits import Limits
 from egressd.netd.lines import news
 from egressd.netd.lines.lines import Lines
@@ -70,6 +72,8 @@ class Reconciler:
     ) -> None:
         self.pool = pool
         self.plan = Plan()
+        self._ranges = RangeMap({})
+        """The marks of the plan's ranges, in order: made anew only when one changes."""
         self.machine = machine
         self._limits = limits
         self._is_restored = False
@@ -93,7 +97,9 @@ class Reconciler:
             regroup=self.regroup,
             publish=publish,
         )
-        self._tidier = Tidier(lambda: may_have(self.plan, self.machine.choices))
+        self._tidier = Tidier(
+            lambda: may_have(self.plan, self._ranges, self.machine.choices), self._lans
+        )
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -104,6 +110,7 @@ class Reconciler:
         """
         async with self._lock:
             self.plan = self._plan_file.load() or Plan()
+            self._ranges = RangeMap(self.plan.nets)
             self.machine.recall()
             self.machine.look()
             self._route()
@@ -215,10 +222,16 @@ class Reconciler:
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
-        clients = impact.moved(change, self.plan)
+        ranges_before, ranges = self._ranges, self._ranges
+        if change.nets:
+            ranges = RangeMap(dict(change.nets.applied(self.plan.nets)))
+        # Whatever else a wide range covers, servers for one, is no client.
+        moved = impact.moved(change, self.plan, ranges_before, ranges)
+        clients = list(self._lans().clip(moved))
         served = impact.engine_served(clients, self.plan)
         before = self._steering.settle(choices)
         self.plan.apply(change)
+        self._ranges = ranges
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
@@ -227,6 +240,7 @@ class Reconciler:
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
             self._steering.settle(before)
+            self._ranges = ranges_before
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: what is left to do cannot fail it any more.
@@ -241,7 +255,8 @@ class Reconciler:
         if change.whitelist is not None:
             with _as_far_as_possible("remove the files of an earlier whitelist"):
                 self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
-        await cut(served, self.plan, self.machine.topology.router_addresses)
+        ruled = ChainMap(self.plan.hosts, undo.hosts.put)  # by address, now or before
+        await cut(served, ruled, self.machine.topology.router_addresses)
         if clients:
             self._tidier.add(clients)
         if choices != before and self._steering.follow_up(before):
@@ -320,6 +335,10 @@ class Reconciler:
     def _tidy_all(self) -> None:
         """Remove what flows there are of a plan that did not last: a later one may look like it."""
         self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
+
+    def _lans(self) -> Ranges:
+        """The addresses that clients may have."""
+        return Ranges(str(network) for _, network in self.machine.topology.lan_networks)
 
     def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
         """Converge routing to the plan, and to egresses and lines that are about to leave it."""

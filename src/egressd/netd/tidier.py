@@ -10,18 +10,19 @@ clients that moved meanwhile in one walk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from functools import cache
 from ipaddress import IPv4Address
+from socket import inet_ntoa
 from typing import Final
 
-import msgspec
 import structlog
 
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.follower import Follower
+from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.planner.groups import Choice
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, flow_mark
 
@@ -34,16 +35,16 @@ _REST_MAX_S: Final = 2.0
 
 
 async def cut(
-    clients: Sequence[str], plan: Plan, router_addresses: Collection[IPv4Address]
+    clients: Sequence[str], hosts: Container[str], router_addresses: Collection[IPv4Address]
 ) -> None:
     """End the sockets that the engine has of these addresses and ranges.
 
-    A host within a range stays if it has a rule of its own under `plan` and is not named itself.
+    Within the ranges `hosts` stay that are not named themselves: they have rules of their own.
     """
     named = set(clients)
 
     def is_other(address: str) -> bool:
-        return address in plan.hosts and address not in named
+        return address in hosts and address not in named
 
     def destroy() -> None:
         try:
@@ -61,11 +62,14 @@ class Tidier:
     """Tidies up after clients in the background.
 
     `law` gives what tells whether a flow is one that its client may have now: those are left
-    alone. What it gives is called in another thread.
+    alone. What it gives is called in another thread. `lans` gives the addresses of clients.
     """
 
-    def __init__(self, law: Callable[[], Callable[[bytes, Flow], bool]]) -> None:
+    def __init__(
+        self, law: Callable[[], Callable[[bytes, Flow], bool]], lans: Callable[[], Ranges]
+    ) -> None:
         self._law = law
+        self._lans = lans
         self._clients: set[str] = set()
         self._follower = Follower(self._tidy, _REST_MAX_S)
 
@@ -81,46 +85,39 @@ class Tidier:
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
         try:
-            await asyncio.to_thread(conntrack.delete_stale, clients, self._law())
+            await asyncio.to_thread(conntrack.delete_stale, clients, self._lans(), self._law())
         except BaseException:
             self._clients |= clients  # the follower calls again
             raise
 
 
-def may_have(plan: Plan, choices: Mapping[str, Choice]) -> Callable[[bytes, Flow], bool]:
-    """What tells whether `plan`, with these choices of its groups, lets a client's address have
-    such a flow. It may be called in another thread while the plan changes.
+def may_have(
+    plan: Plan, ranges: RangeMap, choices: Mapping[str, Choice]
+) -> Callable[[bytes, Flow], bool]:
+    """What tells whether `plan`, with the marks of its ranges and these choices of its groups, lets
+    a client's address have such a flow. It may be called in another thread while the plan changes.
 
     Flows without a mark are none of ours: to the router, between LANs.
     """
-    as_it_is = msgspec.structs.replace(
-        plan,
-        nets=plan.nets.copy(),
-        groups=plan.groups.copy(),
-        instances=plan.instances.copy(),
-    )
-    return partial(_may_have, as_it_is, dict(choices))
+    hosts, floor, listed = plan.hosts, plan.floor, plan.whitelist
+    groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
 
+    @cache  # there are far fewer targets than flows
+    def marks_of(target: int) -> set[int]:
+        marks = {target, listed.mark, listed.sniffers.get(target, 0)}
+        for name, group in groups.items():
+            if group.mark in marks:
+                marks.update(instances[key].mark for key in chosen[name].living)
+        return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
 
-def _may_have(plan: Plan, choices: Mapping[str, Choice], client: bytes, flow: Flow) -> bool:
-    address, mark = IPv4Address(client), flow.mark
-    target = plan.hosts.get(str(address)) or _of_range(plan, address)
-    if not target or plan.floor.opened:
-        return mark in (0, plan.floor.unmanaged)
-    listed = plan.whitelist
-    is_looked_into = mark & MARK_KIND_MASK == MARK_ENGINE and flow.udp_port in listed.udp_ports
-    if is_looked_into and not flow.is_source_translated:
-        return False  # from before its port was listed: see input_apart in planner.chains
-    marks = {target, listed.mark, listed.sniffers.get(target, 0)}
-    for name, group in plan.groups.items():
-        if group.mark in marks:
-            marks.update(plan.instances[key].mark for key in choices[name].living)
-    return mark == 0 or mark in {flow_mark(m, listed.epoch) for m in marks if m}
+    def is_current(client: bytes, flow: Flow) -> bool:
+        mark = flow.mark
+        target = hosts.get(inet_ntoa(client)) or ranges.get(client)
+        if not target or floor.opened:
+            return mark in (0, floor.unmanaged)
+        is_looked_into = mark & MARK_KIND_MASK == MARK_ENGINE and flow.udp_port in listed.udp_ports
+        if is_looked_into and not flow.is_source_translated:
+            return False  # from before its port was listed: see input_apart in planner.chains
+        return mark in marks_of(target)
 
-
-def _of_range(plan: Plan, address: IPv4Address) -> int:
-    for text, mark in plan.nets.items():
-        first, _, last = text.partition("-")
-        if IPv4Address(first) <= address <= IPv4Address(last):
-            return mark
-    return 0
+    return is_current

@@ -1,4 +1,6 @@
-"""Sets of addresses, held against `ipaddress`."""
+"""Sets of addresses and numbers of them, held against `ipaddress`."""
+
+from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
@@ -6,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.netd.kernel.ranges import Ranges
+from egressd.netd.kernel.ranges import RangeMap, Ranges
 
 BLOCK = int(IPv4Address("10.0.0.0"))
 spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(
@@ -48,3 +50,65 @@ def test_all_three_notations() -> None:
 def test_what_is_no_address_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Ranges([text])
+
+
+def test_what_is_within() -> None:
+    lans = Ranges(["10.1.0.0/16", "10.3.0.0/24"])
+    assert list(lans.clip(["10.1.0.7", "10.2.0.7", "10.3.0.0-10.3.0.0"])) == [
+        "10.1.0.7",
+        "10.3.0.0-10.3.0.0",
+    ]
+    everything = ["10.1.0.0-10.1.255.255", "10.3.0.0-10.3.0.255"]
+    assert list(lans.clip(["0.0.0.0/0"])) == everything
+    assert list(lans.clip(["10.0.0.0-10.1.0.0"])) == ["10.1.0.0-10.1.0.0"]
+    assert list(lans.clip(["10.1.255.0-10.2.0.0"])) == ["10.1.255.0-10.1.255.255"]
+    assert list(Ranges([]).clip(["0.0.0.0/0", "10.1.0.7"])) == []
+
+
+@given(st.lists(spans, max_size=4), st.lists(spans, max_size=4))
+def test_within_is_what_both_have(
+    parts: list[tuple[IPv4Address, IPv4Address]], others: list[tuple[IPv4Address, IPv4Address]]
+) -> None:
+    texts = [f"{first}-{last}" for first, last in others]
+    one, other = Ranges(f"{first}-{last}" for first, last in parts), Ranges(texts)
+    both = Ranges(one.clip(texts))
+    for number in range(BLOCK - 1, BLOCK + 302):
+        packed = IPv4Address(number).packed
+        assert (packed in both) == (packed in one and packed in other)
+
+
+cuts = st.dictionaries(st.integers(0, 255), st.integers(0, 2), max_size=6)
+
+
+def pieces(ends: dict[int, int]) -> dict[str, int]:
+    """Ranges that end at these addresses, with gaps where the number is 0."""
+    table, first = {}, 0
+    for last in sorted(ends):
+        if ends[last]:
+            table[f"10.0.0.{first}-10.0.0.{last}"] = ends[last]
+        first = last + 1
+    return table
+
+
+@given(cuts, cuts)
+def test_numbers_of_ranges_and_where_they_differ(
+    before: dict[int, int], after: dict[int, int]
+) -> None:
+    maps = [RangeMap(pieces(before)), RangeMap(pieces(after))]
+    differing = Ranges(maps[0].differing(maps[1]))
+    for number in range(256):
+        packed = IPv4Address(BLOCK + number).packed
+        found = [ranges.get(packed) for ranges in maps]
+        expected = [
+            next((ends[last] for last in sorted(ends) if number <= last), 0)
+            for ends in (before, after)
+        ]
+        assert found == expected
+        assert (packed in differing) == (found[0] != found[1])
+    assert list(maps[0].differing(maps[0])) == []
+
+
+def test_the_whole_address_space_has_an_end() -> None:
+    everything = RangeMap({"0.0.0.0-255.255.255.255": 1})
+    assert everything.get(b"\xff" * 4) == 1
+    assert list(everything.differing(RangeMap({}))) == ["0.0.0.0-255.255.255.255"]

@@ -1,7 +1,8 @@
 """Tracked connections of clients, through nfnetlink (linux/netfilter/nfnetlink_conntrack.h).
 
-A client's entry is one that it opened (the source of the original direction) or that it
-answers (the source of the reply: a port forward to it, say).
+A client's entry is one that it opened (the source of the original direction), or one from outside
+that it answers (the source of the reply: a port forward to it, say). Whom a client asks is not
+its owner, even if that is an address of the LAN's.
 """
 
 from __future__ import annotations
@@ -53,20 +54,23 @@ class Flow(NamedTuple):
     is_source_translated: bool = False
 
 
-def delete_stale(clients: Iterable[str], is_current: Callable[[bytes, Flow], bool]) -> int:
+def delete_stale(
+    clients: Iterable[str], lans: Ranges, is_current: Callable[[bytes, Flow], bool]
+) -> int:
     """Delete entries of clients (addresses, networks, ``first-last`` ranges); how many.
 
-    Entries for which ``is_current(client, flow)`` holds stay: `client` is the address, 4
-    bytes in network order. Raises OSError when the kernel refuses.
+    All addresses that clients may have are in `lans`. Entries for which
+    ``is_current(client, flow)`` holds stay: `client` is the address, 4 bytes in network order.
+    Raises OSError when the kernel refuses.
     """
-    wanted = Ranges(clients)
+    wanted = Ranges(lans.clip(clients))
     deleted = 0
     with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
-            flow = _flow(entry)
-            parties = {_source(entry[_ORIGINAL]), _source(entry[_REPLY])}
-            if all(party not in wanted or is_current(party, flow) for party in parties):
+            opener, answerer = _source(entry[_ORIGINAL]), _source(entry[_REPLY])
+            client = opener if opener in lans else answerer
+            if client not in wanted or is_current(client, _flow(entry)):
                 continue
             # With the id, so that a connection of the same tuple made since is left alone.
             key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]

@@ -1,11 +1,12 @@
-"""A set of IPv4 addresses given as addresses, networks and ranges."""
+"""IPv4 addresses given as addresses, networks and ranges: a set of them, and numbers for them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, summarize_address_range
-from socket import AF_INET, inet_pton
+from itertools import pairwise
+from socket import AF_INET, inet_ntoa, inet_pton
 
 
 class Ranges:
@@ -28,26 +29,66 @@ class Ranges:
         for first, last in zip(self._firsts, self._lasts, strict=True):
             yield from summarize_address_range(IPv4Address(first), IPv4Address(last))
 
+    def clip(self, texts: Iterable[str]) -> Iterator[str]:
+        """What of these is within: addresses as they are, of all else ``first-last`` ranges."""
+        for text in texts:
+            first, last = (end.to_bytes(4, "big") for end in _span(text))
+            place = max(bisect_right(self._firsts, first) - 1, 0)
+            for begin, end in zip(self._firsts[place:], self._lasts[place:], strict=True):
+                if begin > last:
+                    break
+                if end >= first:
+                    is_one = first == last
+                    yield text if is_one else _range(max(begin, first), min(end, last))
+
+
+class RangeMap:
+    """Numbers of disjoint ``first-last`` ranges, found by address. Does not change."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        spans = sorted((*_span(text), number) for text, number in numbers.items())
+        self._firsts = [first for first, _, _ in spans]
+        self._lasts = [last for _, last, _ in spans]
+        self._numbers = [number for _, _, number in spans]
+
+    def get(self, address: bytes) -> int:
+        """The number of the range that the address, 4 bytes in network order, is in; 0 if it is
+        in none. O(log n).
+        """
+        return self._at(int.from_bytes(address, "big"))
+
+    def differing(self, other: RangeMap) -> Iterator[str]:
+        """The ranges whose addresses have another number in `other`, in order. O(n log n)."""
+        if other is self:
+            return
+        edges = {*self._firsts, *other._firsts}
+        edges.update(last + 1 for last in (*self._lasts, *other._lasts))
+        for first, beyond in pairwise(sorted(edges)):
+            if self._at(first) != other._at(first):
+                yield _range(first.to_bytes(4, "big"), (beyond - 1).to_bytes(4, "big"))
+
+    def _at(self, address: int) -> int:
+        place = bisect_right(self._firsts, address) - 1
+        return self._numbers[place] if place >= 0 and address <= self._lasts[place] else 0
+
+
+def _range(first: bytes, last: bytes) -> str:
+    return f"{inet_ntoa(first)}-{inet_ntoa(last)}"
+
 
 def _span(text: str) -> tuple[int, int]:
     """The first and the last address, as numbers."""
-    try:
-        # By far the most are single addresses; an `IPv4Network` takes ten times as long.
-        first = last = inet_pton(AF_INET, text)
-    except OSError:
-        first, last = _ends(text)
-    return int.from_bytes(first, "big"), int.from_bytes(last, "big")
-
-
-def _ends(text: str) -> tuple[bytes, bytes]:
     begin, dash, end = text.partition("-")
-    if not dash:
+    try:
+        # By far the most are addresses and ranges; an `IPv4Network` takes ten times as long.
+        first = inet_pton(AF_INET, begin)
+        last = inet_pton(AF_INET, end) if dash else first
+    except OSError:
         network = IPv4Network(text)
-        return network.network_address.packed, network.broadcast_address.packed
-    first, last = IPv4Address(begin), IPv4Address(end)
+        first, last = network.network_address.packed, network.broadcast_address.packed
     if first > last:
         raise ValueError(f"{text}: the first address is greater than the last")
-    return first.packed, last.packed
+    return int.from_bytes(first, "big"), int.from_bytes(last, "big")
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
