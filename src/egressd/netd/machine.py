@@ -56,7 +56,9 @@ class Machine:
     def look(self) -> None:
         """See what the machine has now."""
         self.facts = kernel_facts.read()
-        self.topology = discover(self.facts, self._ports, self.topology)
+        before, self.topology = self.topology, discover(self.facts, self._ports, self.topology)
+        if turned := set(before.lans) - set(self.topology.lans):
+            log.warning("no LAN any more, since it has a default route", interfaces=sorted(turned))
 
     def route(self, egresses: Mapping[str, Egress], lines: Iterable[Line]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
