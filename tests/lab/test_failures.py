@@ -130,6 +130,14 @@ def test_traffic_goes_on_while_a_process_is_dead(lab: Lab, part: str) -> None:
         send(lab, 4, "REJECT")  # the api answers and netd applies
 
 
+def test_p2_an_api_that_starts_after_netds_socket_was_removed_reaches_netd(lab: Lab) -> None:
+    (lab.folder / "egressd" / "run" / "netd.sock").unlink()
+    with watched(lab):
+        kill(lab, "egressd.app api")
+        lab.device.wait_healthy(30)
+        assert_all_reach(lab)
+
+
 def test_both_processes_and_their_keeper_die(lab: Lab) -> None:
     with watched(lab):
         connection = lab.client(1).connect()

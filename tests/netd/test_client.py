@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -114,9 +116,9 @@ def test_who_gets_nonsense_connects_anew(tmp_path: Path, nonsense: bytes) -> Non
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal connections
             connections += 1
-            writer.write(nonsense)
-            await reader.read()
-            writer.close()
+            with closing(writer):
+                writer.write(nonsense)
+                await reader.read()
 
         server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
         client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
@@ -144,6 +146,36 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         running.cancel()
         await asyncio.wait({running})
         await server.close()
+
+    asyncio.run(body())
+
+
+def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
+    # Found by an audit: an api that was started later could not reach netd, until that was, too.
+    async def body() -> None:
+        path = tmp_path / "run" / "netd.sock"
+        server = Server(path, os.getuid(), cast(Reconciler, _Refusing(0)))
+        await server.open()
+
+        async def connect() -> tuple[NetdClient, asyncio.Task[None]]:
+            client = NetdClient(path, on_connect=_nothing, on_event=lambda _: None)
+            running = asyncio.create_task(client.run())
+            await eventually(lambda: client._writer is not None)
+            return client, running
+
+        before, first = await connect()
+        shutil.rmtree(path.parent)
+        await server.verify()
+        after, second = await connect()
+        inode = path.stat().st_ino
+        await server.verify()
+        assert path.stat().st_ino == inode, "it is left alone while it is there"
+        assert await before.status() == await after.status() == STATUS
+        for running in (first, second):
+            running.cancel()
+        await asyncio.wait({first, second})
+        await server.close()
+        assert not path.exists()
 
     asyncio.run(body())
 

@@ -115,7 +115,7 @@ async def _serve(settings: config.Config) -> None:
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
-        ending = await _look_after(reconciler)
+        ending = await _look_after(reconciler, server)
     if ending == signal.SIGUSR1:
         await reconciler.release()
     else:
@@ -143,7 +143,7 @@ async def _be_the_only_one(path: Path) -> BinaryIO:
             return file
 
 
-async def _look_after(reconciler: Reconciler) -> signal.Signals:
+async def _look_after(reconciler: Reconciler, server: Server) -> signal.Signals:
     """Keep the machine as it should be until a signal says to end; which one."""
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[signal.Signals] = loop.create_future()
@@ -156,4 +156,5 @@ async def _look_after(reconciler: Reconciler) -> signal.Signals:
         await asyncio.wait([ending], timeout=_LOOK_AGAIN_S)
         if not ending.done():
             await reconciler.verify()
+            await server.verify()
     return ending.result()

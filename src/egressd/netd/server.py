@@ -57,7 +57,8 @@ class Server:
         self._decoder = msgspec.msgpack.Decoder(Request)
 
     async def open(self) -> None:
-        """Listen. A socket file left by an earlier netd is replaced."""
+        """Listen. A socket file left by an earlier netd is replaced, a missing folder made."""
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
@@ -67,6 +68,21 @@ class Server:
             os.umask(mask)
         os.chown(self._path, self._uid, -1)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+
+    async def verify(self) -> None:
+        """Listen anew if the socket's file is gone: somebody has cleared the run directory.
+
+        Connections go on meanwhile, but nobody could make another.
+        """
+        try:
+            if not self._path.is_socket():
+                log.warning(
+                    "listening again, since the socket's file is gone", file=str(self._path)
+                )
+                self._server.close()
+                await self.open()
+        except OSError as error:
+            log.warning("could not listen again", error=str(error))
 
     async def close(self) -> None:
         """Stop listening and drop everyone."""
