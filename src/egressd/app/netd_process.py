@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Final
 
 import structlog
 
@@ -44,6 +46,9 @@ _LOOK_AGAIN_S = 10.0
 _PREDECESSOR_S = 20.0
 """Seconds that an earlier netd has to be gone."""
 
+_NAME: Final = b"\0egressd-netd"
+"""Of a socket that no file stands for: there is one of a name in a network namespace (unix(7))."""
+
 
 def main(path: Path | None) -> None:
     """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its keeper dies)."""
@@ -63,7 +68,7 @@ async def _serve(settings: config.Config) -> None:
     api = accounts.account(settings.api.user)
     engine = accounts.account(settings.engine.user)
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lock = await _be_the_only_one(settings.run.dir / "netd.lock")
+    held = await _be_the_only_one(settings.run.dir / "netd.lock")
 
     def publish(news: Event | LineNews) -> None:
         if isinstance(news, Event):
@@ -120,27 +125,43 @@ async def _serve(settings: config.Config) -> None:
         await reconciler.release()
     else:
         await reconciler.stop()
-    lock.close()
+    held.close()
 
 
-async def _be_the_only_one(path: Path) -> BinaryIO:
-    """Wait until no other netd holds the lock, and hold it while the file is open.
+async def _be_the_only_one(path: Path) -> contextlib.ExitStack:
+    """Wait until no other netd holds the file, or works in this network namespace; then hold both
+    until what is returned is closed.
 
     Two would each take the other for a foreign program, and heal what it does. Raises Failed.
     """
-    file = path.open("ab")
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _PREDECESSOR_S
+    deadline = asyncio.get_running_loop().time() + _PREDECESSOR_S
+    with contextlib.ExitStack() as held:
+        file = held.enter_context(path.open("ab"))
+        await _claim(
+            lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
+            deadline,
+            f"another one holds {path}",
+        )
+        name = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        await _claim(
+            lambda: name.bind(_NAME),
+            deadline,
+            "another egressd runs in this network namespace",
+        )
+        return held.pop_all()
+
+
+async def _claim(claim: Callable[[], None], deadline: float, refusal: str) -> None:
+    """Try until `deadline`, in the loop's time. Raises Failed when it is somebody else's still."""
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if loop.time() > deadline:
-                file.close()
-                raise Failed("start netd", f"another one holds {path}") from None
-            await asyncio.sleep(0.02)
-        else:
-            return file
+            return claim()
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EADDRINUSE):
+                raise
+        if asyncio.get_running_loop().time() > deadline:
+            raise Failed("start netd", refusal)
+        await asyncio.sleep(0.02)
 
 
 async def _look_after(reconciler: Reconciler, server: Server) -> signal.Signals:
