@@ -13,7 +13,7 @@ import json
 import ssl
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,11 +40,11 @@ class Front:
         return await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, EOFError):
+        # Cancelled when the front ends: to asyncio's server that is no way for a connection to end.
+        with suppress(OSError, EOFError, asyncio.CancelledError), closing(writer):
             if await self._upgrade(reader, writer):
                 behind = await asyncio.open_connection(self.address, self.port + BEHIND)
                 await asyncio.gather(_pass(reader, behind[1]), _pass(behind[0], writer))
-        writer.close()
 
     async def _upgrade(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer the request for an upgrade; whether it was one."""
@@ -60,11 +60,10 @@ class Front:
 
 async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     """Pass on what comes until it ends; then the target's way is at its end too."""
-    with suppress(OSError):
+    with suppress(OSError), closing(target):
         while data := await source.read(1 << 16):
             target.write(data)
             await target.drain()
-    target.close()
 
 
 def command(fronts: Sequence[Front], config: Path) -> list[str]:
