@@ -278,5 +278,9 @@ def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> N
                 still_there()
                 send(lab, 2, "DIRECT")
                 still_there()
+                os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
+                lab.device.wait_healthy()
+                time.sleep(_AFTER_S)
+                still_there()
     finally:
         lab.router.run("nft", "delete", "table", "ip", "forwards")

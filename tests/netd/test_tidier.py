@@ -12,7 +12,7 @@ from egressd.model.plan import Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.tidier import Tidier, may_have
-from egressd.planner.registry import MARK_DIRECT, egress_mark, flow_mark, node_mark
+from egressd.planner.registry import MARK_DIRECT, egress_mark, flow_mark, inbound_number, node_mark
 from tests.lab.netns import eventually
 
 EPOCH = 7
@@ -46,6 +46,12 @@ def test_flows_of_the_target_and_of_this_whitelist_stay(client: str, marks: set[
     packed = IPv4Address(client).packed
     is_current = may_have(PLAN, RANGES, {})
     assert {mark for mark in every if is_current(packed, Flow(mark))} == marks
+
+
+def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
+    is_current = may_have(PLAN, RANGES, {})
+    for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
+        assert is_current(IPv4Address(client).packed, Flow(egress_mark(inbound_number(3))))
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:

@@ -13,7 +13,7 @@ from egressd.model.nouns import Line
 from egressd.model.plan import Egress
 from egressd.planner import lines_guard
 from egressd.planner.lines_carrier import Carrier, carrier, rules
-from egressd.planner.registry import LINE_PORTS, egress_table, unplanned_egress_number
+from egressd.planner.registry import LINE_PORTS, egress_table, inbound_number
 from egressd.planner.topology import discover
 
 SERVER = IPv4Address("203.0.113.9")
@@ -103,7 +103,7 @@ def test_no_lines_no_rules() -> None:
 
 
 def test_a_pinned_line_has_rules_for_its_carriers_addresses() -> None:
-    table = egress_table(unplanned_egress_number(1))
+    table = egress_table(inbound_number(1))
     assert made([PINNED], {}, facts(WAN1, WAN2)) == {
         "198.51.100.7": table,
         "198.51.100.2": table,
@@ -113,7 +113,7 @@ def test_a_pinned_line_has_rules_for_its_carriers_addresses() -> None:
 def test_a_line_left_to_itself_has_rules_for_every_wan() -> None:
     found = made([LINE], {"wan1": Egress(number=5)}, facts(WAN1, WAN2))
     assert found["192.0.2.2"] == egress_table(5)
-    assert found["198.51.100.7"] == egress_table(unplanned_egress_number(1))
+    assert found["198.51.100.7"] == egress_table(inbound_number(1))
 
 
 def test_a_line_may_be_carried_by_another() -> None:

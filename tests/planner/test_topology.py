@@ -6,7 +6,7 @@ import pytest
 
 from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface, Route
-from egressd.planner.registry import egress_mark, unplanned_egress_number
+from egressd.planner.registry import egress_mark, inbound_number
 from egressd.planner.topology import discover, inbound, recalled, uplink
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
@@ -137,7 +137,7 @@ def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> No
     inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
     later = discover(gone, Ports(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
     assert inbound(later)["wan2"].number == numbers["wan2"]
-    far = egress_mark(unplanned_egress_number(3))  # others before it are not in the table
+    far = egress_mark(inbound_number(3))  # others before it are not in the table
     later = discover(gone, Ports(), recalled([], {'"wan2"': f"{far:#010x}"}))
     assert egress_mark(inbound(later)["wan2"].number) == far
 

@@ -24,7 +24,7 @@ from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.planner.groups import Choice
-from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, flow_mark
+from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, flow_mark, inbound_place
 
 log = structlog.get_logger()
 
@@ -112,6 +112,8 @@ def may_have(
 
     def is_current(client: bytes, flow: Flow) -> bool:
         mark = flow.mark
+        if inbound_place(mark) is not None:
+            return True  # a WAN brought it in, and its answers leave by that, whatever the rules
         target = hosts.get(inet_ntoa(client)) or ranges.get(client)
         if not target or floor.opened:
             return mark in (0, floor.unmanaged)

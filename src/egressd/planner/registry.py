@@ -51,9 +51,9 @@ EGRESS_NUMBER_MAX: Final = 0x0000_7FFF
 """Egress numbers also make routing table numbers, kept short for people to read."""
 MARK_LINE: Final = 0x0000_8000
 """Set in the mark of an egress that is a VPN line: lines' flows are told from others by it."""
-_UNPLANNED_EGRESS: Final = 0x0000_7000
-"""From here on: WANs that no rule names, numbered by netd itself."""
-PLANNED_EGRESS_MAX: Final = _UNPLANNED_EGRESS - 1
+_INBOUND: Final = 0x0000_7000
+"""From here on: answers to what WANs brought in, numbered by netd itself."""
+PLANNED_EGRESS_MAX: Final = _INBOUND - 1
 """The highest number that an interface's name is given in the desired state."""
 
 SNIFF_DIRECT: Final = 0
@@ -101,15 +101,15 @@ def flow_mark(mark: int, epoch: int) -> int:
     return mark | epoch << MARK_EPOCH_SHIFT if is_routed else mark
 
 
-def unplanned_egress_number(place: int) -> int:
-    """The egress number of a WAN that the plan does not name, by its place among the WANs."""
-    return _bounded(_UNPLANNED_EGRESS + place, EGRESS_NUMBER_MAX)
+def inbound_number(place: int) -> int:
+    """The egress number of the answers to what a WAN brought in, by its place among the WANs."""
+    return _bounded(_INBOUND + place, EGRESS_NUMBER_MAX)
 
 
-def unplanned_place(mark: int) -> int | None:
-    """The place of the WAN whose egress mark has such a number; None of another mark."""
-    is_one = egress_mark(_UNPLANNED_EGRESS) <= mark <= egress_mark(EGRESS_NUMBER_MAX)
-    return mark - egress_mark(_UNPLANNED_EGRESS) if is_one else None
+def inbound_place(mark: int) -> int | None:
+    """The place of the WAN whose answers bear that mark; None of another mark."""
+    is_one = egress_mark(_INBOUND) <= mark <= egress_mark(EGRESS_NUMBER_MAX)
+    return mark - egress_mark(_INBOUND) if is_one else None
 
 
 def _bounded(number: int, maximum: int) -> int:

@@ -14,9 +14,9 @@ from egressd.model.plan import Egress
 from egressd.planner.registry import (
     HELPER_INTERFACES,
     egress_mark,
+    inbound_number,
+    inbound_place,
     line_mark,
-    unplanned_egress_number,
-    unplanned_place,
 )
 
 _LINE = re.compile(r"(l2tp|pptp)_")
@@ -79,7 +79,7 @@ def recalled(lansrc: Iterable[str], inmark: Mapping[str, str]) -> Topology:
         networks.append((name.strip('"'), IPv4Network(network)))
     places = {}
     for name, mark in inmark.items():
-        if (place := unplanned_place(int(mark, 16))) is not None:
+        if (place := inbound_place(int(mark, 16))) is not None:
             places[place] = name.strip('"')
     return Topology(
         lans=tuple(dict.fromkeys(name for name, _ in networks)),
@@ -178,7 +178,7 @@ def inbound(topology: Topology) -> dict[str, Egress]:
     connections know it.
     """
     seen = _seen(topology.seen_wans, topology.wans)
-    numbers = {name: unplanned_egress_number(place) for place, name in enumerate(seen)}
+    numbers = {name: inbound_number(place) for place, name in enumerate(seen)}
     return {name: Egress(number=numbers[name]) for name in topology.wans}
 
 
