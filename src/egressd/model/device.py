@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
-from typing import Final
+from ipaddress import IPv4Address
 
 import msgspec
-
-_NEARBY: Final = tuple(
-    IPv4Network(network)
-    for network in (
-        "10.0.0.0/8",
-        "172.16.0.0/12",
-        "192.168.0.0/16",
-        "100.64.0.0/10",
-        "169.254.0.0/16",
-    )
-)
-"""Private (RFC 1918), shared (RFC 6598) and link-local (RFC 3927): in each network an address of
-these is another machine."""
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +24,7 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
 
     device: tuple[str, ...]
     """What the device itself uses: for DIRECT, for lines whose peer hands out none, and to
-    resolve the names of nodes' servers. May be in the LAN, or be one WAN's own router."""
+    resolve the names of nodes' servers."""
     domestic: tuple[str, ...]
     """Asked directly, never through a target."""
     outbound: tuple[str, ...]
@@ -47,17 +33,3 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """Profile ``return``: asked through the target, for traffic that goes back home."""
     has_line_dns: bool = True
     """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""
-
-    @property
-    def by_interface(self) -> str:
-        """The server that is asked by way of an interface that was chosen for the traffic.
-
-        The first of the device's that is the same one everywhere: what is nearby is reached by one
-        interface at most, and which one is not known here. Without such a server, the first of
-        `outbound`.
-        """
-        return next(filter(_is_everywhere, self.device), self.outbound[0])
-
-
-def _is_everywhere(server: str) -> bool:
-    return not any(IPv4Address(server) in network for network in _NEARBY)

@@ -202,7 +202,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
             document = documents.service_document(
                 service,
                 mark,
-                egress_resolver(state, resolvers, name) or resolvers.by_interface,
+                egress_resolver(state, resolvers, name) or resolvers.device[0],
                 MARK_DIRECT if is_asked_directly(state, resolvers, name) else mark,
             )
             key = f"service:{service.id}"
@@ -296,9 +296,10 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
 
 def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
     """The resolver of clients that leave by interface `name`; empty for what a line's peer says."""
+    device = resolvers.device[0] if resolvers.device else ""
     line_id = state.line_by_name.get(name)
     if line_id is None:
-        return resolvers.by_interface
+        return device
     return line_resolver(state.lines[line_id], resolvers)
 
 

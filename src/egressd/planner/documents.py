@@ -104,7 +104,7 @@ def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Documen
     """
     refused = mark == MARK_REJECT
     way = MARK_DIRECT if refused else mark
-    document = _routed(way, _own_resolver(resolvers, way), way)
+    document = _routed(way, resolvers.device[0], way)
     _serve_clients(document, listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
@@ -221,11 +221,6 @@ def _resolver(tag: str, server: str, mark: int) -> dict[str, Any]:
     return {"tag": tag, "type": "udp", "server": server, "routing_mark": mark}
 
 
-def _own_resolver(resolvers: Resolvers, mark: int) -> str:
-    """Who is asked for names that the device itself needs, by the way of `mark`."""
-    return resolvers.device[0] if mark == MARK_DIRECT else resolvers.by_interface
-
-
 def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     """The hops of a path, each dialling through the next; the outermost bears the mark."""
     result = []
@@ -247,7 +242,7 @@ def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict
     else:
         asked |= {"type": "udp" if udp else "tcp", "detour": final}
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
-    device = _resolver("device", _own_resolver(resolvers, path.mark), path.mark)
+    device = _resolver("device", resolvers.device[0], path.mark)
     # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
     return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
 

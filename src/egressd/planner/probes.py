@@ -29,7 +29,7 @@ def target_documents(
         return {}
     server = resolvers.device[0]
     if target.kind == "interface":
-        server = egress_resolver(state, resolvers, target.name) or resolvers.by_interface
+        server = egress_resolver(state, resolvers, target.name) or server
     return {str(target): routed_probe_document(mark, server)}
 
 
