@@ -39,28 +39,3 @@ def test_what_cannot_be_set_is_told_and_the_rest_is_set() -> None:
         done = namespace.run(sysctl.write, {"net/ipv4/ip_default_ttl": "9999", FORWARD: "1"})
         assert done.problems == ("could not set net/ipv4/ip_default_ttl to 9999: Invalid argument",)
         assert done.changed == {FORWARD: "0"}
-
-
-def test_nothing_is_forwarded_from_interfaces_that_are_not_named() -> None:
-    with Namespace() as namespace:
-
-        def forwarding() -> dict[str, str]:
-            folder = Path("/proc/sys/net/ipv4/conf")
-            return {
-                entry.name: (entry / "forwarding").read_text().strip()
-                for entry in folder.iterdir()
-                if entry.name in ("default", "lan0", "lan+1", "new0")
-            }
-
-        namespace.shell("ip link add lan0 type veth peer name lan+1")
-        assert namespace.run(sysctl.forward, frozenset()) == sysctl.Written({}, ())
-        assert namespace.run(forwarding) == {"default": "0", "lan0": "0", "lan+1": "0"}
-        for _ in range(2):
-            assert namespace.run(sysctl.forward, {"lan0"}).problems == ()
-            assert namespace.run(Path("/proc/sys", FORWARD).read_text).strip() == "1"
-            assert namespace.run(forwarding) == {"default": "0", "lan0": "1", "lan+1": "0"}
-        namespace.shell("ip link add new0 type veth peer name new1")
-        assert namespace.run(forwarding)["new0"] == "0"
-        assert namespace.run(sysctl.forward, {"lan0", "new0"}).changed == {
-            "net/ipv4/conf/new0/forwarding": "0"
-        }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -9,17 +10,24 @@ import pytest
 from egressd.model.device import Ports
 from egressd.netd import machine
 from egressd.netd.kernel.nft import Nft
+from egressd.planner.sysctls import forwarding
 from egressd.planner.topology import Topology
 
 
-@pytest.mark.parametrize("lans", [(), ("lan0",)])
-def test_p1_nothing_is_forwarded_but_what_comes_in_by_interfaces_that_were_seen(
-    lans: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
+    """What is written below /proc/sys, instead of being written."""
+    found: list[Mapping[str, str]] = []
+    monkeypatch.setattr("egressd.netd.kernel.sysctl.write", found.append)
+    return found
+
+
+@pytest.mark.parametrize(("lans", "is_forwarding"), [((), False), (("lan0",), True)])
+def test_p1_nothing_is_forwarded_before_there_is_a_lan_to_guard(
+    lans: tuple[str, ...], is_forwarding: bool, written: list[Mapping[str, str]]
 ) -> None:
     # A LAN that no configuration names would pass unruled from its coming up until it is seen.
-    allowed: list[frozenset[str]] = []
-    monkeypatch.setattr("egressd.netd.kernel.sysctl.forward", allowed.append)
     subject = machine.Machine(cast(Nft, cast(Any, None)), Ports(), engine_uid=990)
     subject.topology = Topology(lans=lans)
     subject.forward()
-    assert allowed == [frozenset(lans)]
+    assert written == ([forwarding()] if is_forwarding else [])

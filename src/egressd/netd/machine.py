@@ -75,8 +75,13 @@ class Machine:
         self.problems = (*settled.problems, *synced.problems)
 
     def forward(self) -> None:
-        """Let the machine forward packets: the last step of putting up the guard."""
-        sysctl.forward(sysctls.forwarding(self.facts, self.topology))
+        """Let the machine forward packets: the last step of putting up the guard.
+
+        Not before there is a LAN to guard: one that is still to be found, since the configuration
+        names none, would be forwarded unruled from its coming up until it is seen.
+        """
+        if self.topology.lans:
+            sysctl.write(sysctls.forwarding())
 
     def mapped_ports(self) -> set[int]:
         """The ports of engine instances that the kernel sends clients to."""

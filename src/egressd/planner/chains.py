@@ -47,6 +47,7 @@ SETS: Final = {
     "lanif": "type ifname",
     "lannet": "type ipv4_addr; flags interval",
     "lansrc": "type ifname . ipv4_addr; flags interval",
+    "seen": "type ifname",
     "outside": "type ifname",
     "alive": "type mark",
     "noudp": "type mark",
@@ -319,6 +320,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # A LAN that is taken for a WAN (see topology.discover), and answers for addresses that no
         # LAN has any more: nothing goes through this machine from one WAN or line to another.
         "iifname @outside oifname @outside drop",
+        # It may be a LAN that nobody has looked at yet, or one that has lost its name.
+        "iifname != @seen drop",
     ),
     "forward_from_lan": (
         "meta mark . oifname vmap @pairs",

@@ -56,6 +56,7 @@ def elements(
     """
     result: Elements = {
         **_lan_elements(topology),
+        "seen": {_quoted(name): "" for name in topology.addressed},
         "outside": {
             _quoted(name): ""
             for name in (*topology.seen_wans, *topology.wans, *plan.lines, *outdated)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.model.facts import Facts
 from egressd.planner.topology import Topology
 
 _NEIGHBOURS: Final = (4_096, 16_384, 32_768)
@@ -83,14 +82,6 @@ def room(memory: int) -> dict[str, int]:
     }
 
 
-def forwarding(facts: Facts, topology: Topology) -> frozenset[str]:
-    """The interfaces that the machine may forward from: those that have a role, or have been seen
-    to have none. One that has just come has no address yet, or none that anybody has looked at.
-
-    Empty as long as there is no LAN to guard: one that is still to be found, since the
-    configuration names none, would be forwarded unruled until it is seen.
-    """
-    if not topology.lans:
-        return frozenset()
-    known = (interface.name for interface in facts.interfaces.values() if interface.addresses)
-    return frozenset((*topology.lans, *known))
+def forwarding() -> dict[str, str]:
+    """What is switched on last, once the guard and the table are in force."""
+    return {"net/ipv4/ip_forward": "1"}

@@ -53,6 +53,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
     """Interfaces that traffic can be sent out by: see `uplink`."""
+    addressed: tuple[str, ...] = ()
+    """Interfaces that have an IPv4 address, and so a role, or are known to have none."""
     narrow: tuple[str, ...] = ()
     """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
     router_addresses: tuple[IPv4Address, ...] = ()
@@ -145,6 +147,7 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
         seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
         routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
+        addressed=tuple(name for name, i in present.items() if i.addresses),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
     )

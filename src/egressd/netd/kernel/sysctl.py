@@ -6,7 +6,7 @@ namespace /proc was mounted in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -46,23 +46,6 @@ def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
         except OSError as error:
             problems.append(f"could not set {name} to {value}: {error.strerror}")
     return Written(changed, tuple(problems))
-
-
-def forward(interfaces: Collection[str], root: Path = _ROOT) -> Written:
-    """Let the machine forward what comes in by these interfaces, and by no other: not by one that
-    comes later, until it is among them. Without any, nothing is changed.
-    """
-    if not interfaces:
-        return Written({}, ())
-    folder = "net/ipv4/conf"
-    present = (entry.name for entry in (root / folder).iterdir())
-    settings = {
-        f"{folder}/{name}/forwarding": str(int(name in interfaces))
-        for name in present
-        if name != "all"
-    }
-    # First, since it sets all the others when it changes.
-    return write({"net/ipv4/ip_forward": "1", **settings}, root)
 
 
 def make_room(least: Mapping[str, int], root: Path = _ROOT) -> None:
