@@ -22,7 +22,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
 
 pytestmark = pytest.mark.lab
 
@@ -100,6 +100,12 @@ def knows_the_router(lab: Lab, client: Client, interface: str, address: str) -> 
     client.host.run(*neighbour, "nud", "permanent")
 
 
+def next_netd(lab: Lab) -> None:
+    """Let netd die, and wait for the one that follows it."""
+    os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
+    lab.device.wait_healthy()
+
+
 def router(lab: Lab, *commands: str) -> None:
     """Commands of ip(8) on the router."""
     for command in commands:
@@ -124,8 +130,7 @@ def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: N
             )
         for _ in range(2):
             assert (seen(lab, 1), seen(lab, 2)) == ("", lab.nodes["ss"].address)
-            os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
-            lab.device.wait_healthy()
+            next_netd(lab)
 
 
 def test_p1_a_lan_that_gets_a_default_route_is_not_forwarded_unruled(namespaces: None) -> None:
@@ -227,8 +232,7 @@ def test_networks_of_a_lan_may_lie_within_each_other(lab: Lab, more: str) -> Non
     router(lab, more.format("add"))
     try:
         lab.api.post("/rules", {"ip": "10.77.0.240/28", "target_node": "REJECT"})
-        os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
-        lab.device.wait_healthy()
+        next_netd(lab)
         lab.router.run("nft", "delete", "table", "inet", "egressd")
         eventually(lambda: seen(lab, 1) == lab.wan(1).address)
         assert seen(lab, 2) == lab.wan(2).address
@@ -254,8 +258,7 @@ def test_a_wans_gateway_may_be_in_no_network_of_its(lab: Lab) -> None:
 
 
 def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> None:
-    for rule in lab.api.get("/rules")["data"]:
-        lab.api.delete(f"/rules/{rule['id']}")
+    clear(lab)
     send(lab, 1, "DIRECT")
     forward = f"iifname wan2 tcp dport 8022 dnat to {lab.client(1).address}"
     chain = "{ type nat hook prerouting priority dstnat; }"
@@ -278,8 +281,7 @@ def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> N
                 still_there()
                 send(lab, 2, "DIRECT")
                 still_there()
-                os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
-                lab.device.wait_healthy()
+                next_netd(lab)
                 time.sleep(_AFTER_S)
                 still_there()
     finally:

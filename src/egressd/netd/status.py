@@ -54,9 +54,9 @@ class Monitor:
         return Status(
             state=state,
             revision=plan.revision,
-            interfaces=interfaces(self._machine.facts, self._machine.topology),
+            interfaces=_interfaces(self._machine.facts, self._machine.topology),
             lines=self._lines.status(),
-            instances=instances(plan, self._serving),
+            instances=_instances(plan, self._serving),
             connections=usage.connections,
             memory=usage.memory,
             problems=(
@@ -80,7 +80,7 @@ class Monitor:
         )
 
 
-def interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:
+def _interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:
     """All but loopback and egressd's own helpers, by name."""
     counted = traffic.read()
     return tuple(
@@ -108,7 +108,7 @@ def _role(name: str, topology: Topology) -> str:
     return "line" if is_line(name) else ""
 
 
-def instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
+def _instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
     """Every instance of the plan, running or not, but for those that just stand by."""
     result = {}
     for key, instance in plan.instances.items():

@@ -58,9 +58,7 @@ def elements(
         **_lan_elements(topology),
         "seen": {_quoted(name): "" for name in topology.addressed},
         "outside": {
-            _quoted(name): ""
-            for name in (*topology.seen_wans, *topology.wans, *plan.lines, *outdated)
-            if name
+            _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
         },
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}

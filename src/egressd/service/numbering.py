@@ -16,8 +16,6 @@ from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitel
 from egressd.planner.documents import settings_of
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 
-"""A line's interface when any may carry it."""
-
 _HIGHEST: Final = {GROUP_PREFIX: ENGINE_NUMBER_MAX, INTERFACE_PREFIX: PLANNED_EGRESS_MAX}
 
 
