@@ -16,10 +16,8 @@ REJECT = "REJECT"
 GROUP_PREFIX = "Group_"
 INTERFACE_PREFIX = "Interface:"
 
-TARGET_FORMS = (
-    f"{DIRECT}, {REJECT}, a node's name, {GROUP_PREFIX}<group name> or "
-    f"{INTERFACE_PREFIX}<interface name>"
-)
+TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
+"""Written out, since the console's catalogue translates it as it stands."""
 
 LINE_TYPES = ("l2tp", "pptp")
 AUTO = "auto"
