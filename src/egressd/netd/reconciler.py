@@ -21,7 +21,6 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -36,17 +35,17 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Choices, Groups
 from egressd.netd.kernel.follower import Follower
-from egressd.netd.kernel.ranges import RangeMap, Ranges
+from egressd.netd.kernel.ranges import RangeMap
 from egressd.netd.limits import Limits
-from egressd.netd.lines import news
 from egressd.netd.lines.lines import Lines
+from egressd.netd.lines.news import Reporter
 from egressd.netd.machine import Machine
+from egressd.netd.moves import Moves
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
-from egressd.netd.tidier import Tidier, cut, may_have
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -72,15 +71,13 @@ class Reconciler:
     ) -> None:
         self.pool = pool
         self.plan = Plan()
-        self._ranges = RangeMap({})
-        """The marks of the plan's ranges, in order: made anew only when one changes."""
         self.machine = machine
         self._limits = limits
         self._is_restored = False
         self._serving = Serving(pool)
         self._lines = lines
         self._line_follower: Follower | None = None
-        self._line_news = LineNews({})
+        self._line_reporter = Reporter(publish)
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
@@ -97,9 +94,7 @@ class Reconciler:
             regroup=self.regroup,
             publish=publish,
         )
-        self._tidier = Tidier(
-            lambda: may_have(self.plan, self._ranges, self.machine.choices), self._lans
-        )
+        self._moves = Moves(machine, lambda: self.plan)
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -110,7 +105,7 @@ class Reconciler:
         """
         async with self._lock:
             self.plan = self._plan_file.load() or Plan()
-            self._ranges = RangeMap(self.plan.nets)
+            self._moves.settle(RangeMap(self.plan.nets))
             self.machine.recall()
             self.machine.look()
             self._route()
@@ -132,7 +127,7 @@ class Reconciler:
             await self._lines.find()
             self._route()
             await self._load()
-            self._tidy_all()
+            self._moves.tidy_all()
         if missing := self._missing():
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
@@ -163,7 +158,7 @@ class Reconciler:
         if self._line_follower is not None:
             await self._line_follower.close()
         await self._steering.close()
-        await self._tidier.close()
+        await self._moves.close()
         self._limits.close()
         self._plan_file.close()
 
@@ -222,16 +217,10 @@ class Reconciler:
         ports = self._ports_after(change, started)
         undo = change.inverse(self.plan)
         hosts = self.machine.host_script(self.plan, change)
-        ranges_before, ranges = self._ranges, self._ranges
-        if change.nets:
-            ranges = RangeMap(dict(change.nets.applied(self.plan.nets)))
-        # Whatever else a wide range covers, servers for one, is no client.
-        moved = impact.moved(change, self.plan, ranges_before, ranges)
-        clients = list(self._lans().clip(moved))
-        served = impact.engine_served(clients, self.plan)
+        move = self._moves.foresee(change)
         before = self._steering.settle(choices)
         self.plan.apply(change)
-        self._ranges = ranges
+        ranges_before = self._moves.settle(move.ranges)
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self._route(undo.egresses.put)
@@ -240,7 +229,7 @@ class Reconciler:
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
             self._steering.settle(before)
-            self._ranges = ranges_before
+            self._moves.settle(ranges_before)
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: what is left to do cannot fail it any more.
@@ -255,12 +244,9 @@ class Reconciler:
         if change.whitelist is not None:
             with _as_far_as_possible("remove the files of an earlier whitelist"):
                 self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
-        ruled = ChainMap(self.plan.hosts, undo.hosts.put)  # by address, now or before
-        await cut(served, ruled, self.machine.topology.router_addresses)
-        if clients:
-            self._tidier.add(clients)
+        await self._moves.follow_up(move, undo.hosts.put)
         if choices != before and self._steering.follow_up(before):
-            self._tidy_all()
+            self._moves.tidy_all()
         if self._missing():
             self._reviver.tell()
 
@@ -330,15 +316,7 @@ class Reconciler:
             await self._load()
         await self._serving.end(started.values())
         await self._restart_services()
-        self._tidy_all()
-
-    def _tidy_all(self) -> None:
-        """Remove what flows there are of a plan that did not last: a later one may look like it."""
-        self._tidier.add(str(network) for _, network in self.machine.topology.lan_networks)
-
-    def _lans(self) -> Ranges:
-        """The addresses that clients may have."""
-        return Ranges(str(network) for _, network in self.machine.topology.lan_networks)
+        self._moves.tidy_all()
 
     def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
         """Converge routing to the plan, and to egresses and lines that are about to leave it."""
@@ -358,25 +336,20 @@ class Reconciler:
     @property
     def line_news(self) -> LineNews:
         """How each line was doing when its routes were looked after last."""
-        return self._line_news
+        return self._line_reporter.latest
 
     async def _follow_lines(self) -> None:
         """Let clients through by lines that are up, and tell everyone."""
-        async with self._lock:
-            self.machine.handed_out = self._lines.resolvers()
         await self.refresh()
-        before, self._line_news = self._line_news, LineNews(self._lines.status())
-        if self._line_news != before:
-            self._publish(self._line_news)
-        for event in news.events(before.lines, self._line_news.lines):
-            self._publish(event)
+        self._line_reporter.report(self._lines.status())
 
     # --- Healing. -----------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Look at the machine again and adapt: interfaces, addresses, gateways, routes."""
+        """Look at the machine again and adapt: interfaces, addresses, gateways, routes, lines."""
         async with self._lock:
             self.machine.look()
+            self.machine.handed_out = self._lines.resolvers()
             self._route()
             await self.machine.update(self.plan, self._serving.ports())
             self.machine.forward()

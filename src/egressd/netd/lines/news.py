@@ -1,13 +1,30 @@
-"""What became of lines, as events for people. Pure."""
+"""What becomes of lines: for those who ask, and as events for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from egressd.model.messages import Event, LineStatus
+from egressd.model.messages import Event, LineNews, LineStatus
 
 _UNDER_WAY = ("waiting", "dialing")
 """States that lead to one worth telling."""
+
+
+class Reporter:
+    """Publishes how lines are doing whenever that is news."""
+
+    def __init__(self, publish: Callable[[Event | LineNews], None]) -> None:
+        self.latest = LineNews({})
+        """How each line was doing at the last report."""
+        self._publish = publish
+
+    def report(self, lines: dict[str, LineStatus]) -> None:
+        """Tell everyone what has changed since the last report."""
+        before, self.latest = self.latest, LineNews(lines)
+        if self.latest != before:
+            self._publish(self.latest)
+        for event in events(before.lines, lines):
+            self._publish(event)
 
 
 def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> Iterator[Event]:
