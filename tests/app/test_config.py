@@ -104,3 +104,33 @@ def test_a_resolver_on_this_machine_is_not_one_for_clients(
     with Namespace() as namespace:
         namespace.shell("ip address add 192.168.7.1/24 dev lo")
         assert namespace.run(settings.resolvers).device[0] == device
+
+
+@pytest.mark.lab
+def test_a_resolver_that_one_interface_leads_to_is_known_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = ("192.168.1.1", "192.168.2.1", "192.168.2.65", "203.0.113.53", "198.51.100.53")
+    file = tmp_path / "resolv.conf"
+    file.write_text("".join(f"nameserver {server}\n" for server in servers))
+    monkeypatch.setattr(config, "_RESOLV_CONF", file)
+    with Namespace() as namespace:
+        for name in ("wan1", "wan2", "wan3"):
+            namespace.shell(f"ip link add {name} type veth peer name far-{name}")
+            namespace.shell(f"ip link set {name} up; ip link set far-{name} up")
+        namespace.shell(
+            "ip address add 192.168.1.2/24 dev wan1; ip address add 192.168.2.2/24 dev wan2;"
+            "ip route add 192.168.2.64/26 dev wan3; ip route add default via 192.168.1.1;"
+            "ip route add 203.0.113.53 via 192.168.2.1"
+        )
+        found = namespace.run(load(tmp_path, "").resolvers)
+        assert found.device == servers
+        assert dict(found.near) == {
+            "192.168.1.1": "wan1",
+            "192.168.2.1": "wan2",
+            "192.168.2.65": "wan3",
+            "203.0.113.53": "wan2",
+        }
+        # Whoever names them knows how they are reached.
+        named = namespace.run(load(tmp_path, '[dns]\ndevice = ["192.168.1.1"]').resolvers)
+        assert (named.device, named.near) == (("192.168.1.1",), ())

@@ -210,10 +210,11 @@ def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
 
 
-def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_devices_resolver() -> None:
-    assert by_line(egress=Egress(number=2), peers="10.1.1.1")["dns4"][LINE_A] == "10.1.1.1"
-    assert by_line(egress=Egress(number=2))["dns4"][LINE_A] == "192.0.2.53"
-    own = Egress(number=2, resolver="9.9.9.9")
+def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_one_said_for_then() -> None:
+    egress = Egress(number=2, otherwise="192.0.2.54")
+    assert by_line(egress=egress, peers="10.1.1.1")["dns4"][LINE_A] == "10.1.1.1"
+    assert by_line(egress=egress)["dns4"][LINE_A] == "192.0.2.54"
+    own = Egress(number=2, resolver="9.9.9.9", otherwise="192.0.2.54")
     assert by_line(egress=own, peers="10.1.1.1")["dns4"][LINE_A] == "9.9.9.9"
 
 

@@ -190,10 +190,12 @@ class Config(_Table):
 
     def resolvers(self) -> Resolvers:
         """DNS servers by role; reads ``/etc/resolv.conf`` where the file names none."""
-        domestic = tuple(map(str, self.dns.domestic))
+        found = () if self.dns.device else _system_resolvers()
+        ways = {str(server): addresses.way_to(server) for server in found}
         return Resolvers(
-            device=tuple(map(str, self.dns.device)) or _system_resolvers() or domestic,
-            domestic=domestic,
+            device=tuple(map(str, self.dns.device or found or self.dns.domestic)),
+            near=tuple((server, way) for server, way in ways.items() if way),
+            domestic=tuple(map(str, self.dns.domestic)),
             outbound=tuple(map(str, self.dns.outbound)),
             home=tuple(map(str, self.dns.home)),
         )
@@ -239,7 +241,7 @@ def _sentence(fault: Any) -> str:
     return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
 
 
-def _system_resolvers() -> tuple[str, ...]:
+def _system_resolvers() -> tuple[IPv4Address, ...]:
     """IPv4 name servers of resolv.conf(5) that are not on this machine.
 
     A server here (dnsmasq, say) is for the machine itself: what clients ask goes out.
@@ -259,5 +261,5 @@ def _system_resolvers() -> tuple[str, ...]:
         except ValueError:
             continue
         if not (address.is_loopback or address.is_unspecified or address in own):
-            result.append(str(address))
+            result.append(address)
     return tuple(result)

@@ -31,5 +31,17 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """Asked through the target; also the natural resolver of a node."""
     home: tuple[str, ...]
     """Profile ``return``: asked through the target, for traffic that goes back home."""
+    near: tuple[tuple[str, str], ...] = ()
+    """Those of ``device`` that only one interface leads to, such as a WAN's own router, and that
+    interface."""
     has_line_dns: bool = True
     """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""
+
+    def reached_by(self, interface: str) -> str:
+        """The first of ``device`` that can be asked by way of `interface`, else of ``domestic``.
+
+        An empty name stands for the machine's own choice of interfaces.
+        """
+        ways = dict(self.near)
+        reached = (s for s in self.device if not interface or ways.get(s, interface) == interface)
+        return next(reached, self.domestic[0])

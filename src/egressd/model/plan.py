@@ -71,6 +71,8 @@ class Egress(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     resolver: str = ""
     """IPv4 address that its clients' DNS is sent to; empty: what a line's peer hands out."""
+    otherwise: str = ""
+    """The one for a line whose peer hands out none."""
     is_asked_directly: bool = False
     """Whether that resolver is asked as DIRECT traffic instead of through the interface. All
     such egresses have the same resolver."""

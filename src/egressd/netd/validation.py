@@ -153,7 +153,8 @@ def _is_group(group: Group) -> bool:
 
 
 def _is_egress(egress: Egress) -> bool:
-    return 0 < egress.number <= EGRESS_NUMBER_MAX and _is_address_or_empty(egress.resolver)
+    resolvers = (egress.resolver, egress.otherwise)
+    return 0 < egress.number <= EGRESS_NUMBER_MAX and all(map(_is_address_or_empty, resolvers))
 
 
 def _is_limit(limit: Limit) -> bool:

@@ -72,7 +72,7 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
     """What holds for the device as a whole."""
     return Floor(
         unmanaged=_unmanaged_mark(state),
-        resolver=resolvers.device[0] if resolvers.device else "",
+        resolver=resolvers.reached_by(""),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
     )
@@ -202,7 +202,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
             document = documents.service_document(
                 service,
                 mark,
-                egress_resolver(state, resolvers, name) or resolvers.device[0],
+                egress_resolver(state, resolvers, name) or resolvers.reached_by(name),
                 MARK_DIRECT if is_asked_directly(state, resolvers, name) else mark,
             )
             key = f"service:{service.id}"
@@ -240,7 +240,8 @@ def _sniffer(
     number = sniffer_number(state, target)
     if number is None or listed is None or target == state.whitelist.node:
         return None  # whatever is listed goes there anyway
-    document = documents.sniffer_document(mark_of(state, target), resolvers, listed)
+    resolver = resolvers.reached_by(parse_target(target).name)
+    document = documents.sniffer_document(mark_of(state, target), resolver, listed)
     return Instance(key=f"sniff:{number}", mark=sniffer_mark(number), config=document.config)
 
 
@@ -289,6 +290,7 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
             result[name] = Egress(
                 number=number,
                 resolver=egress_resolver(state, resolvers, name),
+                otherwise=resolvers.reached_by(name),
                 is_asked_directly=is_asked_directly(state, resolvers, name),
             )
     return result
@@ -296,10 +298,9 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
 
 def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
     """The resolver of clients that leave by interface `name`; empty for what a line's peer says."""
-    device = resolvers.device[0] if resolvers.device else ""
     line_id = state.line_by_name.get(name)
     if line_id is None:
-        return device
+        return resolvers.reached_by(name)
     return line_resolver(state.lines[line_id], resolvers)
 
 

@@ -34,14 +34,16 @@ _LOG: Final = {"level": "error", "timestamp": False}
 _REMEMBERED = 8192
 
 
-class DialPath(msgspec.Struct, frozen=True, kw_only=True):
+class DialPath(msgspec.Struct, frozen=True):
     """A node and the relays it is reached through, outermost last.
 
-    ``mark`` is the egress mark of the outermost hop's sockets.
+    ``mark`` is the egress mark of the outermost hop's sockets, and ``interface`` the one that this
+    hop is told to leave by, if it is.
     """
 
     hops: tuple[Node, ...]
     mark: int = MARK_DIRECT
+    interface: str = ""
 
 
 class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ def target_document(
 
 
 @lru_cache(_REMEMBERED)
-def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Document:
+def sniffer_document(mark: int, resolver: str, listed: Listed) -> Document:
     """The document of an instance that looks for listed domains among kernel-routed traffic.
 
     What is not listed goes on by `mark`, or is refused when that is REJECT's: also the DNS of
@@ -104,7 +106,7 @@ def sniffer_document(mark: int, resolvers: Resolvers, listed: Listed) -> Documen
     """
     refused = mark == MARK_REJECT
     way = MARK_DIRECT if refused else mark
-    document = _routed(way, resolvers.device[0], way)
+    document = _routed(way, resolver, way)
     _serve_clients(document, listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
@@ -242,7 +244,7 @@ def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict
     else:
         asked |= {"type": "udp" if udp else "tcp", "detour": final}
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
-    device = _resolver("device", resolvers.device[0], path.mark)
+    device = _resolver("device", resolvers.reached_by(path.interface), path.mark)
     # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
     return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
 

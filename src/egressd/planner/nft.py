@@ -143,8 +143,7 @@ def _target_elements(
     resolvers = {MARK_DIRECT: plan.floor.resolver}
     for name, egress in plan.egresses.items():
         mark = MARK_ASKED_DIRECTLY if egress.is_asked_directly else egresses[name]
-        natural = (handed_out.get(name) or plan.floor.resolver) if is_line(name) else ""
-        resolvers[mark] = egress.resolver or natural
+        resolvers[mark] = egress.resolver or handed_out.get(name, "") or egress.otherwise
     return {
         "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},

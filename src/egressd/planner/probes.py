@@ -27,7 +27,7 @@ def target_documents(
     mark = mark_of(state, str(target))
     if mark == MARK_REJECT:
         return {}
-    server = resolvers.device[0]
+    server = resolvers.reached_by(target.name)
     if target.kind == "interface":
         server = egress_resolver(state, resolvers, target.name) or server
     return {str(target): routed_probe_document(mark, server)}

@@ -93,7 +93,7 @@ def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
         return None
     name = documents.settings_of(hops[-1]).interface_name
     mark = mark_of(state, INTERFACE_PREFIX + name) if name else MARK_DIRECT
-    return None if mark == MARK_REJECT else documents.DialPath(hops=hops, mark=mark)
+    return None if mark == MARK_REJECT else documents.DialPath(hops, mark, name)
 
 
 def dial_problem(state: DesiredState, node: Node) -> str:

@@ -22,9 +22,9 @@ from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
 from egressd.planner.compile import (
     UNMANAGED_KEY,
+    egress_resolver,
     instance_keys,
     is_asked_directly,
-    line_resolver,
 )
 from egressd.planner.documents import carries_udp, clients_resolver
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
@@ -234,15 +234,11 @@ def _why_blocked(
 
 
 def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSeen:
-    device = DnsSeen(server=next(iter(resolvers.device), ""), way="directly")
     match target.kind:
         case "direct":
-            return device
+            return DnsSeen(server=resolvers.reached_by(""), way="directly")
         case "interface":
-            line_id = state.line_by_name.get(target.name)
-            server = device.server
-            if line_id is not None:
-                server = line_resolver(state.lines[line_id], resolvers)
+            server = egress_resolver(state, resolvers, target.name)
             directly = is_asked_directly(state, resolvers, target.name)
             way = "directly" if directly else f"by {target.name}"
             return DnsSeen(server=server or "what the line's peer hands out", way=way)

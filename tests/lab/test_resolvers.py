@@ -1,0 +1,54 @@
+"""Clients get answers where the device's own resolver is one WAN's router."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import RESOLVERS, WHOAMI
+from tests.lab.device_state import SERVER, send
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def near(namespaces: None) -> Iterator[Lab]:
+    """A lab whose device asks what resolv.conf says, which has a route by wan1 of its own."""
+    with Lab() as lab:
+        gateway = lab.wan(1).gateway
+        lab.topology.ip("router", [f"route add {RESOLVERS['device']}/32 via {gateway} dev wan1"])
+        lab.start_egressd({"dns": {"device": []}})
+        yield lab
+
+
+def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
+    """Where a question of a client came from, and who saw it."""
+    mark = lab.internet.mark()
+    reply = lab.client(client).dns(f"of-{client}.{WHOAMI}", RESOLVERS["google"])
+    assert not reply.error
+    return reply.addresses[0], {s.server for s in lab.internet.seen(since=mark, service="dns")}
+
+
+def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab) -> None:
+    send(near, 1, "Interface:wan1")
+    send(near, 2, "Interface:wan2")
+    send(near, 3, "DIRECT")
+    first, second = near.wan(1).address, near.wan(2).address
+    assert asked(near, 1) == (first, {RESOLVERS["device"]})
+    assert asked(near, 2) == (second, {RESOLVERS["domestic"]})
+    assert asked(near, 3) == (first, {RESOLVERS["device"]})
+    told = json.loads(near.device.run("explain", near.client(2).address, SERVER, "--json"))
+    assert told["dns"] == {"server": RESOLVERS["domestic"], "way": "by wan2"}
+
+    node = near.nodes["socks5"]
+    near.internet.put_name("node.example", node.address)
+    config = {**node.clash, "server": "node.example", "interface-name": "wan2"}
+    near.api.post("/nodes", {**node.draft(), "config_json": json.dumps(config)})
+    mark = near.internet.mark()
+    send(near, 1, "socks5")
+    assert near.client(1).http(f"http://{SERVER}/").seen == node.address
+    questions = near.internet.seen(since=mark, service="dns", text="node.example")
+    assert {seen.server for seen in questions} == {RESOLVERS["domestic"]}

@@ -1,0 +1,115 @@
+"""Who is asked for names, where a resolver can be reached by one interface only."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.device import Resolvers
+from egressd.model.names import INTERFACE_PREFIX, parse_target
+from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
+from egressd.planner.compile import compile_plan
+from egressd.planner.probes import target_documents
+
+RESOLVERS = Resolvers(
+    device=("192.168.1.1", "192.168.2.1"),
+    domestic=("192.0.2.54",),
+    outbound=("192.0.2.55",),
+    home=("192.0.2.56",),
+    near=(("192.168.1.1", "wan1"), ("192.168.2.1", "wan2")),
+)
+INTERFACES = ("wan1", "wan2", "wan3", "l2tp_1")
+ASKED = {
+    "wan1": "192.168.1.1",
+    "wan2": "192.168.2.1",
+    "wan3": "192.0.2.54",
+    "l2tp_1": "192.0.2.54",
+}
+
+
+def state() -> DesiredState:
+    """A rule, a node and a proxy service by each interface, and a whitelist of domains."""
+    targets = [
+        *(INTERFACE_PREFIX + name for name in INTERFACES),
+        *map(node_name, (*INTERFACES, "")),
+    ]
+    edits = [
+        Edit("rules", key, Rule(id=key, ip=f"10.0.0.{key}/32", target_node=target))
+        for key, target in enumerate(targets, 1)
+    ]
+    edits += [Edit("nodes", key, node(key, name)) for key, name in enumerate((*INTERFACES, ""), 1)]
+    for key, name in enumerate(INTERFACES, 1):
+        service = ProxyService(id=key, name=name, port=20_000 + key, outbound_interface=name)
+        edits += [Edit("services", key, service), Edit("numbers", INTERFACE_PREFIX + name, key)]
+    line = Line(
+        id=1, type="l2tp", name="l2tp_1", server="192.0.2.9", port=1701, username="u", password="p"
+    )
+    edits.append(Edit("lines", 1, line))
+    edits.append(Edit("whitelist", 0, Whitelist(domains="example.com", node="DIRECT")))
+    return DesiredState().with_edits(edits, 1)
+
+
+def node(key: int, interface: str) -> Node:
+    """One that is dialled by way of that interface, or as the machine pleases."""
+    config: dict[str, object] = {"server": "node.example", "port": 1080}
+    if interface:
+        config["interface-name"] = interface
+    return Node(
+        id=key,
+        name=node_name(interface),
+        protocol="socks5",
+        config_json=json.dumps(config),
+        group="",
+        created_at="",
+    )
+
+
+def node_name(interface: str) -> str:
+    return f"by-{interface}"
+
+
+def device_server(document: str) -> str:
+    """Whom an instance asks that is called ``device`` in its document."""
+    servers: list[dict[str, str]] = json.loads(document)["dns"]["servers"]
+    return next(server["server"] for server in servers if server["tag"] == "device")
+
+
+def test_the_machine_itself_asks_its_first() -> None:
+    assert RESOLVERS.reached_by("") == compile_plan(state(), RESOLVERS).floor.resolver
+    assert RESOLVERS.reached_by("") == "192.168.1.1"
+
+
+def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
+    egresses = compile_plan(state(), RESOLVERS).egresses
+    told = {name: egress.resolver or egress.otherwise for name, egress in egresses.items()}
+    assert told == ASKED
+    assert not egresses["l2tp_1"].resolver  # its peer's comes first
+
+
+@pytest.mark.parametrize("kind", ["sniff", "node", "service"])
+def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
+    plan = compile_plan(state(), RESOLVERS)
+    told = {
+        name: device_server(plan.instances[f"{kind}:{number}"].config)
+        for number, name in enumerate(INTERFACES, 1)
+    }
+    assert told == ASKED
+
+
+def test_a_node_without_an_interface_is_resolved_by_the_machines_first() -> None:
+    instance = compile_plan(state(), RESOLVERS).instances[f"node:{len(INTERFACES) + 1}"]
+    assert device_server(instance.config) == "192.168.1.1"
+
+
+@pytest.mark.parametrize("name", INTERFACES)
+def test_a_measurement_asks_as_clients_do(name: str) -> None:
+    target = INTERFACE_PREFIX + name
+    documents = target_documents(state(), parse_target(target), RESOLVERS)
+    assert device_server(documents[target]) == ASKED[name]
+
+
+def test_without_such_knowledge_every_interface_is_asked_by() -> None:
+    known = Resolvers(device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("",), home=("",))
+    assert {known.reached_by(name) for name in ("", *INTERFACES)} == {"192.0.2.53"}
