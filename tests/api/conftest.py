@@ -97,7 +97,7 @@ class Device:
                 backups=bench.backups,
                 settings=bench.settings,
                 overviews=Overviews(bench.ledger, bench.netd, bench.system, lambda: NOW),
-                why=Why(bench.ledger, bench.netd, RESOLVERS),
+                why=Why(bench.ledger, bench.netd, lambda: RESOLVERS),
                 journal=self.journal,
             ),
             access=Access(

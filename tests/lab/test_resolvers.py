@@ -9,7 +9,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import RESOLVERS, WHOAMI
-from tests.lab.device_state import SERVER, send
+from tests.lab.device_state import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
 
@@ -32,6 +32,13 @@ def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
     return reply.addresses[0], {s.server for s in lab.internet.seen(since=mark, service="dns")}
 
 
+def told(lab: Lab, client: int) -> object:
+    """What the device says of the names that a client asks for."""
+    return json.loads(lab.device.run("explain", lab.client(client).address, SERVER, "--json"))[
+        "dns"
+    ]
+
+
 def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab) -> None:
     send(near, 1, "Interface:wan1")
     send(near, 2, "Interface:wan2")
@@ -40,8 +47,7 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
     assert asked(near, 1) == (first, {RESOLVERS["device"]})
     assert asked(near, 2) == (second, {RESOLVERS["domestic"]})
     assert asked(near, 3) == (first, {RESOLVERS["device"]})
-    told = json.loads(near.device.run("explain", near.client(2).address, SERVER, "--json"))
-    assert told["dns"] == {"server": RESOLVERS["domestic"], "way": "by wan2"}
+    assert told(near, 2) == {"server": RESOLVERS["domestic"], "way": "by wan2"}
 
     node = near.nodes["socks5"]
     near.internet.put_name("node.example", node.address)
@@ -52,3 +58,10 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
     assert near.client(1).http(f"http://{SERVER}/").seen == node.address
     questions = near.internet.seen(since=mark, service="dns", text="node.example")
     assert {seen.server for seen in questions} == {RESOLVERS["domestic"]}
+
+
+def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
+    send(near, 2, "Interface:wan2")
+    near.topology.write_etc("router", "resolv.conf", f"nameserver {RESOLVERS['return']}\n")
+    eventually(lambda: told(near, 2) == {"server": RESOLVERS["return"], "way": "by wan2"}, 25)
+    assert asked(near, 2) == (near.wan(2).address, {RESOLVERS["return"]})

@@ -27,6 +27,7 @@ from egressd.app import accounts, config, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
 from egressd.app.reach import make_reachable, program_directories
+from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_keeper_ends
 from egressd.app.use_cases import UseCases
 from egressd.console.page import Page
@@ -36,6 +37,7 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
+from egressd.service.ledger import Ledger
 from egressd.service.naming import named
 from egressd.store.api_token import ApiToken
 from egressd.store.console import ConsoleStore
@@ -48,6 +50,8 @@ log = structlog.get_logger()
 
 _HALT_WAIT_S = 10.0
 """How long netd is waited for when it has to be told that the database is bad."""
+_RESOLVERS_S = 10.0
+"""Between looks at what the device's resolvers are."""
 
 
 def main(path: Path | None) -> None:
@@ -109,10 +113,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         trial_calls=trial_calls,
     )
     console_store = ConsoleStore(settings.api_data)
+    resolvers = DeviceResolvers(settings.dns)
     cases = UseCases(
         database,
         netd,
-        resolvers=settings.resolvers(),
+        resolvers=lambda: resolvers.current,
         clock=lambda: utc_text(time.time()),
         licensing=licensing,
         own_ports=_listen_ports(settings),
@@ -148,7 +153,10 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     cases.services.backups.tidy()
     await console.open()
     context = tls.context(settings.api_data)
-    connection = _connect(netd, end)
+    background = [
+        _connect(netd, end),
+        asyncio.create_task(_follow(resolvers, cases.ledger)),
+    ]
     plain, secure = sockets
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     try:
@@ -158,8 +166,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await console.close()
         await cases.services.journal.close()
         await console_store.close()
-        connection.cancel()
-        await asyncio.wait({connection})
+        for task in background:
+            task.cancel()
+        await asyncio.wait(background)
         await database.close()
         try:
             trial_calls.close()
@@ -178,6 +187,15 @@ def _connect(netd: NetdClient, end: Callable[[], None]) -> asyncio.Task[None]:
     connection = asyncio.create_task(netd.run())
     connection.add_done_callback(ended)
     return connection
+
+
+async def _follow(resolvers: DeviceResolvers, ledger: Ledger) -> None:
+    """Have the plan name the device's resolvers as they are."""
+    while True:
+        await asyncio.sleep(_RESOLVERS_S)
+        if resolvers.look():
+            with suppress(Failed):  # it is told so when netd is there again
+                await ledger.resync()
 
 
 async def _halt(settings: config.Config, reason: str) -> None:

@@ -17,13 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from egressd.app import addresses
-from egressd.model.device import Ports, Resolvers
+from egressd.model.device import Ports
 from egressd.model.errors import Invalid
 from egressd.model.names import is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
-_RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 def _interface(name: Any) -> Any:
@@ -188,18 +186,6 @@ class Config(_Table):
         """The roles of interfaces that the file names."""
         return Ports(lan=self.lan.interfaces, wan=self.wan.interfaces, gateways=self.wan.gateways)
 
-    def resolvers(self) -> Resolvers:
-        """DNS servers by role; reads ``/etc/resolv.conf`` where the file names none."""
-        found = () if self.dns.device else _system_resolvers()
-        ways = {str(server): addresses.way_to(server) for server in found}
-        return Resolvers(
-            device=tuple(map(str, self.dns.device or found or self.dns.domestic)),
-            near=tuple((server, way) for server, way in ways.items() if way),
-            domestic=tuple(map(str, self.dns.domestic)),
-            outbound=tuple(map(str, self.dns.outbound)),
-            home=tuple(map(str, self.dns.home)),
-        )
-
 
 def load(path: Path | None) -> Config:
     """Read the file, or the defaults when `path` is None and there is none at its usual place.
@@ -239,27 +225,3 @@ def _sentence(fault: Any) -> str:
     if fault["type"] == "extra_forbidden":
         return f"{key} is not a key of the configuration"
     return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
-
-
-def _system_resolvers() -> tuple[IPv4Address, ...]:
-    """IPv4 name servers of resolv.conf(5) that are not on this machine.
-
-    A server here (dnsmasq, say) is for the machine itself: what clients ask goes out.
-    """
-    try:
-        lines = _RESOLV_CONF.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ()
-    servers = [
-        words[1] for line in lines if (words := line.split())[:1] == ["nameserver"] and words[1:]
-    ]
-    own = addresses.own()
-    result = []
-    for server in servers:
-        try:
-            address = IPv4Address(server)
-        except ValueError:
-            continue
-        if not (address.is_loopback or address.is_unspecified or address in own):
-            result.append(address)
-    return tuple(result)

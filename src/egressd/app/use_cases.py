@@ -43,7 +43,7 @@ class UseCases:
         store: Store,
         netd: Netd,
         *,
-        resolvers: Resolvers,
+        resolvers: Callable[[], Resolvers],
         clock: Clock,
         licensing: Licensing,
         own_ports: Mapping[int, str],
@@ -52,14 +52,14 @@ class UseCases:
         changes: ChangeStore,
         publish: Callable[[Event], None],
     ) -> None:
-        def document(state: DesiredState, node: Node) -> str | None:
-            return node_document(state, node, resolvers)
-
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
 
         def allowed() -> Resolvers:
-            return msgspec.structs.replace(resolvers, has_line_dns=has_line_dns())
+            return msgspec.structs.replace(resolvers(), has_line_dns=has_line_dns())
+
+        def document(state: DesiredState, node: Node) -> str | None:
+            return node_document(state, node, allowed())
 
         started = time.monotonic()
         self.ledger = ledger = Ledger(
@@ -92,7 +92,7 @@ class UseCases:
             system=system,
             settings=DeviceSettings(ledger),
             overviews=Overviews(ledger, netd, system, _now_ms),
-            why=Why(ledger, netd, resolvers),
+            why=Why(ledger, netd, allowed),
             journal=Journal(changes, publish),
         )
 

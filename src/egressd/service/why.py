@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import Final
 
@@ -60,14 +61,14 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 class Why:
     """Answers for single clients and destinations."""
 
-    def __init__(self, ledger: Ledger, netd: Netd, resolvers: Resolvers) -> None:
+    def __init__(self, ledger: Ledger, netd: Netd, resolvers: Callable[[], Resolvers]) -> None:
         self._ledger = ledger
         self._netd = netd
         self._resolvers = resolvers
 
     async def explain(self, asked: Question) -> Explanation:
         """What becomes of the traffic. Without netd, as the configuration alone has it."""
-        return explain(asked, self._ledger.state, self._resolvers, await seen_by(self._netd))
+        return explain(asked, self._ledger.state, self._resolvers(), await seen_by(self._netd))
 
     async def prove(self, asked: Question, url: str | None) -> Proof:
         """Fetch `url` the way the client's traffic to the destination goes.
@@ -80,8 +81,8 @@ class Why:
         url = EXIT_URL if url is None else url
         checks.refuse(checks.url("url", url))
         state = self._ledger.state
-        told = explain(asked, state, self._resolvers, await seen_by(self._netd))
-        documents = target_documents(state, parse_target(told.target), self._resolvers)
+        told = explain(asked, state, self._resolvers(), await seen_by(self._netd))
+        documents = target_documents(state, parse_target(told.target), self._resolvers())
         if told.is_blocked or not documents:
             raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
         probes = [

@@ -1,0 +1,157 @@
+"""Which servers the device asks for names: as configured, or as resolv.conf says at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from egressd.app import addresses
+from egressd.app.config import Dns
+from egressd.app.resolvers import DeviceResolvers
+from tests.lab.netns import Namespace
+
+DOMESTIC = "192.0.2.54"
+UNNAMED = Dns(domestic=(IPv4Address(DOMESTIC),))
+
+
+@pytest.fixture
+def listing(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a resolv.conf with these servers, and tells where it is."""
+
+    def write(*servers: str) -> Path:
+        file = tmp_path / "resolv.conf"
+        file.write_text("search lan\n" + "".join(f"nameserver {s}\n" for s in servers))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The interface that leads to a server, by its address: in place of the machine's routes."""
+    known: dict[str, str] = {}
+    monkeypatch.setattr(addresses, "way_to", lambda address: known.get(str(address), ""))
+    return known
+
+
+def settle(resolvers: DeviceResolvers) -> tuple[str, ...]:
+    """What it comes to when all stays as it is."""
+    resolvers.look()
+    resolvers.look()
+    assert not resolvers.look()
+    return resolvers.current.device
+
+
+def test_without_any_the_domestic_ones_are_asked(tmp_path: Path) -> None:
+    resolvers = DeviceResolvers(UNNAMED, tmp_path / "none")
+    assert resolvers.current.device == (DOMESTIC,)
+    assert not resolvers.look()
+
+
+def test_a_change_counts_when_it_was_seen_twice(
+    listing: Callable[..., Path], ways: dict[str, str]
+) -> None:
+    resolvers = DeviceResolvers(UNNAMED, listing("198.51.100.1"))
+    listing("198.51.100.2")
+    assert not resolvers.look()
+    listing("198.51.100.3")
+    assert not resolvers.look()
+    assert resolvers.current.device == ("198.51.100.1",)
+    assert resolvers.look()
+    assert resolvers.current.device == ("198.51.100.3",)
+    assert not resolvers.look()
+
+
+def test_the_server_in_use_stays_while_it_is_listed(
+    listing: Callable[..., Path], ways: dict[str, str]
+) -> None:
+    resolvers = DeviceResolvers(UNNAMED, listing("198.51.100.1", "198.51.100.2"))
+    listing("198.51.100.3", "198.51.100.2", "198.51.100.1")
+    assert settle(resolvers) == ("198.51.100.1", "198.51.100.3", "198.51.100.2")
+    listing("198.51.100.3", "198.51.100.2")
+    assert settle(resolvers) == ("198.51.100.3", "198.51.100.2")
+
+
+def test_nothing_that_is_gone_for_a_while_changes_anything(
+    listing: Callable[..., Path], ways: dict[str, str]
+) -> None:
+    ways["192.168.1.1"] = "wan1"
+    resolvers = DeviceResolvers(UNNAMED, listing("192.168.1.1"))
+    before = resolvers.current
+    ways.clear()
+    listing()
+    settle(resolvers)
+    listing("192.168.1.1")
+    settle(resolvers)
+    assert resolvers.current == before
+    ways["192.168.1.1"] = "wan2"
+    settle(resolvers)
+    assert resolvers.current.near == (("192.168.1.1", "wan2"),)
+
+
+def test_what_was_not_there_yet_when_the_device_started_is_taken_up(
+    listing: Callable[..., Path], ways: dict[str, str]
+) -> None:
+    resolvers = DeviceResolvers(UNNAMED, listing())
+    assert resolvers.current.device == (DOMESTIC,)
+    ways["192.168.1.1"] = "wan1"
+    listing("192.168.1.1")
+    assert settle(resolvers) == ("192.168.1.1",)
+    assert resolvers.current.near == (("192.168.1.1", "wan1"),)
+
+
+def test_servers_that_are_named_are_asked_whatever_the_machine_says(
+    listing: Callable[..., Path], ways: dict[str, str]
+) -> None:
+    ways["192.168.1.1"] = "wan1"
+    resolvers = DeviceResolvers(Dns(device=(IPv4Address("192.168.1.1"),)), listing("192.0.2.53"))
+    assert (resolvers.current.device, resolvers.current.near) == (("192.168.1.1",), ())
+    assert not resolvers.look()
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("servers", "device"),
+    [
+        (
+            ["192.168.7.1", "0.0.0.0", "127.0.0.53", "::1", "192.168.7.2", "192.0.2.53"],
+            "192.168.7.2",
+        ),
+        (["192.168.7.1"], DOMESTIC),
+    ],
+)
+def test_a_resolver_on_this_machine_is_not_one_for_clients(
+    listing: Callable[..., Path], servers: list[str], device: str
+) -> None:
+    # Found by an audit: what clients asked was sent to the router itself, and dropped there.
+    with Namespace() as namespace:
+        namespace.shell("ip address add 192.168.7.1/24 dev lo")
+        found = namespace.run(DeviceResolvers, UNNAMED, listing(*servers)).current
+        assert found.device[0] == device
+
+
+@pytest.mark.lab
+def test_a_resolver_that_one_interface_leads_to_is_known_as_such(
+    listing: Callable[..., Path],
+) -> None:
+    servers = ("192.168.1.1", "192.168.2.1", "192.168.2.65", "203.0.113.53", "198.51.100.53")
+    with Namespace() as namespace:
+        for name in ("wan1", "wan2", "wan3"):
+            namespace.shell(f"ip link add {name} type veth peer name far-{name}")
+            namespace.shell(f"ip link set {name} up; ip link set far-{name} up")
+        namespace.shell(
+            "ip address add 192.168.1.2/24 dev wan1; ip address add 192.168.2.2/24 dev wan2;"
+            "ip route add 192.168.2.64/26 dev wan3; ip route add default via 192.168.1.1;"
+            "ip route add 203.0.113.53 via 192.168.2.1"
+        )
+        found = namespace.run(DeviceResolvers, UNNAMED, listing(*servers)).current
+    assert found.device == servers
+    assert dict(found.near) == {
+        "192.168.1.1": "wan1",
+        "192.168.2.1": "wan2",
+        "192.168.2.65": "wan3",
+        "203.0.113.53": "wan2",
+    }
