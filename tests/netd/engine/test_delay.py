@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from egressd.lab.authority import Authority
 from egressd.model.errors import Invalid
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance
@@ -19,7 +20,7 @@ from egressd.netd.engine.pool import Pool
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import CRASHES, MARK, UID, Entry, descriptors, document, opened
-from tests.netd.engine.site import HTTP_PORT, HTTPS_PORT, SLOWNESS_S, certificates, site
+from tests.netd.engine.site import HTTP_PORT, HTTPS_PORT, SLOWNESS_S, site
 
 Inside = Callable[[Body], None]
 
@@ -120,12 +121,13 @@ def test_https_is_verified_against_the_systems_certificates(
     inside: Inside, run_dir: Path, tmp_path: Path
 ) -> None:
     async def body() -> None:
-        ca, certificate = certificates(tmp_path)
+        authority = Authority(tmp_path)
+        certificate = authority.certificate("site.test", ["127.0.0.1"])
         async with nodes(run_dir) as pool, site(certificate) as requests:
             measured = await delay(pool, SS, f"{HTTPS}/204")
             assert measured.error == "TLS failure: unable to get local issuer certificate"
             assert requests == []
-        os.environ["SSL_CERT_FILE"] = str(ca)
+        os.environ["SSL_CERT_FILE"] = str(authority.file)
         async with nodes(run_dir) as pool, site(certificate) as requests:
             assert_is_the_sites(await delay(pool, SS, f"{HTTPS}/204"))
             assert_is_the_sites(await delay(pool, SOCKS, f"https://127.0.0.1:{HTTPS_PORT}/204"))
