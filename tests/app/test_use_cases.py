@@ -1,0 +1,101 @@
+"""The use cases as the api wires them: by its license, and by the resolvers of the moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from egressd.app.use_cases import UseCases
+from egressd.license.grants import Mode
+from egressd.license.licensing import LicenseSettings, Licensing
+from egressd.service.explain import Question
+from egressd.store.console import ConsoleStore
+from egressd.store.database import Database
+from egressd.store.trial_calls import TrialCalls
+from tests.service.conftest import RESOLVERS, NetdDouble, line, rule
+
+pytestmark = pytest.mark.anyio
+
+
+class Device:
+    """An api without its sockets, before a netd without a machine."""
+
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self.netd = NetdDouble()
+        self.resolvers = RESOLVERS
+        self.database = Database(folder)
+        self.cases = UseCases(
+            self.database,
+            self.netd,
+            resolvers=lambda: self.resolvers,
+            clock=lambda: "2026-11-20T22:00:00Z",
+            licensing=Licensing(
+                LicenseSettings(mode=mode, path=folder / "license"),
+                device="",
+                trial_calls=TrialCalls(folder),
+            ),
+            own_ports={},
+            archive=self.database,
+            folder=folder,
+            changes=ConsoleStore(folder),
+            publish=lambda _: None,
+        )
+
+    async def resolver(self, client: str) -> tuple[str, str]:
+        """Who answers a client, as its target's egress has it and as it is explained."""
+        services = self.cases.services
+        (target,) = [
+            r.target_node for r in self.cases.ledger.state.rules.values() if r.host == client
+        ]
+        egress = self.netd.plan.egresses[target.removeprefix("Interface:")]
+        told = await services.why.explain(Question(client=client, destination="192.0.2.9"))
+        return egress.resolver, told.dns.server
+
+
+OpenDevice = Callable[[Mode], AbstractAsyncContextManager[Device]]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> OpenDevice:
+    """A device that runs, with a rule to a WAN and one to a line that has a DNS profile."""
+
+    @asynccontextmanager
+    async def open_device(mode: Mode) -> AsyncIterator[Device]:
+        device = Device(tmp_path, mode)
+        await device.database.open()
+        try:
+            await device.cases.ledger.load()
+            await device.cases.ledger.resync()
+            services = device.cases.services
+            await services.lines.create(line("l2tp_1", dns_profile="outbound"))
+            await services.rules.create(rule("10.0.0.1", "Interface:l2tp_1"))
+            await services.rules.create(rule("10.0.0.2", "Interface:wan1"))
+            yield device
+        finally:
+            await device.cases.ledger.close()
+            await device.database.close()
+
+    return open_device
+
+
+async def test_a_lines_profile_counts_where_the_license_has_it(opened: OpenDevice) -> None:
+    async with opened("off") as device:
+        assert await device.resolver("10.0.0.1") == ("192.0.2.55", "192.0.2.55")
+
+
+async def test_without_that_it_is_as_auto_and_explained_so(opened: OpenDevice) -> None:
+    async with opened("enforced") as device:
+        assert await device.resolver("10.0.0.1") == ("", "what the line's peer hands out")
+
+
+async def test_other_resolvers_are_in_force_when_all_is_told_anew(opened: OpenDevice) -> None:
+    async with opened("off") as device:
+        assert await device.resolver("10.0.0.2") == ("192.0.2.53", "192.0.2.53")
+        device.resolvers = msgspec.structs.replace(RESOLVERS, device=("192.0.2.63",))
+        await device.cases.ledger.resync()
+        assert await device.resolver("10.0.0.2") == ("192.0.2.63", "192.0.2.63")
+        assert await device.resolver("10.0.0.1") == ("192.0.2.55", "192.0.2.55")
