@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app import addresses
+from egressd.app import network
 from egressd.app.config import Dns
 from egressd.app.resolvers import DeviceResolvers
 from tests.lab.netns import Namespace
@@ -33,7 +33,7 @@ def listing(tmp_path: Path) -> Callable[..., Path]:
 def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The interface that leads to a server, by its address: in place of the machine's routes."""
     known: dict[str, str] = {}
-    monkeypatch.setattr(addresses, "way_to", lambda address: known.get(str(address), ""))
+    monkeypatch.setattr(network, "way_to", lambda address: known.get(str(address), ""))
     return known
 
 

@@ -1,4 +1,6 @@
-"""The two processes as systemd runs them: apart from each other, netd with few capabilities."""
+"""The two processes as systemd runs them: apart from each other, netd with few capabilities, and
+the api with few kinds of sockets.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ from tests.lab.device_state import SERVER, add_nodes, eventually, send
 pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
-UNIT = (
-    Path(__file__).resolve().parent.parent.parent / "packaging" / "systemd" / "egressd-netd.service"
-)
+FAMILIES = Path(__file__).with_name("families.py")
+UNITS = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
+
+
+def words(unit: str, setting: str) -> list[str]:
+    """What a unit gives for a setting, in one line or several."""
+    lines = (UNITS / f"egressd-{unit}.service").read_text().splitlines()
+    values = [line.removeprefix(f"{setting}=") for line in lines if line.startswith(f"{setting}=")]
+    return " ".join(values).split()
 
 
 def bounding_set() -> str:
-    """The unit's capabilities as setpriv(1) takes them."""
-    lines = [line for line in UNIT.read_text().splitlines() if "CapabilityBoundingSet=" in line]
-    names = [name for line in lines for name in line.partition("=")[2].split()]
+    """netd's capabilities as setpriv(1) takes them."""
+    names = words("netd", "CapabilityBoundingSet")
     return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names)])
 
 
@@ -38,9 +45,12 @@ def lab(namespaces: None) -> Iterator[Lab]:
         argv = [sys.executable, "-m", "egressd.app"]
         options = ["--config", str(lab.device.config)]
         few = ["setpriv", f"--bounding-set={bounding_set()}", "--no-new-privs"]
+        families = ",".join(words("api", "RestrictAddressFamilies"))
+        netd = [*few, *argv, "netd", *options]
+        api = [sys.executable, str(FAMILIES), families, *argv, "api", *options]
         programs = [
-            Program(lab.router.namespace, [*few, *argv, "netd", *options], lab.folder / "netd.log"),
-            Program(lab.router.namespace, [*argv, "api", *options], lab.folder / "api.log"),
+            Program(lab.router.namespace, netd, lab.folder / "netd.log"),
+            Program(lab.router.namespace, api, lab.folder / "api.log"),
         ]
         try:
             for program in programs:

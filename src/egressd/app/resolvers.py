@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from egressd.app import addresses
+from egressd.app import network
 from egressd.app.config import Dns
 from egressd.model.device import Resolvers
 
@@ -56,7 +56,7 @@ class DeviceResolvers:
         try:
             listed = _listed(self._file)
             ways = dict(known.near) | {
-                str(server): way for server in listed if (way := addresses.way_to(server))
+                str(server): way for server in listed if (way := network.way_to(server))
             }
         except OSError as error:
             log.warning("cannot tell the device's resolvers", error=str(error))
@@ -75,7 +75,7 @@ def _listed(file: Path) -> list[IPv4Address]:
     """
     if not file.exists():
         return []
-    own = addresses.own()
+    own = network.own_addresses()
     result = []
     for words in map(str.split, file.read_text("utf-8", "replace").splitlines()):
         if words[:1] != ["nameserver"] or not words[1:]:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from egressd.app import addresses
+from egressd.app import network
 from egressd.model.errors import Failed
 from egressd.store.files import replace_durably
 
@@ -35,7 +35,7 @@ def context(directory: Path) -> ssl.SSLContext:
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
         if not certificate.exists() and not key.exists():
-            _make(certificate, key, [a for a in addresses.own() if not a.is_global])
+            _make(certificate, key, [a for a in network.own_addresses() if not a.is_global])
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from egressd.api.services import Services
+from egressd.app import network
 from egressd.license.licensing import Licensing
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
-from egressd.netd.kernel import sockets
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_document
@@ -85,7 +85,7 @@ class UseCases:
                 clock,
                 quota=lambda: licensing.grants().proxy_service_quota,
                 own_ports=own_ports,
-                listening=sockets.listening_ports,
+                listening=network.listening_ports,
             ),
             whitelist=DeviceWhitelist(ledger),
             backups=Backups(ledger, archive, folder),

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
-from socket import AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP
+from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import SOCK_DIAG, NetlinkError, NetlinkSocket, attribute
@@ -88,21 +88,6 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
                         (IPv4Address(remote), int.from_bytes(remote_port, "big")),
                         identity,
                     )
-
-
-def listening_ports() -> set[int]:
-    """TCP ports that anybody listens on, at whatever address. Raises OSError.
-
-    Costs by the listeners and not by the connections, and needs no rights.
-    """
-    ports = set()
-    with NetlinkSocket(SOCK_DIAG) as asked:
-        for family in (AF_INET, AF_INET6):
-            request = _REQUEST.pack(family, IPPROTO_TCP, 0, 1 << _LISTEN, bytes(_ID.size))
-            for body in _stream(asked, request):
-                (identity,) = _ANSWER.unpack_from(body)
-                ports.add(int.from_bytes(identity[:2], "big"))
-    return ports
 
 
 def destroy_clients(
