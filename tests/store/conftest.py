@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import cast
 
@@ -88,24 +88,6 @@ class CrashServer:
         word, pid = self.hear().split()
         assert word == "ready"
         return int(pid)
-
-    @contextmanager
-    def traced(
-        self, pid: int, calls: str, inject: str = "", record: Path = Path(os.devnull)
-    ) -> Iterator[None]:
-        """Trace `calls` of a process until the end of the block or of the process."""
-        strace = shutil.which("strace")
-        assert strace is not None
-        arguments = ["-f", "-o", str(record), "-e", f"trace={calls}", "-p", str(pid)]
-        if inject:
-            arguments += ["-e", inject]
-        with subprocess.Popen([strace, *arguments], stderr=subprocess.PIPE, text=True) as tracer:
-            assert tracer.stderr is not None
-            assert "attached" in tracer.stderr.readline()
-            try:
-                yield
-            finally:
-                tracer.terminate()
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -21,6 +21,7 @@ from egressd.model.errors import Failed
 from egressd.store import migrations
 from egressd.store.api_token import ApiToken
 from egressd.store.preparation import prepare
+from tests.tracing import traced
 
 if TYPE_CHECKING:
     from tests.store.conftest import CrashServer, OpenDatabase
@@ -72,7 +73,7 @@ class Killer:
         """Whether the job was acknowledged, and the wait status of its process."""
         self._server.say(f"{job} {directory}")
         pid = self._server.hear_ready()
-        with self._server.traced(pid, CHANGES, inject, record):
+        with traced(pid, CHANGES, inject, record):
             self._server.say("go")
             said = self._server.hear()
             ended = self._server.hear() if said == "acknowledged" else said

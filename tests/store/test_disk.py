@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,8 @@ from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
+from tests.disks import fill, small_disk
+from tests.tracing import traced
 
 if TYPE_CHECKING:
     from tests.store.conftest import CrashServer, EditsOf, Need, OpenDatabase
@@ -29,16 +30,8 @@ SYNCS = "fsync,fdatasync"
 def disk(tmp_path: Path, need: Need) -> Iterator[Path]:
     """A file system of 2 MiB."""
     need("root, who may mount a small file system", os.geteuid() == 0)
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], check=True)
-    yield path
-    subprocess.run(["umount", path], check=True)
-
-
-def fill(path: Path) -> None:
-    with pytest.raises(OSError, match="No space left"):
-        path.write_bytes(bytes(4 << 20))
+    with small_disk(tmp_path / "disk") as path:
+        yield path
 
 
 def many(start: int) -> list[Edit]:
@@ -67,7 +60,7 @@ async def test_a_full_disk_fails_writes_until_there_is_room(
         token = ApiToken(disk / "data")
         token.ensure()
         first = token.token()
-        fill(disk / "filler")
+        filler = fill(disk)
 
         for _ in range(3):
             with pytest.raises(Failed, match="database or disk is full"):
@@ -79,7 +72,7 @@ async def test_a_full_disk_fails_writes_until_there_is_room(
             await database.backup(disk / "backup")
         assert token.token() == first
 
-        (disk / "filler").unlink()
+        filler.unlink()
         await write(database, many(2000), 2)
         token.reset()
     async with opened(disk / "data") as database:
@@ -87,11 +80,11 @@ async def test_a_full_disk_fails_writes_until_there_is_room(
 
 
 async def test_a_full_disk_makes_no_database(disk: Path, opened: OpenDatabase) -> None:
-    fill(disk / "filler")
+    filler = fill(disk)
     with pytest.raises(Failed, match=r"full|No space left"):
         async with opened(disk / "data"):
             pass
-    (disk / "filler").unlink()
+    filler.unlink()
     async with opened(disk / "data") as database:
         assert await database.load() == DesiredState()
 
@@ -103,7 +96,7 @@ async def test_a_failing_sync_fails_the_write_until_it_works(
     states: list[DesiredState],
 ) -> None:
     server.say(f"endure {tmp_path / 'data'}")
-    with server.traced(server.hear_ready(), SYNCS, f"inject={SYNCS}:error=EIO"):
+    with traced(server.hear_ready(), SYNCS, f"inject={SYNCS}:error=EIO"):
         server.say("go")
         assert "disk I/O error" in server.hear()
         server.hear_ready()
@@ -127,7 +120,7 @@ async def test_a_crash_does_not_bring_back_a_write_that_failed(
     """
     server.say(f"endure {tmp_path / 'data'}")
     pid = server.hear_ready()
-    with server.traced(pid, SYNCS, f"inject={SYNCS}:error=EIO:when=3"):
+    with traced(pid, SYNCS, f"inject={SYNCS}:error=EIO:when=3"):
         server.say("go")
         assert "disk I/O error" in server.hear()
         assert server.hear_ready() == pid

@@ -1,17 +1,18 @@
 """The last accepted plan on disk, kept so that one change writes one change.
 
 An SQLite database of netd's own (root only): a row per table entry. With
-``synchronous=FULL`` a committed change survives power loss. Anything wrong with the file
-means no plan: the guard then blocks everybody until the api sends one.
+``synchronous=FULL`` a committed change survives power loss. A file that is damaged means no
+plan: the guard then blocks everybody until the api sends one. One on a disk that is full, or that
+can only be read, is as good as ever.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +25,8 @@ CREATE TABLE IF NOT EXISTS entry (
 ) WITHOUT ROWID
 """
 _SINGLES = ("floor", "whitelist")
+_NO_PLAN: Final = (ValueError, TypeError, RecursionError)
+"""What reading raises where the file holds something else."""
 
 
 class PlanFile:
@@ -32,14 +35,22 @@ class PlanFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
+        self._is_doubtful = False
+        """Whether a change that failed may lie whole in SQLite's log, where only its fsync failed.
+        Whoever opened the log anew would take it for stored."""
 
     def load(self) -> Plan | None:
         """The stored plan, or None when there is none that can be trusted."""
         try:
             return self._read(self._open())
-        except (sqlite3.Error, ValueError, OSError):
+        except _NO_PLAN:
             self._discard()
-            return None
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            if not _is_damage(error):
+                return self._read_only()
+            self._discard()
+        return None
 
     @contextmanager
     def writing(self, change: Change, *, must_last: bool = True) -> Iterator[None]:
@@ -69,9 +80,12 @@ class PlanFile:
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
+            self._is_doubtful = True
             self._abandon()
             if must_last:
                 raise Failed("write the plan file", str(error)) from error
+        else:
+            self._is_doubtful = False  # it lies where the one that failed did
 
     def close(self) -> None:
         """Close the file."""
@@ -82,22 +96,46 @@ class PlanFile:
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path.touch(mode=0o600)
-            db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
-            db.execute(_SCHEMA)
-            self._db = db
+            if not self._path.exists():
+                self._path.touch(mode=0o600)
+            self._db = _connect(self._path)
         return self._db
 
     def _abandon(self) -> None:
-        # Closing rolls back; a connection that met an I/O error is not used again.
-        self.close()
+        """Forget the open change. A connection that met an error is not used again, but for one
+        whose log is not to be read anew: it goes on until that is emptied or written over.
+        """
+        if self._db is None:
+            return
+        with suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if self._is_doubtful:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._is_doubtful = False
+        if not self._is_doubtful:
+            self.close()
 
     def _discard(self) -> None:
         self.close()
-        for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        with suppress(OSError):
+            for file in (self._path, self._log, self._path.with_name(f"{self._path.name}-shm")):
+                file.unlink(missing_ok=True)
+
+    @property
+    def _log(self) -> Path:
+        return self._path.with_name(f"{self._path.name}-wal")
+
+    def _read_only(self) -> Plan | None:
+        """The plan where nothing can be written; none where part of it is still in the log."""
+        try:
+            if self._log.exists() and self._log.stat().st_size:
+                return None
+            uri = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
+            with closing(sqlite3.connect(uri, uri=True)) as db:
+                return self._read(db)
+        except (*_NO_PLAN, sqlite3.Error, OSError):
+            return None
 
     def _read(self, db: sqlite3.Connection) -> Plan | None:
         if db.execute("PRAGMA integrity_check").fetchone() != ("ok",):
@@ -129,3 +167,26 @@ class PlanFile:
             "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)",
             [(table, key, msgspec.msgpack.encode(value)) for table, key, value in puts],
         )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        # Nobody else opens it. Otherwise SQLite would keep an index of its log in a file beside it,
+        # which a full disk has no room for.
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute(_SCHEMA)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file itself is at fault, and not the disk, or how much room it has."""
+    if isinstance(error, OSError):
+        return False
+    kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # less its extension
+    return kind in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
