@@ -17,6 +17,7 @@ import pytest
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
+from egressd.store.connection import BadDatabase
 from egressd.store.database import Database
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def refusal(directory: Path) -> str:
     before = {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file()}
     database = Database(directory)
     try:
-        with pytest.raises(Failed) as refused:
+        with pytest.raises(BadDatabase) as refused:
             await read(database)
     finally:
         await database.close()

@@ -40,6 +40,7 @@ from egressd.netd.client import NetdClient
 from egressd.service.ledger import Ledger
 from egressd.service.naming import named
 from egressd.store.api_token import ApiToken
+from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
@@ -144,7 +145,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     try:
         await database.open()
         await cases.ledger.load()
-    except Failed as error:
+    except BadDatabase as error:
         await _halt(settings, str(error))
         raise
     token.ensure()

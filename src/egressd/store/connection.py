@@ -33,6 +33,21 @@ _PRAGMAS: Final = (
     "PRAGMA cell_size_check = ON",
 )
 _BUSY_SECONDS: Final = 5
+_DISK: Final = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
+"""Results that say nothing of what is in the file (sqlite.org/rescode.html)."""
+
+
+class BadDatabase(Failed):
+    """What is stored cannot be trusted, and will not be better by itself."""
 
 
 def engine_on(path: Path) -> Engine:
@@ -76,32 +91,41 @@ def _begin_immediate(connection: Connection) -> None:
 
 @contextmanager
 def reported(action: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a file or a database inside into `Failed`."""
+    """Turn whatever goes wrong with a file or a database inside into `Failed`, and what is wrong
+    with the database itself into `BadDatabase`.
+    """
     try:
         yield
-    except DBAPIError as error:
-        raise Failed(action, str(error.orig)) from error
     except (SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
-        raise Failed(action, str(error)) from error
+        origin = error.orig if isinstance(error, DBAPIError) else error
+        kind = Failed if _is_the_disks(origin) else BadDatabase
+        raise kind(action, str(origin)) from error
+
+
+def _is_the_disks(error: BaseException | None) -> bool:
+    """Whether it is about the disk, how much room it has or who may use it; not the file itself."""
+    if isinstance(error, OSError):
+        return not isinstance(error, (IsADirectoryError, NotADirectoryError))
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in _DISK
 
 
 def check_file(path: Path) -> None:
-    """Raise Failed unless `path` begins like a database of egressd's.
+    """Raise BadDatabase unless `path` begins like a database of egressd's.
 
     Done before SQLite opens it, which would already change another program's file.
     """
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     if len(header) < _HEADER_BYTES:
-        raise Failed(f"read the database {path}", "it is truncated")
+        raise BadDatabase(f"read the database {path}", "it is truncated")
     if not header.startswith(_MAGIC):
-        raise Failed(f"read the database {path}", "it is not a SQLite database")
+        raise BadDatabase(f"read the database {path}", "it is not a SQLite database")
     if header[_APPLICATION_ID] != APPLICATION_ID.to_bytes(4, "big"):
-        raise Failed(f"read the database {path}", "it is not a database of egressd's")
+        raise BadDatabase(f"read the database {path}", "it is not a database of egressd's")
 
 
 def check_database(connection: Connection, path: Path, known: Collection[str]) -> str:
-    """The database's schema revision. Raises Failed when it cannot be trusted.
+    """The database's schema revision. Raises BadDatabase when it cannot be trusted.
 
     It cannot when it is damaged, or of a revision that is not in `known`.
     """
@@ -109,14 +133,16 @@ def check_database(connection: Connection, path: Path, known: Collection[str]) -
     verdict = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
     if verdict != ["ok"]:
         told = "; ".join(" ".join(verdict).splitlines())  # a verdict may have several lines
-        raise Failed(action, f"it is damaged: {told}")
+        raise BadDatabase(action, f"it is damaged: {told}")
     if not inspect(connection).has_table("alembic_version"):
-        raise Failed(action, "it is damaged: it does not say which schema it has")
+        raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     query = "SELECT version_num FROM alembic_version"
     versions = connection.exec_driver_sql(query).scalars().all()
     if len(versions) != 1:
-        raise Failed(action, "it is damaged: it does not say which schema it has")
+        raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     version = str(versions[0])
     if version not in known:
-        raise Failed(action, f"it was written by a newer egressd (schema {version}): upgrade it")
+        raise BadDatabase(
+            action, f"it was written by a newer egressd (schema {version}): upgrade it"
+        )
     return version

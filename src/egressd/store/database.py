@@ -24,6 +24,7 @@ from egressd.model.errors import Failed
 from egressd.store import rows, schema
 from egressd.store.connection import (
     APPLICATION_ID,
+    BadDatabase,
     check_database,
     check_file,
     engine_in_memory,
@@ -154,7 +155,7 @@ class Database:
         """
         left = [name for s in _LOGS if Path(name := f"{self.path}{s}").exists()]
         if left:
-            raise Failed(
+            raise BadDatabase(
                 f"open the database {self.path}",
                 f"it is gone, but {left[0]} is still there: put the database back, "
                 "or remove that too",

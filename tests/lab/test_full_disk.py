@@ -1,0 +1,65 @@
+"""A full disk and processes that start anew on it: clients notice nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from egressd.model.errors import Failed
+from tests.disks import fill, small_disk
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+
+
+@pytest.fixture
+def full(namespaces: None, tmp_path: Path) -> Iterator[tuple[Lab, Path]]:
+    """A lab whose device has no room left, with a client by a node; and what has the room."""
+    with small_disk(tmp_path / "disk") as disk, Lab(LabSpec(nodes=("ss",))) as lab:
+        lab.start_egressd({"data": {"dir": str(disk / "data")}})
+        add_nodes(lab)
+        send(lab, 1, "ss")
+        yield lab, fill(disk)
+        lab.device.stop()
+
+
+def is_served(lab: Lab) -> bool:
+    return lab.client(1).http(WEB, timeout=0.5).seen == lab.nodes["ss"].address
+
+
+def is_healthy(lab: Lab) -> bool:
+    try:
+        return lab.api.ask("GET", "/ops/health").status == 200
+    except Failed:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("process", "number"),
+    [("api", signal.SIGTERM), ("netd", signal.SIGUSR1), ("netd", signal.SIGKILL)],
+)
+def test_a_process_that_starts_anew_takes_nobody_offline(
+    full: tuple[Lab, Path], process: str, number: signal.Signals
+) -> None:
+    lab, filler = full
+    with pytest.raises(Failed, match="full"):
+        send(lab, 2, "ss")
+    (pid,) = lab.device.pids(f"egressd.app {process}")
+    os.kill(pid, number)
+    eventually(lambda: pid not in lab.device.pids(f"egressd.app {process}"))
+    eventually(lambda: bool(lab.device.pids(f"egressd.app {process}")), 10)
+    served = [is_served(lab) for _ in range(20)]
+    # TPROXY's listeners are the workers'; netd's own start holds nobody up.
+    assert all(served)
+    filler.unlink()
+    eventually(lambda: is_healthy(lab), 30)
+    send(lab, 2, "ss")
+    assert is_served(lab)
