@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,6 +151,51 @@ async def test_a_file_that_is_no_backup_is_refused(
     backup, before = await exported(bench), bench.state
     with pytest.raises(Invalid, match=problem):
         await bench.backups.restore(in_pieces(damage(backup)))
+    assert bench.state is before
+    await bench.agree()
+
+
+def edited(backup: bytes, folder: Path, statement: str) -> bytes:
+    """The backup as an earlier version, whose checks were others, might have written it."""
+    file = folder / "edited.db"
+    file.write_bytes(backup)
+    with closing(sqlite3.connect(file)) as db, db:
+        assert db.execute(statement).rowcount == 1
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE nodes SET protocol = 'wireguard' WHERE name = 'tokyo'",
+        """UPDATE nodes SET config_json = '{"port": 1}' WHERE name = 'tokyo'""",
+        """UPDATE nodes SET config_json = '{"dns-profile": 7}' WHERE name = 'tokyo'""",
+    ],
+)
+async def test_a_node_that_is_not_taken_any_more_blocks_and_stops_nothing(
+    bench: Bench, make: Make, tmp_path: Path, statement: str
+) -> None:
+    await configure(bench, make)
+    backup = edited(await exported(bench), tmp_path, statement)
+    await change_everything(bench, make)
+    outcome = await bench.backups.restore(in_pieces(backup))
+    assert any(note.startswith("the node tokyo does not work: ") for note in outcome.notes)
+    assert "node:1" not in bench.netd.plan.instances
+    await bench.ledger.resync()
+    await bench.rules.create(make.rule("10.0.0.8", "tokyo"))
+    ((_, link, lost),) = bench.nodes.links()
+    assert (link, len(lost)) == ("", 1)
+    await bench.agree()
+
+
+async def test_a_rule_without_a_network_is_refused(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    await configure(bench, make)
+    statement = "UPDATE rules SET ip = '10.0.0.5/24' WHERE ip = '10.0.0.5/32'"
+    backup, before = edited(await exported(bench), tmp_path, statement), bench.state
+    with pytest.raises(Invalid, match=r"rule 1 has no address: 10\.0\.0\.5/24 has host bits set"):
+        await bench.backups.restore(in_pieces(backup))
     assert bench.state is before
     await bench.agree()
 

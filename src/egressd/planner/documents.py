@@ -20,6 +20,7 @@ import msgspec
 
 from egressd.formats.config_json import NodeSettings, read_settings
 from egressd.model.device import Resolvers
+from egressd.model.errors import Invalid
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
 from egressd.planner import outbounds
 from egressd.planner.listing import LISTED, listing_of
@@ -67,8 +68,28 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(_REMEMBERED)
 def settings_of(node: Node) -> NodeSettings:
-    """The egress and DNS settings kept inside a node's ``config_json``."""
-    return read_settings(node.config_json)
+    """The egress and DNS settings kept inside a node's ``config_json``; none where they have a
+    fault.
+    """
+    try:
+        return read_settings(node.config_json)
+    except Invalid:
+        return NodeSettings()
+
+
+@lru_cache(_REMEMBERED)
+def fault_of(node: Node) -> str:
+    """What is wrong with the node's own configuration; empty when nothing is.
+
+    A new one was checked. One that an earlier egressd took, or a backup brought, may not be as
+    this one wants it: it blocks, and stands in nobody's way.
+    """
+    try:
+        read_settings(node.config_json)
+        outbound_of(node)
+    except Invalid as invalid:
+        return str(invalid)
+    return ""
 
 
 @lru_cache(_REMEMBERED)

@@ -113,6 +113,9 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
         if relay in hops:
             return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
         hops.append(relay)
+    for hop in hops:
+        if fault := documents.fault_of(hop):
+            return tuple(hops), f"{hop.name} cannot be dialled: {fault}"
     for hop, relay in pairwise(hops):
         if hop.protocol in outbounds.OVER_UDP and not documents.outbound_of(relay).udp:
             return tuple(hops), (

@@ -15,6 +15,7 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid
+from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
 
@@ -74,6 +75,7 @@ class Backups:
         )
 
         def build(state: DesiredState) -> Proposal[Restored]:
+            checks.refuse(_problems(wanted))
             return Proposal(state.edits_to(wanted), holds)
 
         return await self._ledger.change(build, is_large=True, is_restore=True)
@@ -86,6 +88,14 @@ class Backups:
                 yield Path(private) / "state.db"
         except OSError as error:
             raise Failed("keep a backup for a moment", error.strerror or str(error)) from error
+
+
+def _problems(wanted: DesiredState) -> Iterator[str]:
+    for rule in wanted.rules.values():
+        try:
+            rule.network  # noqa: B018 - it is read for its faults
+        except ValueError as error:
+            yield f"the backup's rule {rule.id} has no address: {error}"
 
 
 async def _write(path: Path, chunks: AsyncIterable[bytes]) -> None:

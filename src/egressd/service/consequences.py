@@ -11,7 +11,7 @@ from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
-from egressd.planner.documents import settings_of
+from egressd.planner.documents import fault_of, settings_of
 from egressd.planner.listing import entries_of
 from egressd.planner.targets import dial_problem
 
@@ -30,9 +30,17 @@ def consequences(
     notes = [note for target in targets for note in _notes(after, target)]
     if any(edit.table in ("whitelist", "settings") for edit in edits):
         notes += _inactive_domains(after)
+    notes += _faulty_nodes(edits)
     notes += _nodes_without_a_way(after, edits)
     notes += _unknown_fields(before, edits)
     return tuple(notes)
+
+
+def _faulty_nodes(edits: Sequence[Edit]) -> Iterator[str]:
+    """Nodes of a backup that this version does not take."""
+    for edit in edits:
+        if isinstance(edit.after, Node) and (fault := fault_of(edit.after)):
+            yield f"the node {edit.after.name} does not work: {fault}"
 
 
 def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
@@ -60,7 +68,9 @@ def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str
 
 
 def _unknown_of(node: Node | None) -> set[str]:
-    return set() if node is None else set(read_config(node.protocol, node.config_json).unknown)
+    if node is None or fault_of(node):
+        return set()
+    return set(read_config(node.protocol, node.config_json).unknown)
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:

@@ -141,7 +141,7 @@ class Ledger:
                 await self._make(step)
             finally:
                 self._is_restoring = False
-        return Outcome(proposal.value, consequences(before, step.after, step.edits))
+        return Outcome(proposal.value, step.notes)
 
     def _prepare(
         self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
@@ -153,7 +153,8 @@ class Ledger:
             return proposal, None
         edits = numbered(before, edits)
         after = before.with_edits(edits, before.revision + 1)
-        return proposal, _Step(before, after, edits, self._plan_change(before, after, edits))
+        change = self._plan_change(before, after, edits)
+        return proposal, _Step(before, after, edits, change, consequences(before, after, edits))
 
     async def _make(self, step: _Step) -> None:
         """Store the step and put it in force, or neither. Even an empty change is told to netd,
@@ -205,3 +206,4 @@ class _Step(msgspec.Struct, frozen=True):
     after: DesiredState
     edits: list[Edit]
     change: Change
+    notes: tuple[str, ...]

@@ -18,6 +18,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, Node
+from egressd.planner.documents import fault_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
@@ -121,11 +122,17 @@ class Nodes:
         return await self._ledger.change(build)
 
     def links(self) -> builtins.list[tuple[str, str, tuple[str, ...]]]:
-        """Each node's name, its share link, and what the link has no words for."""
-        rendered = (
-            (node, render_link(node.name, node.protocol, node.config_json)) for node in self.list()
-        )
-        return [(node.name, link.text, link.lost) for node, link in rendered]
+        """Each node's name, its share link, and what the link has no words for; of a node that has
+        no link, what is wrong with it.
+        """
+        links: builtins.list[tuple[str, str, tuple[str, ...]]] = []
+        for node in self.list():
+            if fault := fault_of(node):
+                links.append((node.name, "", (fault,)))
+            else:
+                link = render_link(node.name, node.protocol, node.config_json)
+                links.append((node.name, link.text, link.lost))
+        return links
 
     async def import_rows(
         self,

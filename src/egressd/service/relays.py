@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from egressd.model.desired import DesiredState
 from egressd.model.names import AUTO
-from egressd.planner.documents import outbound_of, settings_of
+from egressd.planner.documents import fault_of, outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
 
 
@@ -19,7 +19,12 @@ def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
         if relay is None:
             if missing := _relay(state, name):
                 yield unknown_relay(missing)
-        elif node and node.protocol in OVER_UDP and not outbound_of(relay).udp:
+        elif (
+            node
+            and node.protocol in OVER_UDP
+            and not fault_of(relay)
+            and not outbound_of(relay).udp
+        ):
             yield (
                 f"dialer_proxy must name a node that carries UDP, which {node.protocol} is spoken "
                 f"over; {relay.name!r} does not"
