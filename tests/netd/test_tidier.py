@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from ipaddress import IPv4Address
+from socket import IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP
 
 import pytest
 
@@ -12,16 +13,29 @@ from egressd.model.plan import Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.tidier import Tidier, may_have
-from egressd.planner.registry import MARK_DIRECT, egress_mark, flow_mark, inbound_number, node_mark
+from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
+    MARK_DIRECT,
+    egress_mark,
+    flow_mark,
+    inbound_number,
+    node_mark,
+)
 from tests.lab.netns import eventually
 
 EPOCH = 7
 NODE, WAN = node_mark(1), egress_mark(2)
+FAR, LISTED_FAR = (IPv4Address(text).packed for text in ("192.0.2.9", "203.0.113.9"))
 SNIFFER = 0x1400_0000
 PLAN = Plan(
     floor=Floor(unmanaged=WAN),
     whitelist=WhitelistPlan(
-        mark=MARK_DIRECT, sniffers={WAN: SNIFFER}, epoch=EPOCH, udp_ports=(443,)
+        mark=MARK_DIRECT,
+        ranges=("203.0.113.0-203.0.113.255",),
+        sniffers={WAN: SNIFFER},
+        epoch=EPOCH,
+        tcp_ports=(80, 443),
+        udp_ports=(443,),
     ),
     hosts={"10.0.0.1": NODE, "10.0.0.2": WAN},
     nets={"10.0.1.0-10.0.1.255": WAN},
@@ -31,21 +45,36 @@ RANGES = RangeMap(PLAN.nets)
 LANS = Ranges(["10.0.0.0/16"])
 
 
+OWN = {0, flow_mark(WAN, EPOCH)}
+DIRECTLY = flow_mark(MARK_ASKED_DIRECTLY, EPOCH)
+
+
 @pytest.mark.parametrize(
-    ("client", "marks"),
+    ("client", "far", "protocol", "port", "marks"),
     [
-        ("10.0.0.1", {0, NODE, LISTED}),
-        ("10.0.0.2", {0, flow_mark(WAN, EPOCH), SNIFFER, LISTED}),
-        ("10.0.1.77", {0, flow_mark(WAN, EPOCH), SNIFFER, LISTED}),
-        ("10.0.2.1", {0, WAN}),
+        ("10.0.0.1", FAR, IPPROTO_UDP, 7, {0, NODE}),
+        ("10.0.0.1", FAR, IPPROTO_TCP, 443, {0, NODE}),
+        ("10.0.0.1", FAR, IPPROTO_UDP, 53, {0, NODE, DIRECTLY}),
+        ("10.0.0.1", LISTED_FAR, IPPROTO_UDP, 7, {0, LISTED}),
+        ("10.0.0.2", FAR, IPPROTO_UDP, 7, OWN),
+        ("10.0.1.77", FAR, IPPROTO_ICMP, 0, OWN),
+        ("10.0.0.2", FAR, IPPROTO_TCP, 443, {0, SNIFFER}),
+        ("10.0.0.2", FAR, IPPROTO_TCP, 53, {*OWN, SNIFFER, DIRECTLY}),
+        ("10.0.0.2", LISTED_FAR, IPPROTO_ICMP, 0, {0, LISTED}),
+        ("10.0.0.2", LISTED_FAR, IPPROTO_TCP, 80, {0, LISTED}),
+        ("10.0.2.1", FAR, IPPROTO_UDP, 7, {0, WAN}),
+        ("10.0.2.1", LISTED_FAR, IPPROTO_UDP, 7, {0, WAN}),
+        ("127.0.0.1", FAR, IPPROTO_UDP, 443, {0, LISTED}),
     ],
 )
-def test_flows_of_the_target_and_of_this_whitelist_stay(client: str, marks: set[int]) -> None:
+def test_flows_stay_that_would_begin_so_now(
+    client: str, far: bytes, protocol: int, port: int, marks: set[int]
+) -> None:
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
-    every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)}
+    every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)} | {DIRECTLY}
     packed = IPv4Address(client).packed
     is_current = may_have(PLAN, RANGES, {})
-    assert {mark for mark in every if is_current(packed, Flow(mark))} == marks
+    assert {m for m in every if is_current(packed, Flow(m, far, protocol, port, True))} == marks
 
 
 def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
@@ -62,12 +91,14 @@ def test_flows_of_the_engine_have_no_epoch() -> None:
 @pytest.mark.parametrize("client", ["10.0.0.1", "10.0.0.2"])
 def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
     mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
+    other = {"10.0.0.1": NODE, "10.0.0.2": flow_mark(WAN, EPOCH)}[client]
     packed = IPv4Address(client).packed
     is_current = may_have(PLAN, RANGES, {})
-    assert not is_current(packed, Flow(mark, 443))
-    assert is_current(packed, Flow(mark, 443, is_source_translated=True))
-    assert is_current(packed, Flow(mark, 5000))
-    assert is_current(packed, Flow(LISTED, 443))
+    assert not is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443))
+    assert is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443, is_source_translated=True))
+    assert is_current(packed, Flow(mark, FAR, IPPROTO_TCP, 443))
+    assert is_current(packed, Flow(other, FAR, IPPROTO_UDP, 5000))
+    assert is_current(packed, Flow(LISTED, LISTED_FAR, IPPROTO_UDP, 443))
 
 
 def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> None:

@@ -78,7 +78,20 @@ def test_sticky_is_even_from_the_start() -> None:
 def test_fallback_goes_by_the_order() -> None:
     one, two, three = KEYS[:3]
     assert choose(group("fallback"), {three: 1, two: 2}, Choice(), ()).elected == one
-    assert choose(group("fallback"), {one: DEAD}, Choice(elected=three), ()).elected == two
+    for dead in ({one: DEAD, two: 5}, {one: DEAD, two: 5, three: 1}):
+        assert choose(group("fallback"), dead, Choice(elected=three), ()).elected == two
+
+
+def test_fallback_prefers_nobody_unknown_to_whom_it_has() -> None:
+    # Found by an attack: a node that was silent got everybody while netd, begun anew, measured it.
+    one, two, three = KEYS[:3]
+    for known in ({}, {two: 5}, {one: DEAD}, {three: 9}):
+        assert choose(group("fallback"), known, Choice(elected=two), ()).elected == two
+    assert choose(group("fallback"), {one: 7, two: 5}, Choice(elected=two), ()).elected == one
+    assert choose(group("fallback"), {two: DEAD}, Choice(elected=two), ()).elected == one
+    assert (
+        choose(group("fallback"), {two: DEAD, three: 9}, Choice(elected=two), ()).elected == three
+    )
 
 
 def elected(known: dict[str, int], before: str = "") -> str:

@@ -15,7 +15,7 @@ from egressd.model.plan import Change, Plan
 from egressd.netd import impact
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.machine import Machine
-from egressd.netd.tidier import Tidier, cut, may_have
+from egressd.netd.tidier import LOOPBACK, Tidier, cut, may_have
 
 
 class Move(NamedTuple):
@@ -37,7 +37,7 @@ class Moves:
         self._plan = plan
         self._ranges = RangeMap({})
         """In order: made anew only when one changes."""
-        self._tidier = Tidier(lambda: may_have(plan(), self._ranges, machine.choices), self._lans)
+        self._tidier = Tidier(lambda: may_have(plan(), self._ranges, machine.choices), self._owners)
 
     def foresee(self, change: Change) -> Move:
         """What `change` will mean."""
@@ -46,7 +46,7 @@ class Moves:
             ranges = RangeMap(dict(change.nets.applied(plan.nets)))
         # Whatever else a wide range covers, servers for one, is no client.
         moved = impact.moved(change, plan, self._ranges, ranges)
-        clients = list(self._lans().clip(moved))
+        clients = list(Ranges(self._networks()).clip(moved))
         return Move(ranges, clients, impact.engine_served(clients, plan))
 
     def settle(self, ranges: RangeMap) -> RangeMap:
@@ -65,13 +65,17 @@ class Moves:
             self._tidier.add(move.clients)
 
     def tidy_all(self) -> None:
-        """Remove what flows there are of a plan that did not last: a later one may look like it."""
-        self._tidier.add(str(network) for _, network in self._machine.topology.lan_networks)
+        """Remove whatever flows there are that the plan in force would not let begin so."""
+        self._tidier.add([*self._networks(), str(LOOPBACK)])
 
     async def close(self) -> None:
         """Tidy up no more."""
         await self._tidier.close()
 
-    def _lans(self) -> Ranges:
+    def _owners(self) -> Ranges:
+        """The addresses whose flows are tidied."""
+        return Ranges([*self._networks(), str(LOOPBACK)])
+
+    def _networks(self) -> list[str]:
         """The addresses that clients may have."""
-        return Ranges(str(network) for _, network in self._machine.topology.lan_networks)
+        return [str(network) for _, network in self._machine.topology.lan_networks]

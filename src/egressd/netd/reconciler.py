@@ -245,7 +245,8 @@ class Reconciler:
             with _as_far_as_possible("remove the files of an earlier whitelist"):
                 self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
         await self._moves.follow_up(move, undo.hosts.put)
-        if choices != before and self._steering.follow_up(before):
+        is_left = choices != before and self._steering.follow_up(before)
+        if is_left or change.floor is not None or change.whitelist is not None:
             self._moves.tidy_all()
         if self._missing():
             self._reviver.tell()

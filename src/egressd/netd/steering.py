@@ -116,4 +116,8 @@ class Steering:
             if old is not None and old.elected and choice.elected not in ("", old.elected):
                 text = f"new flows go by {choice.elected}, not by {old.elected}"
                 self._publish(Event(topic="group", subject=key, text=text))
-        return bool(living(before) - living(choices))
+        return any(
+            set(old.living) - set(choices[key].living)
+            for key, old in before.items()
+            if key in choices
+        )

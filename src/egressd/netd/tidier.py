@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
 from ipaddress import IPv4Address
-from socket import inet_ntoa
+from socket import IPPROTO_TCP, IPPROTO_UDP, inet_ntoa
 from typing import Final
 
 import structlog
@@ -24,12 +24,21 @@ from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.planner.groups import Choice
-from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, flow_mark, inbound_place
+from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
+    MARK_ENGINE,
+    MARK_KIND_MASK,
+    flow_mark,
+    inbound_place,
+)
 
 log = structlog.get_logger()
 
 _MANY: Final = 64
 """The engine's sockets are looked through in a thread for more clients than that."""
+LOOPBACK: Final = IPv4Address("127.0.0.1")
+"""Where flows come from that an engine instance found to be listed, and hands back."""
+_DNS_PORT: Final = 53
 _REST_MAX_S: Final = 2.0
 """Between walks: with 100,000 flows one takes half a second of a processor."""
 
@@ -97,14 +106,19 @@ def may_have(
     """What tells whether `plan`, with the marks of its ranges and these choices of its groups, lets
     a client's address have such a flow. It may be called in another thread while the plan changes.
 
-    Flows without a mark are none of ours: to the router, between LANs.
+    Flows without a mark are none of ours: to the router, between LANs. All others are judged by
+    what the chains would do with them now: one that was sealed otherwise is cut packet by packet,
+    and each packet keeps its entry.
     """
     hosts, floor, listed = plan.hosts, plan.floor, plan.whitelist
+    listed_ranges = Ranges(listed.ranges)
+    sniffed_ports = {IPPROTO_TCP: set(listed.tcp_ports), IPPROTO_UDP: set(listed.udp_ports)}
+    asked_directly = flow_mark(MARK_ASKED_DIRECTLY, listed.epoch)
     groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
 
     @cache  # there are far fewer targets than flows
     def marks_of(target: int) -> set[int]:
-        marks = {target, listed.mark, listed.sniffers.get(target, 0)}
+        marks = {target}
         for name, group in groups.items():
             if group.mark in marks:
                 marks.update(instances[key].mark for key in chosen[name].living)
@@ -114,12 +128,20 @@ def may_have(
         mark = flow.mark
         if inbound_place(mark) is not None:
             return True  # a WAN brought it in, and its answers leave by that, whatever the rules
+        if client == LOOPBACK.packed:
+            return mark in marks_of(listed.mark)
         target = hosts.get(inet_ntoa(client)) or ranges.get(client)
         if not target or floor.opened:
             return mark in (0, floor.unmanaged)
-        is_looked_into = mark & MARK_KIND_MASK == MARK_ENGINE and flow.udp_port in listed.udp_ports
-        if is_looked_into and not flow.is_source_translated:
+        is_sniffed = flow.port in sniffed_ports.get(flow.protocol, ())
+        is_apart = flow.is_source_translated or mark & MARK_KIND_MASK != MARK_ENGINE
+        if is_sniffed and flow.protocol == IPPROTO_UDP and not is_apart:
             return False  # from before its port was listed: see input_apart in planner.chains
-        return mark in marks_of(target)
+        sniffer = listed.sniffers.get(target, target)
+        if flow.port == _DNS_PORT and flow.protocol in sniffed_ports:
+            return mark in marks_of(target) or mark in (sniffer, asked_directly)
+        if flow.far in listed_ranges:
+            return mark in marks_of(listed.mark)
+        return mark in marks_of(sniffer if is_sniffed else target)
 
     return is_current

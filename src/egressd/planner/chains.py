@@ -48,6 +48,7 @@ SETS: Final = {
     "lannet": "type ipv4_addr; flags interval",
     "lansrc": "type ifname . ipv4_addr; flags interval",
     "seen": "type ifname",
+    "resolvers": "type ipv4_addr",
     "outside": "type ifname",
     "alive": "type mark",
     "noudp": "type mark",
@@ -180,6 +181,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "drop",
     ),
     "asking": (
+        # What a resolver in the LAN asks others is not to come back to it.
+        "ip saddr @resolvers goto client",
         "meta mark set ip saddr map @hosts goto ask",
         "meta mark set ip saddr map @nets goto ask",
         "meta mark set iifname map @dflt goto ask_unmanaged",
@@ -250,7 +253,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ct mark != 0 goto deny",
         # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
         "ct mark set meta mark",
-        f"meta mark set jhash ip saddr mod {SLOTS} seed {_SEED:#x}",
+        # Of what an instance hands back, only whom it is for tells one from another.
+        f'iifname "lo" meta mark set jhash ip saddr . ip daddr mod {SLOTS} seed {_SEED:#x}',
+        f'iifname != "lo" meta mark set jhash ip saddr mod {SLOTS} seed {_SEED:#x}',
         "meta mark set ct mark . meta mark map @slots goto hashed",
         "ct mark set 0",
         "goto deny",
@@ -271,7 +276,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "prerouting_dns": (
         "type nat hook prerouting priority dstnat; policy accept;",
-        "iifname @lanif meta l4proto { tcp, udp } th dport 53 dnat ip to meta mark map @dns4",
+        "iifname @lanif meta l4proto { tcp, udp } th dport 53 ip saddr != @resolvers"
+        " dnat ip to meta mark map @dns4",
     ),
     "input": (
         "type filter hook input priority filter; policy accept;",
@@ -353,7 +359,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         *lines_guard.OUTPUT,
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
         # The engine's answers to clients bear the address of whom they asked.
-        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
+        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
         # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
         # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
         'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
@@ -362,6 +368,12 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "tcp sport @services jump from_service",
         # Those to an address of input_apart have just got the client's back, not yet its interface.
         'oifname "lo" ct direction reply ct status snat goto to_client',
+    ),
+    "answer": (
+        # One to a flow that is gone would begin another, the wrong way round: what its client sends
+        # there would be answers, which are not translated, and get nowhere.
+        "meta l4proto udp ct state new drop",
+        "goto to_client",
     ),
     "about_flow": (
         # What this machine tells a far end about a client's flow (that its answer could not be

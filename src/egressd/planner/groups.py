@@ -5,7 +5,8 @@ is nothing to gain, and what cannot be reached blocks by itself.
 
 - ``urltest``: the node with the lowest delay; the one chosen stays unless another is faster by
   more than `TOLERANCE_MS`, so that clients do not go to and fro.
-- ``fallback``: the first that lives, in the group's order.
+- ``fallback``: the first that lives, in the group's order. One that was not measured yet has to
+  be before the one chosen last gives way to it.
 - ``sticky``: each client keeps its node while that lives. A new client gets the node that the
   fewest have. Clients that no rule names by address (those of a CIDR) are told apart by a hash
   of the address, and `SLOTS` parts of them are treated as such clients.
@@ -72,9 +73,13 @@ def choose(
             kept = _spread(living, before.kept, sorted(clients))
             return Choice(living=living, kept=kept, slots=tuple(slots.values()))
         case "fallback":
-            return Choice(living=living, elected=living[0])
+            return Choice(living=living, elected=_first(living, delays, before.elected))
         case _:
             return Choice(living=living, elected=_fastest(living, delays, before.elected))
+
+
+def _first(living: tuple[str, ...], delays: Mapping[str, int], current: str) -> str:
+    return next((key for key in living if key in delays or current in ("", key)), living[0])
 
 
 def _fastest(living: tuple[str, ...], delays: Mapping[str, int], current: str) -> str:

@@ -154,6 +154,7 @@ def _target_elements(
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "dns4": {_mark(mark): server for mark, server in resolvers.items() if server},
+        "resolvers": dict.fromkeys(filter(None, resolvers.values()), ""),
         "inmark": {_quoted(name): _mark(mark) for name, mark in answers.items()},
     }
 

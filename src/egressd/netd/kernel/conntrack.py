@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
-from socket import AF_INET, IPPROTO_UDP
+from socket import AF_INET
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
@@ -31,8 +31,9 @@ from egressd.netd.kernel.ranges import Ranges
 _GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
 _HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
 _ORIGINAL, _REPLY, _STATUS, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 8, 12, 18, 25  # CTA_*
-_IP, _IP_SOURCE = 1, 1  # CTA_TUPLE_IP, CTA_IP_V4_SRC
-_PROTOCOL, _PROTOCOL_NUMBER, _PROTOCOL_TO = 2, 1, 3  # CTA_TUPLE_PROTO, CTA_PROTO_*
+_IP, _IP_SOURCE, _IP_TARGET = 1, 1, 2  # CTA_TUPLE_IP, CTA_IP_V4_SRC, CTA_IP_V4_DST
+_PROTOCOL, _PROTOCOL_NUMBER = 2, 1  # CTA_TUPLE_PROTO, CTA_PROTO_NUM
+_PORT_SOURCE, _PORT_TARGET = 2, 3  # CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT
 _SOURCE_TRANSLATED: Final = 1 << 4  # IPS_SRC_NAT
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
@@ -46,11 +47,15 @@ _CROWDED: Final = 0.95
 
 
 class Flow(NamedTuple):
-    """What an entry tells of its flow."""
+    """What an entry tells of a client's flow."""
 
     mark: int
-    udp_port: int = 0
-    """The port that it goes to; 0 unless it is UDP."""
+    far: bytes = bytes(4)
+    """Whom the client talks to, 4 bytes in network order."""
+    protocol: int = 0
+    """``socket.IPPROTO_*``."""
+    port: int = 0
+    """The far end's; 0 where the protocol has none."""
     is_source_translated: bool = False
 
 
@@ -69,8 +74,9 @@ def delete_stale(
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
             opener, answerer = _source(entry[_ORIGINAL]), _source(entry[_REPLY])
-            client = opener if opener in lans else answerer
-            if client not in wanted or is_current(client, _flow(entry)):
+            is_opener = opener in lans
+            client = opener if is_opener else answerer
+            if client not in wanted or is_current(client, _flow(entry, is_opener=is_opener)):
                 continue
             # With the id, so that a connection of the same tuple made since is left alone.
             key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
@@ -130,12 +136,15 @@ def _filter(side: int, source: bytes) -> bytes:
     )
 
 
-def _flow(entry: Mapping[int, bytes]) -> Flow:
-    protocol = attributes(attributes(entry[_ORIGINAL])[_PROTOCOL])
-    is_udp = protocol[_PROTOCOL_NUMBER][0] == IPPROTO_UDP
+def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> Flow:
+    original = attributes(entry[_ORIGINAL])
+    protocol = attributes(original[_PROTOCOL])
+    far_port = protocol.get(_PORT_TARGET if is_opener else _PORT_SOURCE, b"")
     return Flow(
         mark=int.from_bytes(entry.get(_MARK, b""), "big"),
-        udp_port=int.from_bytes(protocol[_PROTOCOL_TO], "big") if is_udp else 0,
+        far=attributes(original[_IP])[_IP_TARGET if is_opener else _IP_SOURCE],
+        protocol=protocol[_PROTOCOL_NUMBER][0],
+        port=int.from_bytes(far_port, "big"),
         is_source_translated=bool(
             int.from_bytes(entry.get(_STATUS, b""), "big") & _SOURCE_TRANSLATED
         ),

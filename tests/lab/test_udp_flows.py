@@ -1,0 +1,187 @@
+"""UDP flows that keep one socket go by the new way after a change, whatever it changed.
+
+Their first packets were sealed with the old way. Until the entry is gone that remembers this, each
+further one is dropped.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.netns import exec_argv
+from egressd.lab.spec import LabSpec
+from tests.lab.device_state import SERVER, configure, eventually, send
+from tests.lab.whitelisted import save
+
+pytestmark = pytest.mark.lab
+
+TALKER = str(Path(__file__).with_name("talker.py"))
+ELSEWHERE = "192.0.2.200"
+"""A listed address that nobody asks."""
+STREAM_PORT = 15_007
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(clients=4)) as lab:
+        lab.start_egressd()
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def _emptied(lab: Lab, nodes: None) -> Iterator[None]:
+    yield
+    configure(lab, unmanaged="REJECT", group_strategy="urltest")
+    save(lab)
+
+
+class Talk:
+    """What a client's one socket hears."""
+
+    def __init__(self, program: subprocess.Popen[str]) -> None:
+        self.last = ""
+        self._program = program
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._program.stdout is not None
+        for line in self._program.stdout:
+            self.last = line.strip()
+
+    def is_seen_by(self, address: str) -> None:
+        """Fails unless the far end soon sees it come from there."""
+        eventually(lambda: self.last == address, 8)
+
+    def close(self) -> None:
+        self._program.kill()
+        self._program.wait()
+        self._reader.join()
+
+
+@contextmanager
+def talking(lab: Lab, client: int, port: int = 7) -> Iterator[Talk]:
+    talker = lab.client(client)
+    argv = [sys.executable, TALKER, "talk", talker.address, SERVER, str(port)]
+    argv = exec_argv(talker.host.namespace, argv)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        talk = Talk(program)
+        try:
+            yield talk
+        finally:
+            talk.close()
+
+
+def way_out(lab: Lab, target: str) -> str:
+    wans = {"DIRECT": lab.wan(1), "Interface:wan2": lab.wan(2)}
+    return wans[target].address if target in wans else lab.nodes[target].address
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ips", "node"),
+    [
+        ("DIRECT", "ss", "", "DIRECT"),
+        ("DIRECT", "Interface:wan2", ELSEWHERE, "DIRECT"),
+        ("DIRECT", "ss", ELSEWHERE, "DIRECT"),
+        ("ss", "Interface:wan2", ELSEWHERE, "ss"),
+        ("ss", "socks5-udp", ELSEWHERE, "ss"),
+    ],
+)
+def test_after_its_client_has_moved(lab: Lab, before: str, after: str, ips: str, node: str) -> None:
+    save(lab, ips=ips, node=node)
+    send(lab, 1, before)
+    with talking(lab, 1) as talk:
+        talk.is_seen_by(way_out(lab, before))
+        send(lab, 1, after)
+        talk.is_seen_by(way_out(lab, after))
+
+
+@pytest.mark.parametrize(("target", "node"), [("ss", "DIRECT"), ("Interface:wan2", "ss")])
+def test_after_whom_it_asks_was_listed_and_listed_no_more(lab: Lab, target: str, node: str) -> None:
+    save(lab, ips=ELSEWHERE, node=node)
+    send(lab, 1, target)
+    with talking(lab, 1) as talk:
+        talk.is_seen_by(way_out(lab, target))
+        save(lab, ips=f"{ELSEWHERE}\n{SERVER}", node=node)
+        talk.is_seen_by(way_out(lab, node))
+        save(lab, ips=ELSEWHERE, node=node)
+        talk.is_seen_by(way_out(lab, target))
+
+
+def test_after_another_way_for_clients_without_a_rule(lab: Lab) -> None:
+    configure(lab, unmanaged="DIRECT")
+    with talking(lab, 4) as talk:
+        talk.is_seen_by(way_out(lab, "DIRECT"))
+        configure(lab, unmanaged="Interface:wan2")
+        talk.is_seen_by(way_out(lab, "Interface:wan2"))
+
+
+def test_after_the_device_was_opened_and_started(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan2")
+    with talking(lab, 1) as talk:
+        talk.is_seen_by(way_out(lab, "Interface:wan2"))
+        assert lab.api.ask("POST", "/ops/open", {"confirm": "open"}).status == 200
+        try:
+            talk.is_seen_by(way_out(lab, "DIRECT"))
+        finally:
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+        talk.is_seen_by(way_out(lab, "Interface:wan2"))
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "sticky"])
+def test_after_its_node_went_to_another_group(lab: Lab, strategy: str) -> None:
+    configure(lab, group_strategy=strategy)
+    ids = {row["name"]: row["id"] for row in lab.api.get("/nodes")["data"]}
+
+    def put(name: str, group: str) -> None:
+        lab.api.patch("/nodes/batch", {"ids": [ids[name]], "group": group})
+
+    put("socks5-udp", "g1")
+    send(lab, 1, "Group_g1")
+    with talking(lab, 1) as talk:
+        talk.is_seen_by(way_out(lab, "socks5-udp"))
+        put("ss", "g1")
+        put("http", "g2")
+        send(lab, 2, "Group_g2")
+        put("socks5-udp", "g2")
+        talk.is_seen_by(way_out(lab, "ss"))
+
+
+@pytest.mark.parametrize("after", ["DIRECT", "Interface:wan2"])
+def test_while_a_stream_comes_down_to_it(lab: Lab, after: str) -> None:
+    send(lab, 2, "ss")  # so that the node goes on
+    send(lab, 1, "ss")
+    argv = [sys.executable, TALKER, "stream", SERVER, str(STREAM_PORT)]
+    argv = exec_argv(lab.internet.namespace, argv)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            with talking(lab, 1, STREAM_PORT) as talk:
+                talk.is_seen_by(way_out(lab, "ss"))
+                send(lab, 1, after)
+                talk.is_seen_by(way_out(lab, after))
+        finally:
+            server.kill()
+
+
+def test_pings_go_on_after_a_move(lab: Lab) -> None:
+    save(lab, ips=ELSEWHERE)
+    send(lab, 1, "DIRECT")
+    argv = exec_argv(lab.client(1).host.namespace, ["ping", "-n", "-i", "0.2", "-c", "30", SERVER])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if "icmp_seq=3" in line:
+                send(lab, 1, "Interface:wan2")
+            if "received" in line:
+                assert int(line.split(",")[1].split()[0]) >= 20
+        assert program.wait() == 0
