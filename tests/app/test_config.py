@@ -42,6 +42,22 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
         ('[dns]\ndomestic = ["::1"]', "dns.domestic.0: "),
         ('[lan]\ninterfaces = ["a b"]', "lan.interfaces.0: "),
         ("listen =", "is not TOML"),
+        ("api = 5", "api: must be a table"),
+        ("[wan]\ngateways = 5", "wan.gateways: must be a table"),
+        ("[wan.gateways]\na = 1", "wan.gateways.a: must be an IPv4 address in quotes"),
+        ('[api]\nlisten = "0.0.0.0:²"', "api.listen: must be ADDRESS:PORT"),
+        ("[api]\nuser = 5", "api.user: must be text in quotes"),
+        ('[engine]\nuser = "a\\u0000"', "engine.user: must be text in quotes, of one line"),
+        ('[data]\ndir = "/a\\u0000b"', "data.dir: must be text in quotes, of one line"),
+        ('[run]\ndir = ""', "run.dir: must be text in quotes, of one line and not empty"),
+        ("[dns]\noutbound = [1]", "dns.outbound.0: must be an IPv4 address in quotes"),
+        ("[dns]\ndevice = [true]", "dns.device.0: must be an IPv4 address in quotes"),
+        ('[dns]\ndevice = "1.1.1.1"', "dns.device: must be a list in brackets"),
+        ('[console]\ninsecure = "yes"', "console.insecure: must be true or false"),
+        ("[console]\ninsecure = 1", "console.insecure: must be true or false"),
+        ("[console]\nhosts = [1]", "console.hosts.0: must be text in quotes"),
+        ('[engine]\nworkers = "2"', "engine.workers: must be a whole number"),
+        ("[engine]\nworkers = true", "engine.workers: must be a whole number"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
@@ -64,10 +80,10 @@ def test_where_a_device_reaches_itself(tmp_path: Path, text: str, here: str) -> 
     assert (str(listen), str(listen.here)) == (text, here)
 
 
-def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+def test_every_fault_is_told_at_once_and_no_other(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as caught:
-        load(tmp_path, '[dns]\noutbound = []\n[license]\nmode = "on"')
-    assert len(caught.value.problems) == 2
+        load(tmp_path, '[dns]\noutbound = []\ndomestic = ["::1"]\n[license]\nmode = "on"')
+    assert len(caught.value.problems) == 3
 
 
 def test_a_variable_of_the_environment_stands_for_a_key(
@@ -78,3 +94,9 @@ def test_a_variable_of_the_environment_stands_for_a_key(
     settings = load(tmp_path, '[api]\nlisten = "0.0.0.0:1"')
     assert str(settings.api.listen) == "127.0.0.1:9000"
     assert settings.ports.lan == ("lan7",)
+
+
+def test_a_key_of_what_is_no_table_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
+    with pytest.raises(Invalid, match="api: must be a table"):
+        load(tmp_path, "api = 5")

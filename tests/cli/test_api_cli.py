@@ -49,8 +49,45 @@ def test_what_the_device_refuses_is_told(shell: Shell) -> None:
     assert shell.problem("rules", "list") == "API Token invalid"
     shell.url = "http://127.0.0.1:1"
     assert "ask http://127.0.0.1:1" in shell.problem("rules", "list")
-    shell.url = "ftp://x"
-    assert "--url must be http" in shell.problem("rules", "list")
+    for url in ("ftp://x", "http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1"):
+        shell.url = url
+        assert "--url must be http" in shell.problem("rules", "list")
+    shell.url = "http://a b"
+    assert "ask http://a b" in shell.problem("rules", "list")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rules import",
+        "nodes import",
+        "nodes add a ss",
+        "lines import pptp",
+        "proxies import",
+        "whitelist set --domains",
+    ],
+)
+def test_a_file_in_another_encoding_is_told(shell: Shell, tmp_path: Path, command: str) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_bytes("10.0.0.1,DIRECT,客厅\n".encode("gbk"))
+    told = shell.problem(*command.split(), str(file))
+    assert told == f"{file} must be text in UTF-8: save it as such"
+
+
+def test_a_pipe_that_brought_nothing_replaces_nothing(shell: Shell) -> None:
+    shell.say("rules", "add", "10.0.0.1", "DIRECT")
+    for kind in ("rules", "nodes", "proxies"):
+        told = shell.problem(kind, "import", "-", "--replace", stdin="# nothing\n")
+        assert told == "FILE must have a row where it is to replace all there are"
+    assert [row["ip"] for row in shell.json("rules", "list")] == ["10.0.0.1"]
+
+
+def test_a_file_of_no_certificate_is_told(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("no certificate\n")
+    shell.url = "https://127.0.0.1:1"
+    told = shell.problem("rules", "list", "--cacert", str(file))
+    assert told.startswith("--cacert must name a file of certificates in PEM: ")
 
 
 def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) -> None:
@@ -158,14 +195,15 @@ def test_the_whitelist_is_added_to_and_taken_from(shell: Shell, tmp_path: Path) 
 
 def test_proxy_services_come_back_as_they_were_exported(shell: Shell) -> None:
     shell.say("proxies", "add", "office", "wan1", "18080", "--username", "u", stdin="a, secret\n")
+    shell.say("proxies", "add", "#guest", "wan1", "18082", "--username", "u", "--password", " p ")
     shell.say("proxies", "edit", "office", "--port", "18081")
     shell.say("proxies", "disable", "office")
     shell.say("proxies", "enable", "office")
     rows = shell.say("proxies", "export")
-    assert rows == 'office,wan1,18081,u,"a, secret"\n'
-    assert shell.json("proxies", "quota")["used"] == 1
-    shell.say("proxies", "delete", "office")
-    assert shell.say("proxies", "import", "-", stdin=rows).startswith("1 proxy service imported")
+    assert rows == 'office,wan1,18081,u,"a, secret"\n"#guest",wan1,18082,u," p "\n'
+    assert shell.json("proxies", "quota")["used"] == 2
+    shell.say("proxies", "delete", "office", "#guest")
+    assert shell.say("proxies", "import", "-", stdin=rows).startswith("2 proxy services imported")
     assert shell.say("proxies", "export") == rows
 
 

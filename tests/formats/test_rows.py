@@ -34,6 +34,8 @@ def test_line_numbers(lines: list[str], ending: str) -> None:
     [
         ("a, b ,c", ["a", "b", "c"]),
         ('a,"b,c", "d ""e"""', ["a", "b,c", 'd "e"']),
+        ('"#a"," b ", " c" ,d ', ["#a", " b ", " c", "d"]),
+        ('a "b", "" ,c"', ['a "b"', "", 'c"']),
         ("a,,", ["a", "", ""]),
         ("a\tb c\td", ["a", "b c", "d"]),
         ("a;b;c|d", ["a", "b", "c|d"]),
@@ -51,6 +53,8 @@ def test_fields(row: str, expected: list[str]) -> None:
     [
         ('a,"b', "a double quote that opens a field must close it"),
         ('a,"b"c', "a double quote that opens a field must close it"),
+        ('a,"b""', "a double quote that opens a field must close it"),
+        ('a," b\r"', "the row must not contain control characters"),
         ("a,b\x00", "the row must not contain control characters"),
         ("a,\ud800", "the row must not contain control characters"),
         ("a," + "x" * ROW_MAX, f"the row must not be over {ROW_MAX} characters"),
@@ -64,6 +68,10 @@ def test_fields_refused(row: str, reason: str) -> None:
 def told(results: Any) -> list[object]:
     """Each row's draft, or its reason as it is shown."""
     return [r.draft if isinstance(r, Accepted) else str(r) for r in results]
+
+
+def test_a_row_that_begins_with_a_quote_is_no_comment() -> None:
+    assert [row.text for row in rows('"#a",b\n#a,b')] == ['"#a",b']
 
 
 def test_rules() -> None:

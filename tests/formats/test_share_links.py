@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode, urlsafe_b64encode
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -246,6 +246,44 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         "s",
         "socks5",
         {**SERVER, "username": "u", "password": "p"},
+    ),
+    # v2rayN escapes the whole user part, as .NET does: in lower case.
+    (
+        f"tuic://{UUID}%3ap%3aq@a.example:443#t",
+        "t",
+        "tuic",
+        {**SERVER, "uuid": UUID, "password": "p:q"},
+    ),
+    ("http://u%3ap@a.example:443", "", "http", {**SERVER, "username": "u", "password": "p"}),
+    (
+        "socks://" + quote(b64("u:??>>p"), safe="") + "@a.example:443#s",
+        "s",
+        "socks5",
+        {**SERVER, "username": "u", "password": "??>>p"},
+    ),
+    (
+        "socks5://u%3ap@a.example:443#s",
+        "s",
+        "socks5",
+        {**SERVER, "username": "u", "password": "p"},
+    ),
+    (
+        "ss://" + quote(b64("aes-256-gcm:??>>~~"), safe="") + "@a.example:443#n",
+        "n",
+        "ss",
+        {**SERVER, "cipher": "aes-256-gcm", "password": "??>>~~"},
+    ),
+    (
+        "ss://aes-256-gcm%3Ap%3Aq@a.example:443#n",
+        "n",
+        "ss",
+        {**SERVER, "cipher": "aes-256-gcm", "password": "p:q"},
+    ),
+    (
+        "ss://" + quote(b64("aes-256-gcm:p@a.example:443"), safe="") + "#old",
+        "old",
+        "ss",
+        {**SERVER, "cipher": "aes-256-gcm", "password": "p"},
     ),
     ("socks5h://a.example?udp=1", "", "socks5", {"server": "a.example", "port": 1080, "udp": True}),
     (

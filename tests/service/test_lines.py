@@ -132,23 +132,37 @@ async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
+async def test_a_rename_names_the_node_that_has_no_room_for_it(bench: Bench, make: Make) -> None:
+    await bench.lines.create(make.line("l2tp_1"))
+    text = "x" * (65_536 - 90)
+    await bench.add_node("b", **{"interface-name": "l2tp_1", "later-field": text})
+    with pytest.raises(Invalid, match=r"^name must suit the node b, which .* not be over 65536"):
+        await bench.lines.replace("l2tp", "l2tp_1", make.line("l2tp_tokyo_1234"))
+    await bench.agree()
+
+
 async def test_switching_off_and_deleting_tell_who_is_blocked(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     await bench.lines.create(make.line("pptp_1"))
     await bench.rules.create(make.rule("10.0.0.1", "Interface:l2tp_1"))
     await bench.services.create(make.service(outbound_interface="l2tp_1"))
+    await bench.add_node("tokyo", **{"interface-name": "l2tp_1"})
     both = [("l2tp", "l2tp_1"), ("pptp", "pptp_1"), ("l2tp", "l2tp_1"), ("l2tp", "l2tp_9")]
     outcome = await bench.lines.set_enabled_many(both, False)
     assert outcome.value == 2
     assert outcome.notes == (
         "1 rule is blocked, as the line l2tp_1 is disabled",
+        "1 node does not work, as the line l2tp_1 is disabled",
         "1 proxy service does not work, as the line l2tp_1 is disabled",
     )
     assert bench.netd.plan.lines == {}
     assert (await bench.lines.set_enabled_many(both, True)).notes == ()
     outcome = await bench.lines.delete_many(both)
     assert outcome.value == 2
-    assert outcome.notes[0] == "1 rule is blocked, as there is no line l2tp_1"
+    assert outcome.notes[:2] == (
+        "1 rule is blocked, as there is no line l2tp_1",
+        "1 node does not work, as there is no line l2tp_1",
+    )
     await bench.agree()
 
 

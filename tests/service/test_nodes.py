@@ -114,6 +114,16 @@ async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
+async def test_a_relays_new_name_is_what_is_wrong(bench: Bench, make: Make) -> None:
+    relay = await bench.add_node("a")
+    await bench.add_node("b", **{"dialer-proxy": "a", "later-field": "x" * (65_536 - 110)})
+    with pytest.raises(Invalid, match=r"^name must not contain a comma$"):
+        await bench.nodes.replace(relay.id, make.node("x,y"))
+    with pytest.raises(Invalid, match=r"^name must suit the node b, which .* not be over 65536"):
+        await bench.nodes.replace(relay.id, make.node("a" * 64))
+    await bench.agree()
+
+
 async def test_a_rename_touches_no_client(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo")
     await bench.rules.create(make.rule("10.0.0.1", "tokyo"))
@@ -151,6 +161,17 @@ async def test_a_deletion_tells_who_is_blocked(bench: Bench, make: Make) -> None
     await bench.agree()
     await bench.add_node("tokyo", group="asia")
     await bench.agree()
+
+
+async def test_a_line_that_nodes_cannot_leave_by_is_told(bench: Bench, make: Make) -> None:
+    node = await bench.add_node("a")
+    batch = NodeBatch(ids=(node.id,), interface_name="l2tp_1")
+    missing = "1 node does not work, as there is no line l2tp_1"
+    assert (await bench.nodes.update_many(batch)).notes == (missing,)
+    await bench.lines.create(make.line("l2tp_1"))
+    assert (await bench.nodes.update_many(batch)).notes == ()
+    draft = make.node("b", **{"interface-name": "wan9"})
+    assert (await bench.nodes.create(draft)).notes == (), "an interface may come"
 
 
 async def test_leaving_a_group_tells_who_is_blocked(bench: Bench, make: Make) -> None:
@@ -260,6 +281,24 @@ async def test_a_bad_batch_changes_nothing(
     node = await bench.add_node("b")
     with pytest.raises(Invalid, match=problem):
         await bench.nodes.update_many(NodeBatch(ids=(node.id,), **fields))
+    assert bench.nodes.list() == [node]
+
+
+async def test_a_batch_cannot_leave_a_custom_profile_without_servers(bench: Bench) -> None:
+    settings = {"dns-profile": "custom", "dns-servers": ["192.0.2.1"]}
+    node = await bench.add_node("b", **settings)
+    with pytest.raises(Invalid, match=r"^node_dns_servers must not be empty: b's node_dns_profile"):
+        await bench.nodes.update_many(NodeBatch(ids=(node.id,), node_dns_servers=""))
+    assert bench.nodes.list() == [node]
+    batch = NodeBatch(ids=(node.id,), node_dns_servers="", node_dns_profile="")
+    await bench.nodes.update_many(batch)
+    assert config(bench, "b") == {"server": "198.51.100.7", "port": 1080}
+
+
+async def test_a_batch_names_the_node_that_has_no_room(bench: Bench) -> None:
+    node = await bench.add_node("b", **{"later-field": "x" * (65_536 - 70)})
+    with pytest.raises(Invalid, match=r"^the node b does not take these settings: config_json"):
+        await bench.nodes.update_many(NodeBatch(ids=(node.id,), interface_name="wan1"))
     assert bench.nodes.list() == [node]
 
 

@@ -197,6 +197,11 @@ async def test_an_import_stops_at_the_quota(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
+async def test_a_line_that_a_service_cannot_leave_by_is_told(bench: Bench, make: Make) -> None:
+    outcome = await bench.services.create(make.service(outbound_interface="l2tp_1"))
+    assert outcome.notes == ("1 proxy service does not work, as there is no line l2tp_1",)
+
+
 async def test_a_replacing_import_keeps_who_stays(bench: Bench, make: Make) -> None:
     kept = (await bench.services.create(make.service("office", port=8001))).value
     await bench.services.create(make.service("b", port=8002))

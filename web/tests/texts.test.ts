@@ -33,6 +33,7 @@ test("rows are counted as the device counts them", () => {
 
 test("an exported row can be imported again", () => {
   assert.equal(csvRow(["10.0.0.1", "hk", "camera, door"]), '10.0.0.1,hk,"camera, door"');
+  assert.equal(csvRow(["#guest", "wan1", "a#"]), '"#guest",wan1,a#');
   assert.equal(csvRow(["a|b", 'say "x"', " pad", 7]), '"a|b","say ""x"""," pad",7');
 });
 

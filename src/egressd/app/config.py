@@ -13,15 +13,35 @@ import tomllib
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+)
 
+from egressd.formats.hosts import parse_port
 from egressd.model.device import Ports
 from egressd.model.errors import Invalid
-from egressd.model.names import is_interface_name
+from egressd.model.names import has_control_characters, is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
+
+_TAKES: Final = {
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+    "tuple_type": "must be a list in brackets",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "string_type": "must be text in quotes",
+    "ip_v4_address": "must be an IPv4 address in quotes",
+}
+"""What pydantic says in Python's words, by its type of fault."""
 
 
 def _interface(name: Any) -> Any:
@@ -64,20 +84,44 @@ class Endpoint:
 
 
 def _endpoint(text: Any) -> Any:
-    host, colon, port = str(text).rpartition(":")
-    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError("must be ADDRESS:PORT, for example 0.0.0.0:8787 or [::]:8787")
+    try:
+        host, port_text = str(text).rsplit(":", 1)
+        port = parse_port(port_text)
+    except ValueError:
+        problem = "must be ADDRESS:PORT, for example 0.0.0.0:8787 or [::]:8787"
+        raise ValueError(problem) from None
     try:
         if host.startswith("[") and host.endswith("]"):
-            return Endpoint(IPv6Address(host[1:-1]), int(port))
-        return Endpoint(IPv4Address(host), int(port))
+            return Endpoint(IPv6Address(host[1:-1]), port)
+        return Endpoint(IPv4Address(host), port)
     except ValueError:
         raise ValueError("must begin with an IP address; IPv6 in brackets") from None
 
 
+def _address(given: Any) -> Any:
+    if isinstance(given, int):  # of which pydantic would make an address, too
+        raise ValueError(_TAKES["ip_v4_address"])  # noqa: TRY004 - what pydantic takes
+    return given
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str) or not value or has_control_characters(value):
+        raise ValueError("must be text in quotes, of one line and not empty")
+    return value
+
+
+def _some(servers: tuple[IPv4Address, ...]) -> tuple[IPv4Address, ...]:
+    if not servers:
+        raise ValueError("must not be empty")
+    return servers
+
+
 InterfaceName = Annotated[str, BeforeValidator(_interface)]
 Listen = Annotated[Endpoint, BeforeValidator(_endpoint)]
-Servers = Annotated[tuple[IPv4Address, ...], Field(min_length=1)]
+Address = Annotated[IPv4Address, BeforeValidator(_address)]
+Servers = Annotated[tuple[Address, ...], AfterValidator(_some)]
+User = Annotated[str, BeforeValidator(_text)]
+Folder = Annotated[Path, BeforeValidator(_text)]
 
 
 class _Table(BaseModel):
@@ -89,16 +133,16 @@ class Api(_Table):
     """Plain HTTP, for LAN clients and platforms: a token guards it."""
     tls_listen: Listen = Endpoint(IPv4Address(0), 8788)
     """HTTPS."""
-    user: str = "egressd"
+    user: User = "egressd"
     """The user that the api runs as when started by root."""
 
 
 class Data(_Table):
-    dir: Path = Path("/var/lib/egressd")
+    dir: Folder = Path("/var/lib/egressd")
 
 
 class Run(_Table):
-    dir: Path = Path("/run/egressd")
+    dir: Folder = Path("/run/egressd")
 
 
 class Lan(_Table):
@@ -109,12 +153,12 @@ class Lan(_Table):
 class Wan(_Table):
     interfaces: tuple[InterfaceName, ...] = ()
     """Empty: interfaces with a default route."""
-    gateways: dict[InterfaceName, IPv4Address] = {}
+    gateways: dict[InterfaceName, Address] = {}
     """Gateways of WANs without a default route of their own."""
 
 
 class Dns(_Table):
-    device: tuple[IPv4Address, ...] = ()
+    device: tuple[Address, ...] = ()
     """Empty: the name servers of ``/etc/resolv.conf`` that are not on this machine."""
     domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
     outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
@@ -130,8 +174,8 @@ def _workers() -> int:
 
 
 class Engine(_Table):
-    user: str = "egressd-engine"
-    workers: int = Field(default_factory=_workers, ge=1, le=64)
+    user: User = "egressd-engine"
+    workers: int = Field(default_factory=_workers, ge=1, le=64, strict=True)
     """Worker processes that engine instances are spread over."""
 
 
@@ -142,7 +186,7 @@ class License(_Table):
 
 
 class Console(_Table):
-    insecure: bool = False
+    insecure: StrictBool = False
     """Serve the console over plain HTTP too."""
     hosts: tuple[str, ...] = ()
     """Names that browsers may call this device by, beside its addresses and its own name."""
@@ -205,7 +249,9 @@ def load(path: Path | None) -> Config:
     for key, text in os.environ.items():
         table, separator, name = key.removeprefix("EGRESSD_").lower().partition("__")
         if key.startswith("EGRESSD_") and separator:
-            document.setdefault(table, {})[name] = _from_environment(text)
+            keys = document.setdefault(table, {})
+            if isinstance(keys, dict):  # what is no table is told below
+                keys[name] = _from_environment(text)
     try:
         return Config.model_validate(document)
     except ValidationError as error:
@@ -224,4 +270,5 @@ def _sentence(fault: Any) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "extra_forbidden":
         return f"{key} is not a key of the configuration"
-    return f"{key}: {fault['msg'].removeprefix('Value error, ')}"
+    told = _TAKES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+    return f"{key}: {told}"

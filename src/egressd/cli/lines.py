@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 from egressd.cli import config_option
+from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
@@ -155,7 +156,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 
 @lines.command("import")
 @click.argument("kind", metavar="TYPE", type=click.Choice(["l2tp", "pptp"]))
-@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.argument("file", type=TEXT_FILE)
 @click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @json_option
@@ -176,7 +177,7 @@ def import_lines(
     """
     body = {
         "type": kind,
-        "text": file.read(),
+        "text": read_text(file),
         "autoLineName": number_from is not None,
         "autoLineNameStartIndex": 1 if number_from is None else number_from,
     }

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.files import TEXT_FILE, read_rows, read_text
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
@@ -35,7 +36,7 @@ def list_nodes(remote: Remote, as_json: bool) -> None:
 @nodes.command()
 @click.argument("name")
 @click.argument("protocol")
-@click.argument("config", type=click.File("r", encoding="utf-8"))
+@click.argument("config", type=TEXT_FILE)
 @click.option("--group", default="")
 @json_option
 @over_api
@@ -43,7 +44,7 @@ def add(
     remote: Remote, *, name: str, protocol: str, config: IO[str], group: str, as_json: bool
 ) -> None:
     """Add the node NAME. CONFIG is a file (- for standard input) with its JSON."""
-    body = {"name": name, "protocol": protocol, "config_json": config.read(), "group": group}
+    body = {"name": name, "protocol": protocol, "config_json": read_text(config), "group": group}
     done(remote.send("POST", "/nodes", body), as_json)
 
 
@@ -51,7 +52,7 @@ def add(
 @click.argument("name")
 @click.option("--name", "new_name", help="A new name; what refers to the node follows.")
 @click.option("--group")
-@click.option("--config-json", type=click.File("r", encoding="utf-8"))
+@click.option("--config-json", type=TEXT_FILE)
 @json_option
 @over_api
 def edit(
@@ -66,7 +67,7 @@ def edit(
     """Change what is given of the node NAME; the rest stays."""
     (found,) = remote.named("/nodes", (name,), "node")
     body = {field: found[field] for field in _EDITABLE}
-    text = None if config_json is None else config_json.read()
+    text = None if config_json is None else read_text(config_json)
     changed = {"name": new_name, "group": group, "config_json": text}
     body |= {field: value for field, value in changed.items() if value is not None}
     done(remote.send("PUT", f"/nodes/{found['id']}", body), as_json)
@@ -130,7 +131,7 @@ def delay(
 
 
 @nodes.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.argument("file", type=TEXT_FILE)
 @click.option(
     "--type",
     "kind",
@@ -159,7 +160,7 @@ def import_nodes(
     """Add a node for each row or share link of FILE (- for standard input)."""
     body = {
         "type": kind,
-        "text": file.read(),
+        "text": read_rows(file, replace=replace),
         "group": group,
         "replace": replace,
         "autoNodeName": number_from is not None,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,9 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# What an import would part, trim, or pass over as a comment. `web/src/lib/files.ts` has it too.
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|\A[\s#\ufeff]|\s\Z')
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -53,10 +55,8 @@ def done(answer: Mapping[str, Any], as_json: bool = False) -> None:
 
 
 def write_rows(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as imports read them: fields with commas in quotes."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    """Rows as imports read them."""
+    return "".join(",".join(_quoted(str(field)) for field in row) + "\n" for row in rows)
 
 
 @contextmanager
@@ -67,6 +67,10 @@ def progress(total: int, what: str) -> Iterator[Callable[[], object]]:
         return
     with click.progressbar(length=total, label=what, file=sys.stderr) as bar:
         yield lambda: bar.update(1)
+
+
+def _quoted(field: str) -> str:
+    return '"{}"'.format(field.replace('"', '""')) if _NEEDS_QUOTES.search(field) else field
 
 
 def _show_table(cells: list[list[str]], columns: Sequence[str]) -> None:

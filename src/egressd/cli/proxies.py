@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.files import TEXT_FILE, read_rows
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows, write_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
@@ -123,7 +124,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 
 
 @proxies.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.argument("file", type=TEXT_FILE)
 @click.option("--replace", is_flag=True, help="Remove every other proxy service.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @json_option
@@ -132,7 +133,7 @@ def import_proxies(
     remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Add one for each row of FILE (- for standard input): name,interface,port,user,password."""
-    body = {"text": file.read(), "replace": replace}
+    body = {"text": read_rows(file, replace=replace), "replace": replace}
     import_rows(remote, "proxy-services", body, dry_run, as_json)
 
 

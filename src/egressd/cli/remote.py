@@ -6,6 +6,7 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -30,13 +31,16 @@ class Remote:
     """A device's API at `url`, with its token. `ca_file`: whom to trust beside the system's CAs."""
 
     def __init__(self, url: str, token: str, ca_file: Path | None = None) -> None:
-        parts = urlsplit(url)
+        problem = "--url must be http://ADDRESS:PORT or https://ADDRESS:PORT"
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:  # a bracket that does not close, a port that is none
+            raise Invalid(problem) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-            raise Invalid("--url must be http://ADDRESS:PORT or https://ADDRESS:PORT")
-        self._host, self._port = parts.hostname, parts.port
-        self._tls = None
-        if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cafile=ca_file)
+            raise Invalid(problem)
+        self._host, self._port = parts.hostname, port
+        self._tls = _tls(ca_file) if parts.scheme == "https" else None
         self._url = url
         self._token = token
 
@@ -73,15 +77,13 @@ class Remote:
     ) -> Any:
         where = path if path.startswith("/ops") else API + path
         headers["Authorization"] = f"Bearer {self._token}"
-        connection = self._connection()
         try:
-            connection.request(method, where, content, headers)
-            response = connection.getresponse()
-            status, answer = response.status, json.loads(response.read())
+            with closing(self._connection()) as connection:
+                connection.request(method, where, content, headers)
+                response = connection.getresponse()
+                status, answer = response.status, json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
             raise Failed(f"ask {self._url}", str(error) or type(error).__name__) from error
-        finally:
-            connection.close()
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
             raise Invalid(str(error_text))
@@ -93,6 +95,14 @@ class Remote:
         if self._tls is not None:
             return HTTPSConnection(self._host, self._port, timeout=_ANSWER_S, context=self._tls)
         return HTTPConnection(self._host, self._port, timeout=_ANSWER_S)
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    """Raises Invalid."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise Invalid(f"--cacert must name a file of certificates in PEM: {error}") from None
 
 
 def over_api(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.files import TEXT_FILE, read_rows
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
 from egressd.cli.remote import Refused, Remote, over_api
 
@@ -131,7 +132,7 @@ def delete(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
 
 
 @rules.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@click.argument("file", type=TEXT_FILE)
 @click.option("--replace", is_flag=True, help="Remove every other rule.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @json_option
@@ -140,7 +141,13 @@ def import_rules(
     remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Add a rule for each row of FILE (- for standard input): IP,target,comment."""
-    import_rows(remote, "rules", {"text": file.read(), "replace": replace}, dry_run, as_json)
+    import_rows(
+        remote,
+        "rules",
+        {"text": read_rows(file, replace=replace), "replace": replace},
+        dry_run,
+        as_json,
+    )
 
 
 @rules.command()

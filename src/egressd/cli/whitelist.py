@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json
 from egressd.cli.remote import Remote, over_api
 
@@ -35,8 +36,8 @@ def show(remote: Remote, as_json: bool) -> None:
 
 @whitelist.command("set")
 @click.option("--node", help="DIRECT, a node's name or Group_NAME.")
-@click.option("--domains", type=click.File("r", encoding="utf-8-sig"), help="A file of entries.")
-@click.option("--ips", type=click.File("r", encoding="utf-8-sig"), help="A file of entries.")
+@click.option("--domains", type=TEXT_FILE, help="A file of entries.")
+@click.option("--ips", type=TEXT_FILE, help="A file of entries.")
 @json_option
 @over_api
 def set_whitelist(
@@ -53,7 +54,7 @@ def set_whitelist(
         listed["node"] = node
     for name, file in (("domains", domains), ("ips", ips)):
         if file is not None:
-            listed[name] = file.read()
+            listed[name] = read_text(file)
     done(remote.send("PUT", "/whitelist", listed), as_json)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.fields import Reading, read
-from egressd.formats.json_text import read_object, write_object
+from egressd.formats.json_text import check_size, read_object, write_object
 from egressd.formats.layers import canonical
 from egressd.model.errors import Invalid
 from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
@@ -172,7 +172,9 @@ def with_settings(
     _, problems = _settings(wanted)
     if problems:
         raise Invalid(*problems)
-    return write_object(wanted)
+    text = write_object(wanted)
+    check_size(text, FIELD)
+    return text
 
 
 def parse_dns_servers(text: str) -> tuple[str, ...]:

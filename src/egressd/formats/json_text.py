@@ -30,9 +30,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     `SIZE_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
     character or a lone surrogate in a key or a string.
     """
-    # A string has at most four UTF-8 bytes a character, so most are measured by length alone.
-    if len(text) > SIZE_MAX or len(text.encode("utf-8", "surrogatepass")) > SIZE_MAX:
-        raise Invalid(f"{name} must not be over {SIZE_MAX} bytes")
+    check_size(text, name)
     if _depth(text) > DEPTH_MAX:
         raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
     try:
@@ -49,6 +47,13 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     if problems:
         raise Invalid(*problems)
     return value
+
+
+def check_size(text: str, name: str) -> None:
+    """Raises Invalid, whose sentence calls the document `name`, when it is over `SIZE_MAX`."""
+    # Where the characters are too many already, they need not be encoded.
+    if len(text) > SIZE_MAX or len(text.encode("utf-8", "surrogatepass")) > SIZE_MAX:
+        raise Invalid(f"{name} must not be over {SIZE_MAX} bytes")
 
 
 def write_object(value: dict[str, Any]) -> str:

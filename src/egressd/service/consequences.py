@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, parse_target
-from egressd.model.nouns import Line, Node, Rule, Whitelist
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, TargetName, parse_target
+from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
 from egressd.planner.documents import fault_of, settings_of
 from egressd.planner.listing import entries_of
 from egressd.planner.targets import dial_problem
@@ -85,6 +85,10 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
     match edit.after:
         case Rule(is_enabled=True, target_node=target) | Whitelist(node=target):
             yield target
+        case Node() as node if interface := settings_of(node).interface_name:
+            yield INTERFACE_PREFIX + interface
+        case ProxyService(is_enabled=True, outbound_interface=interface):
+            yield INTERFACE_PREFIX + interface
 
 
 def _notes(state: DesiredState, target: str) -> Iterator[str]:
@@ -98,16 +102,26 @@ def _notes(state: DesiredState, target: str) -> Iterator[str]:
         yield f"clients without a rule are blocked, as {reason}"
     if target == state.whitelist.node and (state.whitelist.domains or state.whitelist.ips):
         yield f"the whitelist's destinations are blocked, as {reason}"
-    if parsed.kind == "node":
-        number = sum(settings_of(n).dialer_proxy == parsed.name for n in state.nodes.values())
-        if number:
-            yield f"{_counted(number, 'node does', 'nodes do')} not work, as {reason}"
+    if number := _nodes_through(state, parsed):
+        yield f"{_counted(number, 'node does', 'nodes do')} not work, as {reason}"
     if parsed.kind == "interface":
         services = state.services.values()
         number = sum(s.is_enabled and s.outbound_interface == parsed.name for s in services)
         if number:
             who = _counted(number, "proxy service does", "proxy services do")
             yield f"{who} not work, as {reason}"
+
+
+def _nodes_through(state: DesiredState, target: TargetName) -> int:
+    """How many nodes are dialled through `target`, a node or an interface."""
+    found = map(settings_of, state.nodes.values())
+    match target.kind:
+        case "node":
+            return sum(settings.dialer_proxy == target.name for settings in found)
+        case "interface":
+            return sum(settings.interface_name == target.name for settings in found)
+        case _:
+            return 0
 
 
 def why_blocked(state: DesiredState, target: str) -> str | None:

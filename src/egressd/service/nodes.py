@@ -18,7 +18,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, Node
-from egressd.planner.documents import fault_of
+from egressd.planner.documents import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
@@ -75,7 +75,7 @@ class Nodes:
             before = _existing(state, node_id)
             node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             edits = [Edit("nodes", node.id, node)]
-            if node.name != before.name:
+            if node.name != before.name and node_name_problem(node.name) is None:
                 edits += rename_node(state, before.name, node.name, self._clock())
             checks.refuse(_problems(state, edits, draft, own_id=node_id))
             return Proposal(edits, node)
@@ -109,6 +109,7 @@ class Nodes:
 
         def build(state: DesiredState) -> Proposal[int]:
             found = [state.nodes[key] for key in dict.fromkeys(batch.ids) if key in state.nodes]
+            checks.refuse(_unserved(found, batch, servers))
             nodes = [_with_batch(node, batch, servers) for node in found]
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
@@ -312,15 +313,28 @@ def _batch_servers(batch: NodeBatch) -> tuple[str, ...] | None:
     return servers
 
 
+def _unserved(
+    nodes: Iterable[Node], batch: NodeBatch, servers: tuple[str, ...] | None
+) -> Iterator[str]:
+    """That nodes keep the profile ``custom``, and would lose their servers."""
+    if servers == () and batch.node_dns_profile is None:
+        names = [node.name for node in nodes if settings_of(node).dns_profile == "custom"]
+        if names:
+            yield f"node_dns_servers must not be empty: {names[0]}'s node_dns_profile is custom"
+
+
 def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -> Node:
-    """The node with the batch's changes. One kind of egress replaces the other."""
+    """The node with the batch's changes. One kind of egress replaces the other. Raises Invalid."""
     interface, relay = batch.interface_name, batch.dialer_proxy
-    text = with_settings(
-        node.config_json,
-        interface_name="" if relay and interface is None else interface,
-        dialer_proxy="" if interface and relay is None else relay,
-        dns_profile=batch.node_dns_profile,
-        dns_servers=servers,
-    )
+    try:
+        text = with_settings(
+            node.config_json,
+            interface_name="" if relay and interface is None else interface,
+            dialer_proxy="" if interface and relay is None else relay,
+            dns_profile=batch.node_dns_profile,
+            dns_servers=servers,
+        )
+    except Invalid as invalid:
+        raise Invalid(f"the node {node.name} does not take these settings: {invalid}") from None
     group = node.group if batch.group is None else batch.group
     return msgspec.structs.replace(node, config_json=text, group=group)

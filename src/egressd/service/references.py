@@ -8,23 +8,30 @@ import msgspec
 
 from egressd.formats.config_json import with_settings
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Invalid
 from egressd.model.names import INTERFACE_PREFIX
+from egressd.model.nouns import Node
 from egressd.planner.documents import settings_of
 
 
 def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
-    """Edits of what names the node `old`, but for the node itself. O(rules + nodes)."""
+    """Edits of what names the node `old`, but for the node itself. O(rules + nodes).
+
+    Raises Invalid.
+    """
     yield from _rename_target(state, old, new, now)
     if state.whitelist.node == old:
         yield Edit("whitelist", 0, msgspec.structs.replace(state.whitelist, node=new))
     for node in state.nodes.values():
         if settings_of(node).dialer_proxy == old:
-            text = with_settings(node.config_json, dialer_proxy=new)
-            yield Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
+            yield _resettled(node, dialer_proxy=new)
 
 
 def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
-    """Edits of what names the line `old`, but for the line itself. O(rules + nodes)."""
+    """Edits of what names the line `old`, but for the line itself. O(rules + nodes).
+
+    Raises Invalid.
+    """
     yield from _rename_target(state, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new, now)
     for service in state.services.values():
         if service.outbound_interface == old:
@@ -35,8 +42,19 @@ def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Itera
             yield Edit("lines", line.id, msgspec.structs.replace(line, interface=new))
     for node in state.nodes.values():
         if settings_of(node).interface_name == old:
-            text = with_settings(node.config_json, interface_name=new)
-            yield Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
+            yield _resettled(node, interface_name=new)
+
+
+def _resettled(
+    node: Node, *, interface_name: str | None = None, dialer_proxy: str | None = None
+) -> Edit:
+    try:
+        text = with_settings(
+            node.config_json, interface_name=interface_name, dialer_proxy=dialer_proxy
+        )
+    except Invalid as invalid:
+        raise Invalid(f"name must suit the node {node.name}, which names it: {invalid}") from None
+    return Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
 
 
 def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:

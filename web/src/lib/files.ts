@@ -10,12 +10,12 @@ export function download(name: string, text: string, type = "text/plain"): void 
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** A row of fields, with quotes where one holds a comma, a quote or a line break. */
+/** A row of fields, in quotes where an import would part, trim, or pass over what they hold. */
 export function csvRow(fields: readonly (string | number)[]): string {
   return fields
     .map((field) => {
       const text = String(field);
-      return /[",\t\r\n;|]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+      return /[",\t\r\n;|]|^[\s#]|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     })
     .join(",");
 }

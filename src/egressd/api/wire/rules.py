@@ -62,13 +62,33 @@ def _updates_something(value: bool, info: ValidationInfo) -> bool:
     return value
 
 
+class _NotGiven(int):
+    """The 0 that an answer shows for a limit that the request did not give."""
+
+
+def _given_where_wanted(value: Any, info: ValidationInfo) -> Any:
+    flag = f"update_{str(info.field_name).partition('_')[0]}"
+    if isinstance(value, _NotGiven) and info.data.get(flag):
+        raise ValueError(f"must be given when {flag} is true")  # else it would be lifted unasked
+    return value
+
+
+NewLimit = Annotated[
+    Limit,
+    BeforeValidator(_given_where_wanted),
+    Field(validate_default=True, json_schema_extra={"default": 0}),
+]
+
+
 class RuleLimitsBatch(Ips):
-    """New speed limits for several rules. At least one update flag must be true."""
+    """New speed limits for several rules. At least one update flag must be true, and the limit of
+    each that is must be given.
+    """
 
     update_upload: bool = False
-    upload_limit_kbps: Limit = 0
+    upload_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
     update_download: Annotated[bool, Field(validate_default=True)] = False
-    download_limit_kbps: Limit = 0
+    download_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
 
     _something = field_validator("update_download")(_updates_something)
 
@@ -86,14 +106,16 @@ class RuleLimitsBatch(Ips):
 
 
 class RuleBatchUpdate(Ips):
-    """A new target, new speed limits or both. At least one update flag must be true."""
+    """A new target, new speed limits or both. At least one update flag must be true, and what each
+    that is updates must be given.
+    """
 
     update_target: bool = False
     target_node: Annotated[TargetOrEmpty, Field(validate_default=True)] = ""
     update_upload: bool = False
-    upload_limit_kbps: Limit = 0
+    upload_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
     update_download: Annotated[bool, Field(validate_default=True)] = False
-    download_limit_kbps: Limit = 0
+    download_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
 
     _something = field_validator("update_download")(_updates_something)
 

@@ -7,26 +7,14 @@ from typing import Any
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.node_draft import ParsedNode
 from egressd.formats.share_links.layers import read_tls, read_udp, write_tls, write_udp
-from egressd.formats.share_links.uri import (
-    encoded,
-    from_base64,
-    link_to,
-    port_or,
-    split,
-    user_and_password,
-)
+from egressd.formats.share_links.uri import encoded, link_to, port_or, split, user_and_password
 
 
 def read_socks(link: str) -> ParsedNode:
     """``socks5://user:password@host:port``; some programs write the user part in base64."""
     uri = split(link)
-    user = uri.user
-    if user and ":" not in user and ":" in (unpacked := from_base64(user) or ""):
-        username, _, password = unpacked.partition(":")
-    else:
-        username, password = user_and_password(user)
     config: dict[str, Any] = {"server": uri.host, "port": port_or(uri.port, 1080)}
-    config |= _credentials(username, password)
+    config |= _credentials(*user_and_password(uri.user, may_be_base64=True))
     return ParsedNode("socks5", config | read_udp(uri.query), uri.name)
 
 

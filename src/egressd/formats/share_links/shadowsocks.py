@@ -11,6 +11,7 @@ from egressd.formats.node_draft import ParsedNode
 from egressd.formats.rows import Unreadable
 from egressd.formats.share_links.layers import is_true, read_udp, write_udp
 from egressd.formats.share_links.uri import (
+    decoded,
     encoded,
     from_base64,
     link_to,
@@ -34,7 +35,7 @@ def read_ss(link: str) -> ParsedNode:
     """
     body, _, fragment = link.partition("://")[2].partition("#")
     if "@" not in body:
-        whole = from_base64(body.rstrip("/"))
+        whole = from_base64(decoded(body.rstrip("/")))
         if whole is None or "@" not in whole:
             raise Unreadable("an ss link must be ss://BASE64(method:password)@host:port#name")
         secret, _, address = whole.rpartition("@")
@@ -42,10 +43,7 @@ def read_ss(link: str) -> ParsedNode:
         cipher, _, password = secret.partition(":")
     else:
         uri = split(link)
-        if ":" in uri.user:
-            cipher, password = user_and_password(uri.user)
-        else:
-            cipher, _, password = (from_base64(uri.user) or "").partition(":")
+        cipher, password = user_and_password(uri.user, may_be_base64=True)
     config: dict[str, Any] = {
         "server": uri.host,
         "port": port_or(uri.port),

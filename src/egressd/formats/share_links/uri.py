@@ -98,10 +98,19 @@ def encoded(text: str) -> str:
     return quote(text, safe="")
 
 
-def user_and_password(user: str) -> tuple[str, str]:
-    """``user:password`` decoded; the password is empty when there is no colon."""
-    name, _, password = user.partition(":")
-    return decoded(name), decoded(password)
+def user_and_password(user: str, *, may_be_base64: bool = False) -> tuple[str, str]:
+    """``user:password`` decoded; the password is empty when there is no colon.
+
+    v2rayN escapes the whole, its colon or the signs of its base64 included.
+    """
+    if ":" in user:
+        name, _, password = user.partition(":")
+        return decoded(name), decoded(password)
+    plain = decoded(user)
+    if may_be_base64 and ":" in (unpacked := from_base64(plain) or ""):
+        plain = unpacked
+    name, _, password = plain.partition(":")
+    return name, password
 
 
 def from_base64(text: str) -> str | None:
