@@ -9,6 +9,7 @@ from starlette.types import Message
 
 from egressd.api import events as events_module
 from egressd.api.events import STREAMS_MAX, Broadcast
+from egressd.api.server import ABORT
 from egressd.model.messages import Event
 
 
@@ -19,10 +20,13 @@ class Listener:
         self.status = 0
         self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.gone = asyncio.Event()
+        self.takes = asyncio.Event()
+        self.takes.set()
         self.task = asyncio.create_task(self._listen(broadcast))
 
     async def _listen(self, broadcast: Broadcast) -> None:
-        await broadcast.response()({"type": "http"}, self._receive, self._send)
+        scope = {"type": "http", ABORT: self.gone.set}
+        await broadcast.response()(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         await self.gone.wait()
@@ -33,6 +37,7 @@ class Listener:
             self.status = message["status"]
             self.headers = dict(message["headers"])
         else:
+            await self.takes.wait()
             await self.chunks.put(message)
 
     async def next(self) -> bytes:
@@ -118,6 +123,29 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
         assert b"after" in chunk
         listener.gone.set()
         await listener.task
+
+    run(scenario)
+
+
+def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Found by an audit: such streams outlived their sessions, and nobody else got one.
+    monkeypatch.setattr(events_module, "SEND_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(events_module, "STREAMS_MAX", 1)
+
+    async def scenario() -> None:
+        source = Source()
+        broadcast = Broadcast(source)
+        listener = Listener(broadcast)
+        await listener.next()
+        listener.takes.clear()
+        await source.queue.put(Event(topic="line"))
+        await listener.task
+        assert listener.gone.is_set()
+        assert source.closed == 1
+        again = Listener(broadcast)
+        assert await again.next() == b": listening\n\n"
+        again.gone.set()
+        await again.task
 
     run(scenario)
 

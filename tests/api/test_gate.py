@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from egressd.api.gate import TOKEN_INVALID, TOKEN_UNREADABLE
+
 if TYPE_CHECKING:
     from tests.api.conftest import Device
 
@@ -171,10 +173,13 @@ async def test_a_token_that_was_reset_counts_no_more(device: Device) -> None:
 
 
 async def test_without_a_token_to_compare_nobody_gets_in(device: Device) -> None:
-    device.token = ""
-    for header in (f"Bearer {device.token}", "Bearer x", "Bearer "):
-        response = await device.call("GET", "/rules", headers={"authorization": header})
-        assert response.status_code == 401
+    """Nor is anybody told that the token is wrong: it may be the right one."""
+    right, device.token = device.token, ""
+    for path in ("/svc/api/v1/rules", "/svc/api/v1/unknown", "/ops/metrics"):
+        for token, status in ((right, 500), ("x", 500), ("", 401), (None, 401)):
+            answered, document = await device.raw("GET", path, token=token)
+            assert answered == status
+            assert document == {"error": TOKEN_UNREADABLE if status == 500 else TOKEN_INVALID}
 
 
 async def test_the_license_comes_after_the_token_and_before_the_endpoint(device: Device) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import uvloop
@@ -21,15 +22,64 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from egressd.api import server
-from egressd.api.server import HEAD_MAX, Listener, serve
+from egressd.api.server import ABORT, HEAD_MAX, Listener, serve
+
+CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the size of the body; ``/slow`` takes its time."""
+    """Answers with the size of the body. ``/slow`` takes its time, ``/from`` tells who asks;
+    ``/much`` says more than buffers hold, and ``/abort`` has enough before that is taken.
+    """
     body = await Request(scope, receive).body()
-    if scope["path"] == "/slow":
-        await asyncio.sleep(0.3)
-    await PlainTextResponse(f"{len(body)} bytes")(scope, receive, send)
+    text = f"{len(body)} bytes"
+    match scope["path"]:
+        case "/slow":
+            await asyncio.sleep(0.3)
+        case "/from":
+            text = scope["client"][0]
+        case "/much" | "/abort":
+            text = " " * 50_000_000
+    await PlainTextResponse(text)(scope, receive, send)
+    if scope["path"] == "/abort":
+        scope[ABORT]()
+
+
+class Tls(NamedTuple):
+    """Both sides of TLS with localhost."""
+
+    serving: ssl.SSLContext
+    trusting: ssl.SSLContext
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Tls:
+    cert, key = certificate(tmp_path)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    # The key is read already: the process cannot read it any more once it serves.
+    key.unlink()
+    return Tls(serving, ssl.create_default_context(cafile=str(cert)))
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate of localhost and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem", folder / "key.pem"
 
 
 class Served:
@@ -39,27 +89,44 @@ class Served:
         self.port = port
         self.stop = stop
         self.task = task
+        self.trusting: ssl.SSLContext | None = None
+        """Of a server that speaks TLS: what its clients go by."""
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(
+        self, source: str = "127.0.0.1", *, silent: bool = False
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection; a silent one does not even begin with TLS."""
+        return await asyncio.open_connection(
+            "127.0.0.1",
+            self.port,
+            ssl=None if silent else self.trusting,
+            server_hostname="localhost" if self.trusting and not silent else None,
+            local_addr=(source, 0),
+        )
 
-    async def ask(self, request: bytes) -> bytes:
+    async def ask(self, request: bytes, *, silent: bool = False) -> bytes:
         """What the server says until it closes the connection."""
-        reader, writer = await self.connect()
+        reader, writer = await self.connect(silent=silent)
         try:
             writer.write(request)
             return await asyncio.wait_for(reader.read(), 5)
         finally:
             writer.close()
 
+    async def is_shut(self, *, silent: bool = False) -> bool:
+        """Whether a connection comes to an end without an answer."""
+        with suppress(ConnectionError):
+            return not await self.ask(b"", silent=silent)
+        return True
+
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Served]:
-    bound = socket.socket()
-    bound.bind(("127.0.0.1", 0))
+async def served(tls: ssl.SSLContext | None, address: str = "127.0.0.1") -> AsyncIterator[Served]:
+    bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    bound.bind((address, 0))
     bound.listen()
     stop = asyncio.Event()
-    task = asyncio.create_task(serve(echo, [Listener(bound)], stop))
+    task = asyncio.create_task(serve(echo, [Listener(bound, tls)], stop))
     try:
         yield Served(bound.getsockname()[1], stop, task)
     finally:
@@ -67,9 +134,14 @@ async def served() -> AsyncIterator[Served]:
         await asyncio.wait_for(task, 10)
 
 
-def run(scenario: Callable[[Served], Awaitable[None]]) -> None:
+def run(
+    scenario: Callable[[Served], Awaitable[None]],
+    tls: Tls | None = None,
+    address: str = "127.0.0.1",
+) -> None:
     async def main() -> None:
-        async with served() as server_:
+        async with served(tls and tls.serving, address) as server_:
+            server_.trusting = tls and tls.trusting
             await asyncio.wait_for(scenario(server_), 20)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -99,6 +171,41 @@ def test_a_head_that_is_too_large_is_refused(cut: int) -> None:
         head = request("/", "X-Filler: " + "a" * HEAD_MAX)
         answer = await server_.ask(head[:-4] if cut else head)
         assert answer.startswith(b"HTTP/1.1 400 ")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("body", ["Content-Length: 5\r\n\r\nabcde", CHUNKED])
+@pytest.mark.parametrize("last", ["Upgrade, close", "close"])
+def test_a_request_for_another_protocol_is_one_like_any_other(
+    size: int, body: str, last: str
+) -> None:
+    # Found by an audit: Java's client asks for HTTP/2 with its first request, and lost its body.
+    def asking(connection: str) -> bytes:
+        head = request("/", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA", connection=connection)
+        return head[:-2] + body.encode()
+
+    async def scenario(server_: Served) -> None:
+        sent = asking("Upgrade, HTTP2-Settings") * 2 + asking(last)
+        reader, writer = await server_.connect()
+        for start in range(0, len(sent), size):
+            writer.write(sent[start : start + size])
+            await asyncio.sleep(0)
+        answers = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        assert answers.count(b"HTTP/1.1 200 OK\r\n") == 3
+        assert answers.count(b"5 bytes") == 3
+
+    run(scenario)
+
+
+def test_there_is_no_tunnel() -> None:
+    async def scenario(server_: Served) -> None:
+        head = request("/", connection="keep-alive").replace(b"POST", b"CONNECT")
+        answers = await server_.ask(head + request("/", "Content-Length: 3") + b"abc")
+        assert answers.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert answers.endswith(b"3 bytes")
 
     run(scenario)
 
@@ -205,48 +312,83 @@ def test_several_listeners_serve_and_stop_together() -> None:
     asyncio.run(main())
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate of localhost and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "cert.pem", folder / "key.pem"
+def test_a_listener_with_a_context_speaks_tls(tls: Tls) -> None:
+    async def scenario(server_: Served) -> None:
+        answer = await server_.ask(request("/", "Content-Length: 2") + b"ab")
+        assert answer.endswith(b"2 bytes")
+
+    run(scenario, tls)
 
 
-def test_a_listener_with_a_context_speaks_tls(tmp_path: Path) -> None:
-    cert, key = certificate(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    # The key is read already: the process cannot read it any more once it serves.
-    key.unlink()
+@pytest.mark.parametrize(("limit", "other"), [("PER_SOURCE", 1), ("HELD_MAX", 2)])
+def test_connections_count_before_their_handshake(
+    tls: Tls, monkeypatch: pytest.MonkeyPatch, limit: str, other: int
+) -> None:
+    # Found by an audit: one source could shut the API by connections that said nothing.
+    monkeypatch.setattr(server, f"CONNECTIONS_{limit}", 2)
 
-    async def main() -> None:
-        bound = socket.socket()
-        bound.bind(("127.0.0.1", 0))
-        bound.listen()
-        port = bound.getsockname()[1]
-        stop = asyncio.Event()
-        task = asyncio.create_task(serve(echo, [Listener(bound, context)], stop))
-        trusting = ssl.create_default_context(cafile=str(cert))
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=trusting, server_hostname="localhost"
-        )
-        writer.write(request("/", "Content-Length: 2") + b"ab")
-        assert (await reader.read()).endswith(b"2 bytes")
-        writer.close()
-        stop.set()
-        await asyncio.wait_for(task, 10)
+    async def scenario(server_: Served) -> None:
+        held = [await server_.connect(f"127.0.0.{other}", silent=True) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        assert await server_.is_shut(silent=True)
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.1)
+        answer = await server_.ask(request("/", "Content-Length: 0"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
 
-    asyncio.run(main())
+    run(scenario, tls)
+
+
+def test_who_never_finishes_a_handshake_is_dropped(
+    tls: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "CONNECTIONS_PER_SOURCE", 1)
+
+    async def scenario(server_: Served) -> None:
+        started = asyncio.get_running_loop().time()
+        assert await server_.is_shut(silent=True)
+        assert asyncio.get_running_loop().time() - started > 0.1
+        with suppress(ConnectionError):  # no TLS: an alert, or nothing at all
+            assert b"HTTP" not in await server_.ask(request(), silent=True)
+        answer = await server_.ask(request("/", "Content-Length: 0"))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+    run(scenario, tls)
+
+
+def test_who_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose answer is complete, too: the server would wait for such a reader to take it."""
+    monkeypatch.setattr(server, "STALL_TIMEOUT_S", 1)
+    monkeypatch.setattr(server, "CONNECTIONS_PER_SOURCE", 1)
+
+    async def scenario(server_: Served) -> None:
+        with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
+            stalled.sendall(request("/much", "Content-Length: 0"))
+            await asyncio.sleep(0.5)
+            assert await server_.is_shut()
+            await asyncio.sleep(3)
+            answer = await server_.ask(request("/", "Content-Length: 0"))
+            assert answer.startswith(b"HTTP/1.1 200 ")
+
+    run(scenario)
+
+
+def test_a_connection_is_aborted_with_all_that_was_not_sent() -> None:
+    async def scenario(server_: Served) -> None:
+        with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
+            stalled.sendall(request("/abort", "Content-Length: 0"))
+            await asyncio.sleep(0.5)
+            server_.stop.set()
+            await asyncio.wait_for(server_.task, server.SHUTDOWN_S - 1)
+
+    run(scenario)
+
+
+def test_an_ipv4_client_is_one_at_an_ipv6_socket_too() -> None:
+    async def scenario(server_: Served) -> None:
+        answer = await server_.ask(request("/from", "Content-Length: 0"))
+        assert answer.endswith(b"\r\n\r\n127.0.0.1")
+
+    run(scenario, address="::ffff:127.0.0.1")

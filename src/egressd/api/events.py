@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from egressd.api.server import ABORT
 from egressd.api.wire.answers import failure
 from egressd.model.messages import Event
 
@@ -19,6 +20,8 @@ EventSource = Callable[[], AsyncIterator[Event]]
 
 KEEP_ALIVE_S: Final = 15.0
 """A comment is sent after so much silence, so that a dead connection is noticed."""
+SEND_TIMEOUT_S: Final = 10.0
+"""A reader that takes so long over one message is not waited for, and its connection ends."""
 STREAMS_MAX: Final = 32
 FRESH_S: Final = 1.0
 
@@ -80,6 +83,10 @@ class Broadcast:
                 await gone
 
 
+class _Stalled(Exception):
+    """The reader of a stream takes nothing of it."""
+
+
 class _Stream(Response):
     media_type = "text/event-stream"
 
@@ -93,10 +100,22 @@ class _Stream(Response):
         self._pulse = pulse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send(message)
+            except TimeoutError:
+                raise _Stalled from None
+
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        await self._broadcast.send_all(receive, send, self._is_live, self._pulse)
-        await send(_chunk(b"", more=False))
+        try:
+            await send_in_time(start)
+            await self._broadcast.send_all(receive, send_in_time, self._is_live, self._pulse)
+            await send_in_time(_chunk(b"", more=False))
+        except _Stalled:
+            # A mere close would wait until the reader has taken what is on its way.
+            scope[ABORT]()
+            await _disconnected(receive)
 
 
 async def _relay(

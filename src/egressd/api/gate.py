@@ -29,6 +29,7 @@ from egressd.model.source import source_of
 log = structlog.get_logger()
 
 TOKEN_INVALID: Final = "API Token invalid"  # noqa: S105 - an error text, not a secret
+TOKEN_UNREADABLE: Final = "the device cannot read its API token: see its log"  # noqa: S105
 TRIAL_EXHAUSTED: Final = "API_TRIAL_QUOTA_EXHAUSTED"
 NOT_ALLOWED: Final = "API_ENDPOINT_NOT_ALLOWED"
 
@@ -187,8 +188,9 @@ class Gate:
         try:
             expected = self._access.token().encode()
         except EgressdError as error:
+            # Not 401, by which a caller with the right one would take it for reset.
             log.error("no token can be checked", reason=str(error))
-            return _unauthorized()
+            return failure(TOKEN_UNREADABLE, 500)
         if expected and hmac.compare_digest(sent, expected):
             scope[_CALLER] = _Bearer(sent, self._access)
             return None

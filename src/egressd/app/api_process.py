@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -58,6 +59,9 @@ _RESOLVERS_S = 10.0
 def main(path: Path | None) -> None:
     """Run until SIGTERM, or until its keeper is gone."""
     logs.configure("api")
+    # The usual soft limit, 1024, is less than the connections that the server may hold.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         settings = config.load(path)
         listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
