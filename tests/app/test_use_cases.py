@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from egressd.app import api_process
+from egressd.app.config import Dns
+from egressd.app.resolvers import DeviceResolvers
 from egressd.app.use_cases import UseCases
 from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
@@ -16,6 +21,7 @@ from egressd.service.explain import Question
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.trial_calls import TrialCalls
+from tests.lab.netns import eventually
 from tests.service.conftest import RESOLVERS, NetdDouble, line, rule
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +105,23 @@ async def test_other_resolvers_are_in_force_when_all_is_told_anew(opened: OpenDe
         await device.cases.ledger.resync()
         assert await device.resolver("10.0.0.2") == ("192.0.2.63", "192.0.2.63")
         assert await device.resolver("10.0.0.1") == ("192.0.2.55", "192.0.2.55")
+
+
+async def test_what_netd_refused_of_other_resolvers_is_told_again(
+    opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
+    named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
+    async with opened("off") as device:
+        following = asyncio.create_task(api_process._follow(named, device.cases))
+        await asyncio.sleep(0)
+        asked = len(device.netd.asked)
+        device.netd.behaviour = ["refuse"]
+        device.resolvers = msgspec.structs.replace(RESOLVERS, device=("192.0.2.63",))
+        await eventually(lambda: len(device.netd.asked) == asked + 2)
+        assert await device.resolver("10.0.0.2") == ("192.0.2.63", "192.0.2.63")
+        assert device.cases.ledger.phase == "running"
+        await asyncio.sleep(0.05)
+        assert len(device.netd.asked) == asked + 2, "once it is in force there is nothing to say"
+        following.cancel()
+        await asyncio.wait({following})

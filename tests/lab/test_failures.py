@@ -287,6 +287,21 @@ def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
     assert_all_reach(lab)
 
 
+def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab) -> None:
+    lab.device.kill()
+    assert_all_reach(lab)
+    lab.device.program.start()
+    # netd is there, and has not got ready to be told anything.
+    eventually(lambda: bool(lab.device.pids("egressd.app netd")))
+    time.sleep(0.15)
+    lab.device.stop()
+    for client in (1, 2, 3):
+        assert not lab.client(client).http(WEB, timeout=1).ok
+    assert not lab.device.pids("egressd.netd.engine.worker")
+    lab.device.start()
+    assert_all_reach(lab)
+
+
 def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
     token = Path(lab.device.data) / "api" / "token"
     lab.device.stop()

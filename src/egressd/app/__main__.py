@@ -5,6 +5,7 @@ With ``--kept`` it ends when its standard input does: when its keeper, `supervis
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ def main(arguments: list[str]) -> None:
     """Run the process that `arguments` name."""
     # structlog would load rich where it is there: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]
-    from egressd.app.supervise import KEPT
+    from egressd.app.supervise import ENDINGS, KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
         case ["netd" | "api" as name]:
@@ -23,6 +24,9 @@ def main(arguments: list[str]) -> None:
             path = Path(file)
         case _:
             sys.exit(__doc__)
+    if name == "netd":
+        # One that is told to stop while it starts has clients to block: it hears of it when it can.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     # Only what the process needs is loaded: neither has use for the other's libraries.
     import_module(f"egressd.app.{name}_process").main(path)
 

@@ -38,7 +38,6 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
-from egressd.service.ledger import Ledger
 from egressd.service.naming import named
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
@@ -160,7 +159,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     context = tls.context(settings.api_data)
     background = [
         _connect(netd, end),
-        asyncio.create_task(_follow(resolvers, cases.ledger)),
+        asyncio.create_task(_follow(resolvers, cases)),
     ]
     plain, secure = sockets
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
@@ -194,13 +193,20 @@ def _connect(netd: NetdClient, end: Callable[[], None]) -> asyncio.Task[None]:
     return connection
 
 
-async def _follow(resolvers: DeviceResolvers, ledger: Ledger) -> None:
-    """Have the plan name the device's resolvers as they are."""
+async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
+    """Have the plan name the device's resolvers as they are, and as the license lets them count."""
+    told = cases.resolvers()
     while True:
         await asyncio.sleep(_RESOLVERS_S)
-        if resolvers.look():
-            with suppress(Failed):  # it is told so when netd is there again
-                await ledger.resync()
+        resolvers.look()
+        wanted = cases.resolvers()
+        if wanted == told:
+            continue
+        try:
+            await cases.ledger.resync()
+            told = wanted
+        except Failed as error:
+            log.warning("netd does not take the resolvers of now", error=str(error))
 
 
 async def _halt(settings: config.Config, reason: str) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from egressd.app import accounts, config, logs, readiness
-from egressd.app.supervise import when_keeper_ends
+from egressd.app.supervise import ENDINGS, when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
 from egressd.netd.engine.pool import Pool
@@ -65,6 +65,7 @@ def main(path: Path | None) -> None:
 
 
 async def _serve(settings: config.Config) -> None:
+    ending = _told_to_end()
     api = accounts.account(settings.api.user)
     engine = accounts.account(settings.engine.user)
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -120,8 +121,8 @@ async def _serve(settings: config.Config) -> None:
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
-        ending = await _look_after(reconciler, server)
-    if ending == signal.SIGUSR1:
+        await _look_after(reconciler, server, ending)
+    if ending.result() == signal.SIGUSR1:
         await reconciler.release()
     else:
         await reconciler.stop()
@@ -164,18 +165,25 @@ async def _claim(claim: Callable[[], None], deadline: float, refusal: str) -> No
         await asyncio.sleep(0.02)
 
 
-async def _look_after(reconciler: Reconciler, server: Server) -> signal.Signals:
-    """Keep the machine as it should be until a signal says to end; which one."""
+def _told_to_end() -> asyncio.Future[signal.Signals]:
+    """The signal that says to end, once one has come; those that came before count too."""
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[signal.Signals] = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in ENDINGS:
         loop.add_signal_handler(
             number, lambda n: None if ending.done() else ending.set_result(n), number
         )
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     when_keeper_ends(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    return ending
+
+
+async def _look_after(
+    reconciler: Reconciler, server: Server, ending: asyncio.Future[signal.Signals]
+) -> None:
+    """Keep the machine as it should be until there is an `ending`."""
     while not ending.done():
         await asyncio.wait([ending], timeout=_LOOK_AGAIN_S)
         if not ending.done():
             await reconciler.verify()
             await server.verify()
-    return ending.result()

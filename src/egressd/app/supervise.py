@@ -24,6 +24,9 @@ log = structlog.get_logger()
 KEPT = "--kept"
 """Tells a child that its keeper holds the other end of its standard input."""
 
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""What ends netd: to stop, or to make room for another."""
+
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 _HEALTHY_S = 30.0

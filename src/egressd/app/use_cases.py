@@ -61,6 +61,8 @@ class UseCases:
         def document(state: DesiredState, node: Node) -> str | None:
             return node_document(state, node, allowed())
 
+        self.resolvers = allowed
+        """What the plan is made with at the moment."""
         started = time.monotonic()
         self.ledger = ledger = Ledger(
             store,
