@@ -1,14 +1,17 @@
-"""Clients get answers where the device's own resolver is one WAN's router."""
+"""Clients get answers where the device's own resolver is one WAN's router, or one of them."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from egressd.lab.lab import Lab
-from egressd.lab.spec import RESOLVERS, WHOAMI
+from egressd.lab.netns import exec_argv
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from tests.lab.device_state import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
@@ -30,6 +33,25 @@ def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
     reply = lab.client(client).dns(f"of-{client}.{WHOAMI}", RESOLVERS["google"])
     assert not reply.error
     return reply.addresses[0], {s.server for s in lab.internet.seen(since=mark, service="dns")}
+
+
+FORWARDER = """
+import socket, sys, threading
+own = sys.argv[1]
+clients = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+clients.bind((own, 53))
+def ask(question, client):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as upstream:
+        upstream.settimeout(2)
+        upstream.sendto(question, ("8.8.8.8", 53))
+        clients.sendto(upstream.recv(4096), client)
+print("ready", flush=True)
+for _ in range(20):
+    question, client = clients.recvfrom(4096)
+    print("asked", flush=True)
+    threading.Thread(target=ask, args=(question, client), daemon=True).start()
+"""
+"""A resolver that asks another one whatever it is asked, 20 times at most."""
 
 
 def told(lab: Lab, client: int) -> object:
@@ -65,3 +87,26 @@ def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
     near.topology.write_etc("router", "resolv.conf", f"nameserver {RESOLVERS['return']}\n")
     eventually(lambda: told(near, 2) == {"server": RESOLVERS["return"], "way": "by wan2"}, 25)
     assert asked(near, 2) == (near.wan(2).address, {RESOLVERS["return"]})
+
+
+@pytest.mark.parametrize("own", ["DIRECT", "Interface:wan2"])
+def test_a_resolver_in_the_lan_asks_others_and_not_itself(namespaces: None, own: str) -> None:
+    with Lab(LabSpec(nodes=())) as lab:
+        resolver = lab.client(2)
+        lab.start_egressd({"dns": {"device": [resolver.address]}})
+        send(lab, 1, "DIRECT")
+        send(lab, 2, own)
+        argv = exec_argv(
+            resolver.host.namespace, [sys.executable, "-c", FORWARDER, resolver.address]
+        )
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+            try:
+                assert program.stdout is not None
+                assert program.stdout.readline() == "ready\n"
+                for number, asked in enumerate((str(LAN_ADDRESS), RESOLVERS["quad9"])):
+                    reply = lab.client(1).dns(f"of-{number}.{WHOAMI}", asked)
+                    way = lab.wan(2 if own == "Interface:wan2" else 1)
+                    assert reply.addresses == (way.address,)
+            finally:
+                program.kill()
+            assert program.stdout.read().split() == ["asked"] * 2
