@@ -18,7 +18,7 @@ from egressd.lab.client import TIMEOUT
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import Node
 from egressd.lab.process import Program
-from egressd.lab.spec import RESOLVERS, LabSpec
+from egressd.lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
 from tests.lab.device_state import SERVER, clear, configure, eventually, send
 
 pytestmark = pytest.mark.lab
@@ -254,5 +254,31 @@ def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
             reply = lab.client(client).http("http://www.test/", resolver=RESOLVERS["google"])
             assert (reply.error, reply.seen) == ("", nodes[0].address)
         assert seen(lab, 2) == outsider.address
+    finally:
+        lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
+
+
+def test_what_names_send_to_a_sticky_group_is_spread_too(lab: Lab) -> None:
+    # The instance that knows the name hands such flows back as its own: all have one source.
+    use(lab, "sticky")
+    for number, address in enumerate(WEB_SERVERS):
+        lab.internet.put_name(f"www{number}.listed.test", address)
+    send(lab, 1, "DIRECT")
+    send(lab, 2, "DIRECT")
+    lab.api.put("/whitelist", {"domains": "listed.test", "ips": "", "node": "Group_g"})
+    try:
+        served = [
+            [
+                lab.client(client)
+                .http(f"http://www{number}.listed.test/", resolver=RESOLVERS["google"])
+                .seen
+                for number, _ in enumerate(WEB_SERVERS)
+            ]
+            for client in (1, 2, 1)
+        ]
+        nodes = {node.address for node in lab.nodes.values()}
+        assert set(served[0]) <= nodes
+        assert len(set(served[0])) > 1
+        assert served[0] == served[1] == served[2], "whom it is for decides"
     finally:
         lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
