@@ -1,10 +1,16 @@
-"""What the api does before anything else."""
+"""What the api does before it serves."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from egressd.app import tls
+from egressd.app.api_process import _listeners
 
 BEGIN = """
 import resource, sys
@@ -27,3 +33,15 @@ def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "cannot read" in ended.stderr
     assert ended.stdout == "(600, 600)\n"
+
+
+@pytest.mark.parametrize("missing", [None, tls.CERTIFICATE, tls.KEY])
+def test_without_a_certificate_there_is_plain_http(tmp_path: Path, missing: str | None) -> None:
+    tls.context(tmp_path)  # makes both
+    if missing is not None:
+        (tmp_path / missing).unlink()
+    sockets = [socket.socket(), socket.socket()]
+    listeners = _listeners(sockets, tmp_path)
+    assert [listener.socket for listener in listeners] == sockets[: 1 if missing else 2]
+    for opened in sockets:
+        opened.close()

@@ -148,3 +148,5 @@ def test_a_setup_code_counts_until_it_is_used_up(tmp_path: Path) -> None:
     code.use_up()
     assert code.code() is None
     code.use_up()
+    (tmp_path / "setup-code").write_bytes(b"\xff\xfe\n")
+    assert code.code() is None, "one that cannot be read counts no more"

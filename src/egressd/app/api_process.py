@@ -156,15 +156,14 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         trial_calls.open()
     cases.services.backups.tidy()
     await console.open()
-    context = tls.context(settings.api_data)
     background = [
         _connect(netd, end),
         asyncio.create_task(_follow(resolvers, cases)),
     ]
-    plain, secure = sockets
+    listeners = _listeners(sockets, settings.api_data)
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     try:
-        await server.serve(app, [server.Listener(plain), server.Listener(secure, context)], ending)
+        await server.serve(app, listeners, ending)
     finally:
         await cases.ledger.close()
         await console.close()
@@ -178,6 +177,18 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             trial_calls.close()
         except Failed as error:
             log.warning("trial calls that were not made count as made", error=str(error))
+
+
+def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
+    """Both, or the plain one where there is no certificate to be used: the API has to be there."""
+    plain, secure = sockets
+    listeners = [server.Listener(plain)]
+    try:
+        listeners.append(server.Listener(secure, tls.context(folder)))
+    except Failed as error:
+        log.error("there is no HTTPS", error=str(error))
+        secure.close()
+    return listeners
 
 
 def _connect(netd: NetdClient, end: Callable[[], None]) -> asyncio.Task[None]:

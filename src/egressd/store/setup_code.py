@@ -27,12 +27,14 @@ class SetupCode:
         self._path = directory / "setup-code"
 
     def code(self) -> str | None:
-        """The code that counts at this moment; None when there is none. Raises Failed."""
+        """The code that counts at this moment; None when there is none that can be read. Raises
+        Failed.
+        """
         try:
             return self._path.read_bytes().decode().strip() or None
-        except FileNotFoundError:
+        except (FileNotFoundError, UnicodeDecodeError):
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise Failed("read the setup code", str(error)) from error
 
     def renew(self) -> str:
