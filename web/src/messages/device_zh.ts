@@ -105,6 +105,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "engine worker {n}: {>reason}": "引擎进程 {n}：{reason}",
   "it does not start: {words}": "无法启动：{words}",
   "the node {name} does not work, as {>reason}": "节点 {name} 不可用，原因：{reason}",
+  "the node {name} does not work: {>fault}": "节点 {name} 不可用：{fault}",
   "{>who} blocked, as {>reason}": "{who}被阻断，原因：{reason}",
   "{n} rule is": "{n} 条规则",
   "{n} rules are": "{n} 条规则",
@@ -170,6 +171,9 @@ export const deviceZh: Readonly<Record<string, string>> = {
   interface: "接口",
   line: "线路",
   "proxy service": "代理服务",
+  "node_dns_servers must not be empty: {name}'s node_dns_profile is custom":
+    "node_dns_servers 不能为空：节点 {name} 的 node_dns_profile 为 custom",
+  "the node {name} does not take these settings: {>why}": "节点 {name} 不能使用这些设置：{why}",
   "{field} is missing: it must be {>takes}": "缺少 {field}，应为：{takes}",
   "{field} must be {>takes}": "{field} 应为：{takes}",
   "{field} must have at most {n} characters": "{field} 最多 {n} 个字符",
