@@ -265,23 +265,6 @@ async def test_a_batch_needs_a_target_to_update_it(device: Device) -> None:
 
 
 @pytest.mark.parametrize("path", ["/rules/batch", "/rules/batch/limits"])
-async def test_a_batch_needs_the_limits_that_it_updates(device: Device, path: str) -> None:
-    await add(device, "10.0.0.5", upload_limit_kbps=5)
-    body = {"ips": ["10.0.0.5"], "update_upload": True, "update_download": True}
-    assert await device.problem("PATCH", path, body) == (
-        "upload_limit_kbps must be given when update_upload is true; "
-        "download_limit_kbps must be given when update_download is true"
-    )
-    (rule,) = (await device.answer("GET", "/rules"))["data"]
-    assert rule["upload_limit_kbps"] == 5
-    lifted = body | {"upload_limit_kbps": 0, "update_download": False}
-    answer = await device.answer("PATCH", path, lifted)
-    assert (answer["upload_limit_kbps"], answer["download_limit_kbps"]) == (0, 0)
-    (rule,) = (await device.answer("GET", "/rules"))["data"]
-    assert rule["upload_limit_kbps"] == 0
-
-
-@pytest.mark.parametrize("path", ["/rules/batch", "/rules/batch/limits"])
 async def test_a_negative_limit_is_refused_even_if_it_is_not_used(
     device: Device, path: str
 ) -> None:

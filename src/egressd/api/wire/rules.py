@@ -62,33 +62,13 @@ def _updates_something(value: bool, info: ValidationInfo) -> bool:
     return value
 
 
-class _NotGiven(int):
-    """The 0 that an answer shows for a limit that the request did not give."""
-
-
-def _given_where_wanted(value: Any, info: ValidationInfo) -> Any:
-    flag = f"update_{str(info.field_name).partition('_')[0]}"
-    if isinstance(value, _NotGiven) and info.data.get(flag):
-        raise ValueError(f"must be given when {flag} is true")  # else it would be lifted unasked
-    return value
-
-
-NewLimit = Annotated[
-    Limit,
-    BeforeValidator(_given_where_wanted),
-    Field(validate_default=True, json_schema_extra={"default": 0}),
-]
-
-
 class RuleLimitsBatch(Ips):
-    """New speed limits for several rules. At least one update flag must be true, and the limit of
-    each that is must be given.
-    """
+    """New speed limits for several rules. At least one update flag must be true."""
 
     update_upload: bool = False
-    upload_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
+    upload_limit_kbps: Limit = 0
     update_download: Annotated[bool, Field(validate_default=True)] = False
-    download_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
+    download_limit_kbps: Limit = 0
 
     _something = field_validator("update_download")(_updates_something)
 
@@ -106,16 +86,14 @@ class RuleLimitsBatch(Ips):
 
 
 class RuleBatchUpdate(Ips):
-    """A new target, new speed limits or both. At least one update flag must be true, and what each
-    that is updates must be given.
-    """
+    """A new target, new speed limits or both. At least one update flag must be true."""
 
     update_target: bool = False
     target_node: Annotated[TargetOrEmpty, Field(validate_default=True)] = ""
     update_upload: bool = False
-    upload_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
+    upload_limit_kbps: Limit = 0
     update_download: Annotated[bool, Field(validate_default=True)] = False
-    download_limit_kbps: NewLimit = Field(default_factory=_NotGiven)
+    download_limit_kbps: Limit = 0
 
     _something = field_validator("update_download")(_updates_something)
 
