@@ -1,7 +1,8 @@
 """A SOCKS5 client (RFC 1928, RFC 1929), UDP ASSOCIATE included.
 
 As a program it runs in a namespace: ``HOST PORT USER PASSWORD ADDRESS PORT`` exchanges one datagram
-with the lab's echo server through the proxy, and prints the address that was seen.
+with the lab's echo server through the proxy, and prints the address that was seen. ``HOST PORT
+ADDRESS PORT`` does so by a relay that is there already, whoever it is for.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ def request(sock: socket.socket, command: int, address: str, port: int) -> tuple
 
 def datagram(proxy: tuple[str, int], user: str, password: str, address: str, port: int) -> str:
     """Exchange a datagram with an echo server through `proxy`; the address that it saw."""
-    with (
-        socket.create_connection(proxy, _TIMEOUT) as control,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay,
-    ):
+    with socket.create_connection(proxy, _TIMEOUT) as control:
         negotiate(control, user, password)
         bound, bound_port = request(control, ASSOCIATE, "0.0.0.0", 0)
+        return relayed((proxy[0] if bound == "0.0.0.0" else bound, bound_port), address, port)
+
+
+def relayed(by: tuple[str, int], address: str, port: int) -> str:
+    """Exchange a datagram with an echo server by an association's relay; the address it saw."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay:
         relay.settimeout(_TIMEOUT)
-        relay.connect((proxy[0] if bound == "0.0.0.0" else bound, bound_port))
+        relay.connect(by)
         head = struct.pack(">HBB4sH", 0, 0, 1, socket.inet_aton(address), port)
         relay.send(head + b"hello")
         greeting, _, text = relay.recv(2048)[10:].partition(b"\n")
@@ -70,8 +74,13 @@ def _take(sock: socket.socket, size: int) -> bytes:
 
 
 if __name__ == "__main__":
-    host, proxy_port, name, word, server, server_port = sys.argv[1:]
+    host, given_port, *sign_in, server, server_port = sys.argv[1:]
+    proxy_or_relay, there = (host, int(given_port)), (server, int(server_port))
     try:
-        print(datagram((host, int(proxy_port)), name, word, server, int(server_port)))
+        if sign_in:
+            name, word = sign_in
+            print(datagram(proxy_or_relay, name, word, *there))
+        else:
+            print(relayed(proxy_or_relay, *there))
     except (OSError, Refused) as error:
         print(f"{type(error).__name__}: {error}")

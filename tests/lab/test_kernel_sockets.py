@@ -161,6 +161,21 @@ def test_a_network_is_a_client_too(networks: Networks) -> None:
     assert not any(talker.result().values())
 
 
+@pytest.mark.parametrize("others", [range(0), range(2000, 2100)])
+def test_a_port_of_the_routers_own_is_not_a_far_ends(networks: Networks, others: range) -> None:
+    clients, router = networks
+    talker = clients.start(talk, 1)
+    until_there(router, [MOVED, OTHER], 4)
+    assert router.run(sockets.destroy_callers, {80, *others}) == 0
+    assert router.run(sockets.destroy_callers, {API_PORT, *others}) == 1
+    assert talker.result() == {
+        "moved": True,
+        "moved again": True,
+        "moved to the router": False,
+        "other": True,
+    }
+
+
 def test_connected_udp_sockets_end_too(networks: Networks) -> None:
     _, router = networks
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd.model.errors import Failed
+from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
 from tests.lab import socks
-from tests.lab.device_state import SERVER, eventually
+from tests.lab.device_state import SERVER, clear, eventually, send
 
 pytestmark = pytest.mark.lab
 
@@ -84,6 +88,32 @@ def datagram(
     """The address that an echo server saw a datagram come from, or what came in its way."""
     argv = [proxy or str(LAN_ADDRESS), str(port), user, password, SERVER, "7"]
     return host.run(sys.executable, str(Path(socks.__file__)), *argv).stdout.strip()
+
+
+def connected(host: Host, port: int = 1080, proxy: str = "") -> socket.socket:
+    """A connection to a service on which nothing was said yet."""
+    connection = host.socket(proxy or str(LAN_ADDRESS), port)
+    connection.settimeout(3)
+    return connection
+
+
+@contextmanager
+def signed_in(
+    host: Host, *, password: str = PASSWORD, proxy: str = "", port: int = 1080
+) -> Iterator[socket.socket]:
+    """A connection to a service whose next word is the request."""
+    with connected(host, port, proxy) as connection:
+        socks.negotiate(connection, USER if password else "", password)
+        yield connection
+
+
+def by_relay(host: Host, relay: tuple[str, int]) -> str:
+    """The address that an echo server saw a datagram come from, by a relay that is somebody's."""
+    argv = [relay[0], str(relay[1]), SERVER, "7"]
+    return host.run(sys.executable, str(Path(socks.__file__)), *argv).stdout.strip()
+
+
+REFUSED = "TimeoutError: timed out"
 
 
 @pytest.mark.parametrize("interface", ["wan1", "wan3"])
@@ -250,3 +280,221 @@ def test_a_port_that_somebody_has_is_refused(lab: Lab) -> None:
         listener.kill()
     add(lab, 1090)
     assert curl(lab.client(1).host, 1090) == exits(lab)["wan1"]
+
+
+@pytest.mark.parametrize("at", ["lan", "wan"])
+@pytest.mark.parametrize("password", [PASSWORD, ""])
+def test_an_association_is_for_who_asked_for_it(lab: Lab, password: str, at: str) -> None:
+    add(lab, 1080, "wan2", password=password, username=USER if password else "")
+    owner = lab.client(1).host
+    proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
+    with signed_in(owner, password=password, proxy=proxy) as control:
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+        mark = lab.internet.mark()
+        assert by_relay(lab.client(2).host, relay) == REFUSED
+        assert by_relay(lab.internet, relay) == REFUSED
+        assert lab.internet.seen(since=mark) == []
+        assert by_relay(owner, relay) == exits(lab)["wan2"]
+        assert by_relay(lab.client(2).host, relay) == REFUSED
+
+
+def test_an_association_from_outside_is_for_who_asked_for_it(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    with signed_in(lab.internet, proxy=lab.wan(2).address) as control:
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+        assert by_relay(lab.client(1).host, relay) == REFUSED
+        assert by_relay(lab.internet, relay) == exits(lab)["wan2"]
+
+
+@pytest.mark.parametrize("password", [PASSWORD, ""])
+def test_an_association_asked_for_in_one_breath(lab: Lab, password: str) -> None:
+    add(lab, 1080, "wan2", password=password, username=USER if password else "")
+    owner = lab.client(1).host
+    greeting, name, word = b"\x05\x01\x00", USER.encode(), password.encode()
+    if password:
+        greeting = b"\x05\x01\x02\x01" + bytes([len(name)]) + name + bytes([len(word)]) + word
+    with connected(owner) as control:
+        control.sendall(greeting + b"\x05\x03\x00\x01\0\0\0\0\0\0")
+        answer = b""
+        while len(answer) < (14 if password else 12):
+            answer += control.recv(64)
+        relay = socket.inet_ntoa(answer[-6:-2]), int.from_bytes(answer[-2:], "big")
+        assert by_relay(lab.client(2).host, relay) == REFUSED
+        assert by_relay(owner, relay) == exits(lab)["wan2"]
+
+
+def test_a_rule_is_nothing_to_its_clients_associations(lab: Lab) -> None:
+    add(lab, 1080, "wan1")
+    owner = lab.client(1).host
+    send(lab, 1, "Interface:wan2")
+    with signed_in(owner) as control, signed_in(owner) as tunnel:
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+        assert by_relay(owner, relay) == exits(lab)["wan1"]
+        send(lab, 1, "Interface:wan1")
+        time.sleep(3)  # what is left of the client's flows is tidied up
+        marks = lab.router.run("conntrack", "-L", "-p", "tcp", "--dport", "1080").stdout
+        assert f"mark={MARK_SIGNED_IN}" in marks
+        assert f"mark={MARK_PAST}" in marks
+        socks.request(tunnel, socks.CONNECT, SERVER, 7)
+        assert by_relay(lab.client(2).host, relay) == REFUSED
+        assert by_relay(owner, relay) == exits(lab)["wan1"]
+    clear(lab)
+
+
+def test_a_relays_port_is_its_last_owners(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    former, latter = lab.client(1).host, lab.client(2).host
+    before = lab.router.run("sysctl", "-n", "net.ipv4.ip_local_port_range").stdout.split()
+    lab.router.sysctl("net/ipv4/ip_local_port_range", "45000 45007")
+    try:
+        with signed_in(former) as control:
+            relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+            assert by_relay(former, relay) == exits(lab)["wan2"]
+        for _ in range(200):
+            with signed_in(latter) as control:
+                if socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0) == relay:
+                    assert by_relay(former, relay) == REFUSED
+                    assert by_relay(latter, relay) == exits(lab)["wan2"]
+                    return
+        pytest.fail("it got another port each time")
+    finally:
+        lab.router.sysctl("net/ipv4/ip_local_port_range", " ".join(before))
+
+
+def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    with signed_in(lab.client(1).host) as control:
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+    with signed_in(lab.client(1).host) as tunnel:
+        _, other = socks.request(tunnel, socks.CONNECT, SERVER, 7)
+        # A far end cannot say that a relay listens.
+        tunnel.sendall(b"\x05\x00\x00\x01\x7f\0\0\x01\xc8\x01\n")
+        tunnel.recv(100)
+        relays = lab.router.run("nft", "list", "map", "inet", "egressd", "relays").stdout
+    assert str(relay[1]) in relays
+    assert str(other) not in relays
+    assert str(0xC801) not in relays
+    hear = (
+        "import socket; s = socket.socket(type=socket.SOCK_DGRAM);"
+        f"s.bind(('0.0.0.0', {relay[1]})); print(flush=True); print(s.recv(9).decode(), flush=True)"
+    )
+    say = f"import socket; s = socket.socket(type=2); s.sendto(b'hello', {relay!r})"
+    argv = exec_argv(lab.router.namespace, [sys.executable, "-c", hear])
+    known = lab.router.run("nft", "list", "set", "inet", "egressd", "associations").stdout
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout is not None
+        listener.stdout.readline()
+        lab.client(2).host.run(sys.executable, "-c", say)
+        assert listener.stdout.readline() == "hello\n"
+    after = lab.router.run("nft", "list", "set", "inet", "egressd", "associations").stdout
+    assert known.count("expires") == after.count("expires")
+
+
+def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
+    """Whether the service goes on with a caller."""
+    try:
+        if not is_signed_in:
+            socks.negotiate(connection, USER, PASSWORD)
+        socks.request(connection, socks.CONNECT, SERVER, 7)
+    except (OSError, socks.Refused):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("end", ["delete", "disable", "password", "interface"])
+def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
+    send(lab, 3, "Interface:wan2")  # so that wan2 stays a way out
+    number = add(lab, 1080, "wan2")
+    kept = add(lab, 1081, "wan2")
+    client = lab.client(1).host
+    body = {
+        "name": "s1080",
+        "outbound_interface": "wan1" if end == "interface" else "wan2",
+        "port": 1080,
+        "username": USER,
+        "password": "another" if end == "password" else PASSWORD,
+        "is_enabled": end != "disable",
+    }
+    with (
+        connected(client) as silent,
+        signed_in(client) as half,
+        signed_in(client) as control,
+        signed_in(client, port=1081) as other,
+    ):
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+        others = socks.request(other, socks.ASSOCIATE, "0.0.0.0", 0)
+        if end == "delete":
+            lab.api.delete(f"/proxy-services/{number}")
+        else:
+            lab.api.put(f"/proxy-services/{number}", body)
+        mark = lab.internet.mark()
+        assert by_relay(client, relay) == "ConnectionRefusedError: [Errno 111] Connection refused"
+        for connection in (silent, half):
+            assert not is_served(connection, is_signed_in=connection is half)
+        assert lab.internet.seen(since=mark) == []
+        assert by_relay(client, others) == exits(lab)["wan2"]
+    lab.api.delete(f"/proxy-services/{kept}")
+    clear(lab)
+
+
+def test_guesses_over_connections_that_were_opened_before(lab: Lab) -> None:
+    add(lab, 1080)
+    guesser = lab.client(1).host
+    judged = 0
+    with signed_in(guesser) as asking, ExitStack() as opened:
+        held = [opened.enter_context(connected(guesser)) for _ in range(60)]
+        for number, connection in enumerate(held):
+            try:
+                socks.negotiate(connection, USER, f"guess{number}")
+            except socks.Refused as refused:
+                judged += str(refused) == "password"
+            except OSError:
+                pass
+        socks.request(asking, socks.CONNECT, SERVER, 7)
+        asking.recv(100)
+        asking.sendall(b"still here\n")
+        assert asking.recv(100) == b"still here\n"
+    assert 10 <= judged <= 20
+
+
+@pytest.mark.parametrize("at", ["lan", "wan"])
+def test_guesses_in_one_breath(lab: Lab, at: str) -> None:
+    """They are on their way before the first is answered."""
+    add(lab, 1080)
+    guesser = lab.client(1).host
+    proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
+    told = []
+    with ExitStack() as opened:
+        held = [opened.enter_context(connected(guesser, proxy=proxy)) for _ in range(40)]
+        for number, connection in enumerate(held):
+            with suppress(OSError):
+                connection.sendall(b"\x05\x01\x02\x01\x01x\x02%02d" % number)
+        for connection in held:
+            with suppress(OSError):
+                answer = b""
+                while len(answer) < 4 and (part := connection.recv(64)):
+                    answer += part
+                told.append(answer[2:])
+    assert 10 <= told.count(b"\x01\x01") <= 20
+
+
+def test_guesses_in_any_version_of_http_count(lab: Lab) -> None:
+    add(lab, 1080)
+    judged = 0
+    for _ in range(25):
+        with suppress(OSError, Failed), connected(lab.client(1).host) as connection:
+            connection.sendall(
+                b"CONNECT 203.0.113.10:80 HTTP/1.0\r\nProxy-Authorization: Basic eDp5\r\n\r\n"
+            )
+            judged += connection.recv(64).startswith(b"HTTP/1.0 407")
+    assert 10 <= judged <= 20
+
+
+def test_a_user_without_a_password_keeps_nobody_out(lab: Lab) -> None:
+    lab.api.post("/proxy-services/import", {"text": f"wan1,1080,{USER}"})
+    for scheme in ("http", "socks5h"):
+        for number in (1, 2):
+            proxy = lab.wan(number).address
+            answer = curl(lab.internet, 1080, user=f"{USER}:", scheme=scheme, proxy=proxy)
+            assert answer == "curl: 7"
+    assert curl(lab.client(1).host, 1080, user=f"{USER}:", scheme="http") == exits(lab)["wan1"]

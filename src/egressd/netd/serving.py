@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
+import structlog
+
 from egressd.model.errors import Failed
 from egressd.model.plan import Change, Instance, Plan
 from egressd.netd.engine.pool import Pool, digest
 from egressd.netd.engine.slot import Running
+from egressd.netd.kernel import sockets
+from egressd.planner.registry import ENGINE_PORTS
+
+log = structlog.get_logger()
 
 
 class Serving:
@@ -77,10 +83,9 @@ class Serving:
         ports = {instance.port for instance in wanted if instance.port}
         if not ports:
             return
-        for running in self._living():
-            if running.port in ports:
-                self.lose([running])
-                await self.end([running])
+        holders = [running for running in self._living() if running.port in ports]
+        self.lose(holders)
+        await self.end(holders)
 
     async def start(self, wanted: Sequence[Instance], *, strict: bool) -> dict[str, Running]:
         """Start instances beside those that serve now, and wait until they listen.
@@ -124,10 +129,22 @@ class Serving:
         return [running for running in self._living() if running not in serving]
 
     async def end(self, instances: Iterable[Running]) -> None:
-        """Stop instances; one that is gone already is no matter."""
+        """Stop instances; one that is gone already is no matter.
+
+        A proxy service's connections end with it: one that waits for a password goes on else, and
+        so does the relay of an association, which the engine only leaves once it has been used.
+        """
+        services = set()
         for running in instances:
             with suppress(Failed):
                 await self._pool.stop(running)
+            if running.port and running.port not in ENGINE_PORTS:
+                services.add(running.port)
+        if services:
+            try:
+                await asyncio.to_thread(sockets.destroy_callers, services)
+            except OSError as error:
+                log.warning("could not end connections to proxy services", error=str(error))
 
     def _living(self) -> list[Running]:
         return [*self._pool.running().values(), *self._pool.superseded()]

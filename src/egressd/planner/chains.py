@@ -39,7 +39,9 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     MARK_LINE,
     MARK_LISTED,
+    MARK_PAST,
     MARK_ROUTED_MASK,
+    MARK_SIGNED_IN,
     MARK_UNMANAGED,
 )
 
@@ -59,6 +61,7 @@ SETS: Final = {
     "lanonly": "type inet_service",
     "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+    "associations": "type mark; size 65535; flags dynamic,timeout; timeout 1h",
     "members": "type mark . mark",
     # Filled by the speed limits' adapter, and by no load: what they count lives on.
     "sent": "type ipv4_addr; counter",
@@ -82,11 +85,14 @@ MAPS: Final = {
     "elected": "type mark : mark",
     "kept": "type mark . ipv4_addr : mark",
     "slots": "type mark . mark : mark",
+    # No element ever expires: a relay may wait for its first datagram for days.
+    "relays": "type inet_service : mark; size 131072; flags dynamic,timeout",
 }
 
 _GUESSES: Final = "10/minute burst 10 packets"
 """Wrong passwords that one source may send to proxy services before it is made to wait."""
-_PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b'HTTP/1.1 407'.hex()}"
+_HTTP: Final = f"0x{b'HTTP/'.hex()}"
+_PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b' 407'.hex()}"
 
 _SEED: Final = 0x6567_7265
 """Of the hash that gives clients their nodes: one of the kernel's choice changes at each load."""
@@ -102,6 +108,30 @@ _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
 def _as_hashed(address: IPv4Address) -> int:
     """An address as a number in the byte order of the machine, which hashes come in."""
     return int.from_bytes(address.packed, sys.byteorder)
+
+
+def _associated(place: int) -> tuple[str, ...]:
+    """The rules for a service's answer that a UDP relay listens: whose it is.
+
+    `place`: where the relay's port is, in bits. Who had the port before has it no more, since the
+    number that an association goes by is another each time.
+    """
+    port = f"@ih,{place},16"
+    return (
+        f"meta mark set numgen random mod {0xFFFF_FFFF}",
+        f"delete @relays {{ {port} : meta mark }}",
+        f"update @relays {{ {port} : meta mark }}",
+        f"meta mark set {_association(f'ip daddr . {port}')}",
+        "update @associations { meta mark }",
+        "meta mark set 0",
+        "goto past",
+    )
+
+
+def _association(caller_and_port: str) -> str:
+    """What stands for caller, port and the number in the mark. nftables 1.0.6 cannot have bytes of
+    a payload in a key of several parts."""
+    return f"jhash {caller_and_port} . meta mark mod {0xFFFF_FFFF} seed {_SEED:#x}"
 
 
 _LOOKED_INTO = (
@@ -286,6 +316,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         *lines_guard.INPUT,
         "iifname @lanif meta l4proto { tcp, udp } th dport { 53, 853 } jump dns_to_router",
         "tcp dport @services jump to_service",
+        # What comes by the loopback may be on its way to an instance, too.
+        'meta nfproto ipv4 iifname != "lo" meta mark set udp dport map @relays jump to_relay',
         *lines_guard.STRANGERS,
     ),
     "dns_to_router": (
@@ -309,13 +341,49 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "to_service": (
         # A proxy service that asks for no password is for LAN clients.
         'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
-        # Who guesses passwords has to wait before the next connection.
-        "ct state new ip saddr @guessers reject with tcp reset",
+        # Who guesses passwords has to wait, and so have connections that were opened beforehand.
+        f"ct mark != {{ {MARK_SIGNED_IN:#x}, {MARK_PAST:#x} }} ip saddr @guessers"
+        " reject with tcp reset",
+        # CONNECT, with an address of either kind: what is answered to it tells of no relay.
+        f"ct mark {MARK_SIGNED_IN:#x} @ih,0,32 {{ 0x05010001, 0x05010003, 0x05010004 }} goto past",
     ),
     "from_service": (
-        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407.
+        # What a tunnel's far end sends is not looked at.
+        f"ct mark {MARK_PAST:#x} return",
+        # Guesses that came all at once are not told what became of them: no answer begins so.
+        f"ct mark != {MARK_SIGNED_IN:#x} ip daddr @guessers @ih,0,8 != 0xff drop",
+        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407. Answers to who
+        # does not wait for them may leave together: here the one to the greeting is before it.
         "@ih,0,16 0x0101 goto guessed",
-        f"@ih,0,96 {_PROXY_AUTHENTICATION_REQUIRED} goto guessed",
+        "@ih,0,32 0x05020101 goto guessed",
+        f"@ih,0,40 {_HTTP} goto answered_by_http",
+        # Status 0, or no password wanted; then, if not before, that the request is granted.
+        "@ih,0,48 { 0x010005000001, 0x050005000001 } goto associated_after_2",
+        "@ih,0,64 0x0502010005000001 goto associated_after_4",
+        "@ih,0,32 0x05000001 goto associated",
+        "@ih,0,8 0x05 @ih,16,8 0x00 goto past",
+        f"@ih,0,16 {{ 0x0100, 0x0500 }} ct mark set {MARK_SIGNED_IN:#x}",
+        f"@ih,0,32 0x05020100 ct mark set {MARK_SIGNED_IN:#x}",
+        # SOCKS4, which asks for no password.
+        "@ih,0,16 0x005a goto past",
+    ),
+    "answered_by_http": (
+        # Whichever version the request was of, the answer is of it.
+        f"@ih,64,32 != {_PROXY_AUTHENTICATION_REQUIRED} goto past",
+        "goto guessed",
+    ),
+    "associated": _associated(64),
+    "associated_after_2": _associated(80),
+    "associated_after_4": _associated(96),
+    "past": (f"ct mark set {MARK_PAST:#x}",),
+    "to_relay": (
+        # Of another program's own flow, whose socket has the port now.
+        "ct direction reply meta mark set 0 return",
+        f"meta mark set {_association('ip saddr . udp dport')}",
+        # A relay takes what anybody sends it, and asks for no password. It is bound to an address.
+        "meta mark != @associations socket wildcard 0 drop",
+        "meta mark @associations update @associations { meta mark }",
+        "meta mark set 0",
     ),
     "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
     "wait": ("update @guessers { ip daddr }",),
@@ -358,6 +426,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook output priority filter; policy accept;",
         *lines_guard.OUTPUT,
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        # At whichever address of this machine they are called; instances answer at any.
+        "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
         # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
@@ -365,7 +435,6 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
         f"meta l4proto icmp ct state related ct mark {_ROUTED} ip daddr != @lannet goto about_flow",
         "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
-        "tcp sport @services jump from_service",
         # Those to an address of input_apart have just got the client's back, not yet its interface.
         'oifname "lo" ct direction reply ct status snat goto to_client',
     ),

@@ -207,7 +207,10 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
             )
             key = f"service:{service.id}"
             result[key] = Instance(
-                key=key, config=document, port=service.port, lan_only=not service.username
+                key=key,
+                config=document,
+                port=service.port,
+                lan_only=not (service.username and service.password),
             )
     return result
 

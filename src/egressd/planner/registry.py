@@ -101,6 +101,13 @@ def flow_mark(mark: int, epoch: int) -> int:
     return mark | epoch << MARK_EPOCH_SHIFT if is_routed else mark
 
 
+MARK_SIGNED_IN: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 1)
+MARK_PAST: Final = MARK_EGRESS | EGRESS_NUMBER_MAX
+"""Conntrack marks of callers' connections to proxy services: who has signed in, and who is past all
+talk with the service itself. So many WANs there are not; to all else these are flows that a WAN
+brought in, which no rule concerns."""
+
+
 def inbound_number(place: int) -> int:
     """The egress number of the answers to what a WAN brought in, by its place among the WANs."""
     return _bounded(_INBOUND + place, EGRESS_NUMBER_MAX)

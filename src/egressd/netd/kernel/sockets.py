@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
-from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
+from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, inet_ntoa, socket
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import SOCK_DIAG, NetlinkError, NetlinkSocket, attribute
@@ -31,14 +31,14 @@ _SYN_SENT, _TIME_WAIT, _CLOSE, _LISTEN = 2, 6, 7, 10
 _STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
 
 _BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
-_JUMP, _IF_REMOTE = 1, 8  # INET_DIAG_BC_JMP, INET_DIAG_BC_D_COND
+_JUMP, _IF_LOCAL, _IF_REMOTE = 1, 7, 8  # INET_DIAG_BC_JMP, _S_COND, _D_COND
 _OPERATION = struct.Struct("=BBH")
 """inet_diag_bc_op: code, bytes to go on by if it holds, and if not."""
 _CONDITION = struct.Struct("=BBxxi4s")
 """inet_diag_hostcond: family, prefix length, port (-1: any), address."""
 _STEP: Final = _OPERATION.size + _CONDITION.size
 _FEW: Final = 64
-"""Up to so many networks the kernel is told which sockets to list; else it lists all."""
+"""Up to so many networks or ports the kernel is told which sockets to list; else it lists all."""
 
 
 class ClientSocket(NamedTuple):
@@ -77,7 +77,7 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
         for protocol in (IPPROTO_TCP, IPPROTO_UDP):
             request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
             if len(networks) <= _FEW:
-                request += attribute(_BYTECODE, _any_remote(networks))
+                request += attribute(_BYTECODE, _any(_IF_REMOTE, [*map(_within, networks)]))
             for body in _stream(asked, request):
                 (identity,) = _ANSWER.unpack_from(body)
                 local_port, remote_port, local, remote = _ID.unpack(identity)
@@ -109,14 +109,48 @@ def destroy_clients(
             local, remote = found.local[0], found.remote[0]
             if local.is_loopback or local in spared or spare(str(remote)):
                 continue
-            try:
-                told.request(_DESTROY, _REQUEST.pack(AF_INET, found.protocol, 0, 0, found.id))
-            except NetlinkError as error:
-                if error.errno != errno.ENOENT:  # it ended by itself
-                    raise
-            else:
-                ended += 1
+            ended += _destroy(told, found.protocol, found.id)
     return ended
+
+
+def destroy_callers(ports: Collection[int]) -> int:
+    """End the TCP connections to this machine at these ports of its own; how many there were.
+
+    Those of TPROXY listeners live on: their local address is somebody else's. Raises OSError when
+    the kernel refuses.
+    """
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, _STATES, bytes(_ID.size))
+    if len(ports) <= _FEW:
+        conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
+        request += attribute(_BYTECODE, _any(_IF_LOCAL, conditions))
+    ended = 0
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        identities = [_ANSWER.unpack_from(body)[0] for body in asked.dump(_LIST, request)]
+        for identity in identities:
+            port, _, local, _ = _ID.unpack(identity)
+            if int.from_bytes(port, "big") in ports and _is_own(local):
+                ended += _destroy(asked, IPPROTO_TCP, identity)
+    return ended
+
+
+def _is_own(address: bytes) -> bool:
+    with socket(AF_INET, SOCK_DGRAM) as trial:
+        try:
+            trial.bind((inet_ntoa(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def _destroy(told: NetlinkSocket, protocol: int, identity: bytes) -> bool:
+    """End a socket; False if it ended by itself."""
+    try:
+        told.request(_DESTROY, _REQUEST.pack(AF_INET, protocol, 0, 0, identity))
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return False
+    return True
 
 
 def _stream(asked: NetlinkSocket, request: bytes) -> Iterator[bytes]:
@@ -127,18 +161,22 @@ def _stream(asked: NetlinkSocket, request: bytes) -> Iterator[bytes]:
             raise
 
 
-def _any_remote(networks: Collection[IPv4Network]) -> bytes:
-    """A program that holds for sockets with a remote address in one of `networks`.
+def _within(network: IPv4Network) -> bytes:
+    return _CONDITION.pack(AF_INET, network.prefixlen, -1, network.network_address.packed)
+
+
+def _any(code: int, conditions: Collection[bytes]) -> bytes:
+    """A program that holds for sockets whose local or remote end, as `code` says, meets one of
+    `conditions`.
 
     It holds when it stops just at its end. Each condition that is met is followed by a
     jump there, each that is not goes on beyond that jump; the last one overshoots.
     """
     program = b""
-    left = len(networks) * (_STEP + _OPERATION.size) - _OPERATION.size
-    for network in networks:
+    left = len(conditions) * (_STEP + _OPERATION.size) - _OPERATION.size
+    for condition in conditions:
         left -= _STEP
-        condition = _CONDITION.pack(AF_INET, network.prefixlen, -1, network.network_address.packed)
-        program += _OPERATION.pack(_IF_REMOTE, _STEP, _STEP + _OPERATION.size) + condition
+        program += _OPERATION.pack(code, _STEP, _STEP + _OPERATION.size) + condition
         if left:
             program += _OPERATION.pack(_JUMP, _OPERATION.size, left)
             left -= _OPERATION.size
