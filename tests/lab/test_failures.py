@@ -287,13 +287,13 @@ def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
     assert_all_reach(lab)
 
 
-def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5])
+def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab, seconds: float) -> None:
     lab.device.kill()
     assert_all_reach(lab)
     lab.device.program.start()
-    # netd is there, and has not got ready to be told anything.
     eventually(lambda: bool(lab.device.pids("egressd.app netd")))
-    time.sleep(0.15)
+    time.sleep(seconds)
     lab.device.stop()
     for client in (1, 2, 3):
         assert not lab.client(client).http(WEB, timeout=1).ok

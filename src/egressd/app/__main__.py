@@ -13,9 +13,14 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     """Run the process that `arguments` name."""
+    from egressd.app.endings import ENDINGS
+
+    # A netd that is told to stop while it starts has clients to block: it hears of it when it can.
+    how = signal.SIG_BLOCK if "netd" in arguments else signal.SIG_UNBLOCK
+    signal.pthread_sigmask(how, ENDINGS)
     # structlog would load rich where it is there: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]
-    from egressd.app.supervise import ENDINGS, KEPT
+    from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
         case ["netd" | "api" as name]:
@@ -24,9 +29,6 @@ def main(arguments: list[str]) -> None:
             path = Path(file)
         case _:
             sys.exit(__doc__)
-    if name == "netd":
-        # One that is told to stop while it starts has clients to block: it hears of it when it can.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     # Only what the process needs is loaded: neither has use for the other's libraries.
     import_module(f"egressd.app.{name}_process").main(path)
 

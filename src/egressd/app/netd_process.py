@@ -18,7 +18,8 @@ from typing import Final
 import structlog
 
 from egressd.app import accounts, config, logs, readiness
-from egressd.app.supervise import ENDINGS, when_keeper_ends
+from egressd.app.endings import ENDINGS
+from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, LineNews
 from egressd.netd.engine.pool import Pool

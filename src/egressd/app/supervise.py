@@ -19,13 +19,12 @@ from pathlib import Path
 
 import structlog
 
+from egressd.app.endings import held_back
+
 log = structlog.get_logger()
 
 KEPT = "--kept"
 """Tells a child that its keeper holds the other end of its standard input."""
-
-ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""What ends netd: to stop, or to make room for another."""
 
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
@@ -68,9 +67,10 @@ class Child:
         while not self._stopping:
             started = loop.time()
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
-                )
+                with held_back():
+                    self._process = await asyncio.create_subprocess_exec(
+                        *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
+                    )
                 ended = f"it ended with code {await self._process.wait()}"
             except OSError as error:  # there is no memory for it, or no room for another process
                 ended = str(error)
