@@ -439,9 +439,20 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         'oifname "lo" ct direction reply ct status snat goto to_client',
     ),
     "answer": (
-        # One to a flow that is gone would begin another, the wrong way round: what its client sends
-        # there would be answers, which are not translated, and get nowhere.
-        "meta l4proto udp ct state new drop",
+        "meta l4proto udp ct state new goto unasked",
+        "goto to_client",
+    ),
+    "unasked": (
+        # A node's client may hear from whom it has not asked.
+        "meta mark set ip daddr map @hosts goto unasked_of",
+        "meta mark set ip daddr map @nets goto unasked_of",
+        "goto to_client",
+    ),
+    "unasked_of": (
+        # One that has moved away from its node: the flow would begin the wrong way round, and what
+        # the client sends there would be answers, which are not translated and get nowhere.
+        f"{_KIND} != {MARK_ENGINE:#x} drop",
+        "meta mark set 0",
         "goto to_client",
     ),
     "about_flow": (
