@@ -26,11 +26,12 @@ import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner import lines_guard
+from egressd.planner import lines_guard, services_guard
 from egressd.planner.groups import SLOTS
 from egressd.planner.lines_pppd import MTU_MIN
 from egressd.planner.registry import (
     APART,
+    HASH_SEED,
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCH_MASK,
@@ -39,9 +40,7 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     MARK_LINE,
     MARK_LISTED,
-    MARK_PAST,
     MARK_ROUTED_MASK,
-    MARK_SIGNED_IN,
     MARK_UNMANAGED,
 )
 
@@ -57,11 +56,7 @@ SETS: Final = {
     "same": "type mark . mark",
     "plain": "type mark . mark",
     "wlports": "type inet_proto . inet_service",
-    "services": "type inet_service",
-    "lanonly": "type inet_service",
-    "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
-    "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
-    "associations": "type mark; size 65535; flags dynamic,timeout; timeout 1h",
+    **services_guard.SETS,
     "members": "type mark . mark",
     # Filled by the speed limits' adapter, and by no load: what they count lives on.
     "sent": "type ipv4_addr; counter",
@@ -85,17 +80,8 @@ MAPS: Final = {
     "elected": "type mark : mark",
     "kept": "type mark . ipv4_addr : mark",
     "slots": "type mark . mark : mark",
-    # No element ever expires: a relay may wait for its first datagram for days.
-    "relays": "type inet_service : mark; size 131072; flags dynamic,timeout",
+    **services_guard.MAPS,
 }
-
-_GUESSES: Final = "10/minute burst 10 packets"
-"""Wrong passwords that one source may send to proxy services before it is made to wait."""
-_HTTP: Final = f"0x{b'HTTP/'.hex()}"
-_PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b' 407'.hex()}"
-
-_SEED: Final = 0x6567_7265
-"""Of the hash that gives clients their nodes: one of the kernel's choice changes at each load."""
 
 _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
@@ -108,30 +94,6 @@ _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
 def _as_hashed(address: IPv4Address) -> int:
     """An address as a number in the byte order of the machine, which hashes come in."""
     return int.from_bytes(address.packed, sys.byteorder)
-
-
-def _associated(place: int) -> tuple[str, ...]:
-    """The rules for a service's answer that a UDP relay listens: whose it is.
-
-    `place`: where the relay's port is, in bits. Who had the port before has it no more, since the
-    number that an association goes by is another each time.
-    """
-    port = f"@ih,{place},16"
-    return (
-        f"meta mark set numgen random mod {0xFFFF_FFFF}",
-        f"delete @relays {{ {port} : meta mark }}",
-        f"update @relays {{ {port} : meta mark }}",
-        f"meta mark set {_association(f'ip daddr . {port}')}",
-        "update @associations { meta mark }",
-        "meta mark set 0",
-        "goto past",
-    )
-
-
-def _association(caller_and_port: str) -> str:
-    """What stands for caller, port and the number in the mark. nftables 1.0.6 cannot have bytes of
-    a payload in a key of several parts."""
-    return f"jhash {caller_and_port} . meta mark mod {0xFFFF_FFFF} seed {_SEED:#x}"
 
 
 _LOOKED_INTO = (
@@ -284,8 +246,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
         "ct mark set meta mark",
         # Of what an instance hands back, only whom it is for tells one from another.
-        f'iifname "lo" meta mark set jhash ip saddr . ip daddr mod {SLOTS} seed {_SEED:#x}',
-        f'iifname != "lo" meta mark set jhash ip saddr mod {SLOTS} seed {_SEED:#x}',
+        f'iifname "lo" meta mark set jhash ip saddr . ip daddr mod {SLOTS} seed {HASH_SEED:#x}',
+        f'iifname != "lo" meta mark set jhash ip saddr mod {SLOTS} seed {HASH_SEED:#x}',
         "meta mark set ct mark . meta mark map @slots goto hashed",
         "ct mark set 0",
         "goto deny",
@@ -338,55 +300,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # A flow from before its port was listed; the tidier ends it.
         f"{_LOOKED_INTO} ip saddr != {APART} drop",
     ),
-    "to_service": (
-        # A proxy service that asks for no password is for LAN clients.
-        'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
-        # Who guesses passwords has to wait, and so have connections that were opened beforehand.
-        f"ct mark != {{ {MARK_SIGNED_IN:#x}, {MARK_PAST:#x} }} ip saddr @guessers"
-        " reject with tcp reset",
-        # CONNECT, with an address of either kind: what is answered to it tells of no relay.
-        f"ct mark {MARK_SIGNED_IN:#x} @ih,0,32 {{ 0x05010001, 0x05010003, 0x05010004 }} goto past",
-    ),
-    "from_service": (
-        # What a tunnel's far end sends is not looked at.
-        f"ct mark {MARK_PAST:#x} return",
-        # Guesses that came all at once are not told what became of them: no answer begins so.
-        f"ct mark != {MARK_SIGNED_IN:#x} ip daddr @guessers @ih,0,8 != 0xff drop",
-        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407. Answers to who
-        # does not wait for them may leave together: here the one to the greeting is before it.
-        "@ih,0,16 0x0101 goto guessed",
-        "@ih,0,32 0x05020101 goto guessed",
-        f"@ih,0,40 {_HTTP} goto answered_by_http",
-        # Status 0, or no password wanted; then, if not before, that the request is granted.
-        "@ih,0,48 { 0x010005000001, 0x050005000001 } goto associated_after_2",
-        "@ih,0,64 0x0502010005000001 goto associated_after_4",
-        "@ih,0,32 0x05000001 goto associated",
-        "@ih,0,8 0x05 @ih,16,8 0x00 goto past",
-        f"@ih,0,16 {{ 0x0100, 0x0500 }} ct mark set {MARK_SIGNED_IN:#x}",
-        f"@ih,0,32 0x05020100 ct mark set {MARK_SIGNED_IN:#x}",
-        # SOCKS4, which asks for no password.
-        "@ih,0,16 0x005a goto past",
-    ),
-    "answered_by_http": (
-        # Whichever version the request was of, the answer is of it.
-        f"@ih,64,32 != {_PROXY_AUTHENTICATION_REQUIRED} goto past",
-        "goto guessed",
-    ),
-    "associated": _associated(64),
-    "associated_after_2": _associated(80),
-    "associated_after_4": _associated(96),
-    "past": (f"ct mark set {MARK_PAST:#x}",),
-    "to_relay": (
-        # Of another program's own flow, whose socket has the port now.
-        "ct direction reply meta mark set 0 return",
-        f"meta mark set {_association('ip saddr . udp dport')}",
-        # A relay takes what anybody sends it, and asks for no password. It is bound to an address.
-        "meta mark != @associations socket wildcard 0 drop",
-        "meta mark @associations update @associations { meta mark }",
-        "meta mark set 0",
-    ),
-    "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
-    "wait": ("update @guessers { ip daddr }",),
+    **services_guard.CHAINS,
     "forward": (
         "type filter hook forward priority filter; policy accept;",
         "iifname @lanif goto forward_from_lan",

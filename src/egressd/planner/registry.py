@@ -108,6 +108,10 @@ talk with the service itself. So many WANs there are not; to all else these are 
 brought in, which no rule concerns."""
 
 
+HASH_SEED: Final = 0x6567_7265
+"""Of the hashes in the nftables table: one of the kernel's choice changes at each load."""
+
+
 def inbound_number(place: int) -> int:
     """The egress number of the answers to what a WAN brought in, by its place among the WANs."""
     return _bounded(_INBOUND + place, EGRESS_NUMBER_MAX)
