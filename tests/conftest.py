@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 import pytest
+
+Need = Callable[[str, bool], None]
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """The only event loop that egressd runs on."""
     return "asyncio"
+
+
+@pytest.fixture
+def need() -> Need:
+    """Skip the test when the machine lacks something; in CI, where it must be, fail."""
+
+    def check(what: str, present: bool) -> None:
+        if present:
+            return
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"this machine lacks {what}")
+        pytest.skip(f"this machine lacks {what}")
+
+    return check

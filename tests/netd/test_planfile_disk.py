@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,10 +15,16 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.plan import Change, Patch
 from egressd.netd.planfile import PlanFile
+from tests.conftest import Need
 from tests.disks import fill, read_only, small_disk
 from tests.tracing import traced
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system is mounted by root")
+
+@pytest.fixture(autouse=True)
+def _needs(need: Need) -> None:
+    need("root, who may mount a small file system", os.geteuid() == 0)
+    need("the package strace", shutil.which("strace") is not None)
+
 
 FIRST = Change(base=0, revision=1, hosts=Patch(put={"10.0.0.1": 0x1000_0001}))
 REFUSED = Change(base=1, revision=2, hosts=Patch(put={"10.0.0.5": 0x3000_0000}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -16,9 +15,9 @@ import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.store.database import Database
+from tests.conftest import Need
 
 OpenDatabase = Callable[[Path], AbstractAsyncContextManager[Database]]
-Need = Callable[[str, bool], None]
 EditsOf = Callable[[int], list[Edit]]
 
 SERVER = Path(__file__).with_name("crash_server.py")
@@ -46,20 +45,6 @@ def opened() -> OpenDatabase:
             await database.close()
 
     return open_database
-
-
-@pytest.fixture
-def need() -> Need:
-    """Skip the test when the machine lacks something; in CI, where it must be, fail."""
-
-    def check(what: str, present: bool) -> None:
-        if present:
-            return
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"this machine lacks {what}")
-        pytest.skip(f"this machine lacks {what}")
-
-    return check
 
 
 class CrashServer:

@@ -19,7 +19,8 @@ from tests.disks import fill, small_disk
 from tests.tracing import traced
 
 if TYPE_CHECKING:
-    from tests.store.conftest import CrashServer, EditsOf, Need, OpenDatabase
+    from tests.conftest import Need
+    from tests.store.conftest import CrashServer, EditsOf, OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,8 @@ from egressd.store.files import prepare_directory
 from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Need, OpenDatabase
+    from tests.conftest import Need
+    from tests.store.conftest import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 
