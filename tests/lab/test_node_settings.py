@@ -22,6 +22,8 @@ pytestmark = pytest.mark.lab
 WEB = f"http://{SERVER}/"
 QUIC = "198.18.0.1"
 """Where the hysteria2 server is."""
+SILENT = "203.0.113.99"
+"""An address of the internet that nobody has."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,19 @@ def test_who_resolves_names_for_a_nodes_clients(lab: Lab, node: str, profile: st
     asked = lab.internet.seen(since=mark, text=name)
     assert {(seen.server, seen.source) for seen in asked} == {(RESOLVERS[resolver], source)}
     assert {seen.service for seen in asked} == {"dns" if wan or node == "ss" else "dns-tcp"}
+
+
+@pytest.mark.parametrize("node", ["socks5", "ss"])
+def test_where_a_resolver_is_silent_the_next_one_is_asked(lab: Lab, node: str) -> None:
+    send(lab, 1, node)
+    servers = f"{SILENT},{RESOLVERS['quad9']}"
+    assert "msg" in batch(lab, node, node_dns_profile="custom", node_dns_servers=servers)
+    name = f"{node}-in-turn.test"
+    mark = lab.internet.mark()
+    assert lab.client(1).dns(name, RESOLVERS["google"], timeout=5).addresses == (SERVER,)
+    asked = lab.internet.seen(since=mark, text=name)
+    own = lab.nodes[node].address
+    assert {(seen.server, seen.source) for seen in asked} == {(RESOLVERS["quad9"], own)}
 
 
 def test_a_node_is_reached_by_its_interface(lab: Lab) -> None:

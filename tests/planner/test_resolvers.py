@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
@@ -108,6 +109,25 @@ def test_a_measurement_asks_as_clients_do(name: str) -> None:
     target = INTERFACE_PREFIX + name
     documents = target_documents(state(), parse_target(target), RESOLVERS)
     assert device_server(documents[target]) == ASKED[name]
+
+
+def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
+    listed = tuple(f"192.0.2.{n}" for n in range(1, 6))
+    resolvers = msgspec.structs.replace(RESOLVERS, outbound=listed)
+    dns = json.loads(compile_plan(state(), resolvers).instances["node:1"].config)["dns"]
+    servers = {server["tag"]: server["server"] for server in dns["servers"]}
+    asked = [rule for rule in dns["rules"] if rule["action"] == "evaluate"]
+    in_turn = [*(servers[rule["server"]] for rule in asked), servers[dns["final"]]]
+    assert in_turn == list(listed[:3])
+    # Clients wait for 5 s: resolv.conf(5).
+    assert [rule["timeout"] for rule in asked] == ["1500ms", "1500ms"]
+    answers = {rule["response_rcode"] for rule in dns["rules"] if rule["action"] == "respond"}
+    assert answers == {"NOERROR", "NXDOMAIN"}
+
+
+def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
+    dns = json.loads(compile_plan(state(), RESOLVERS).instances["node:1"].config)["dns"]
+    assert (dns["rules"], dns["final"]) == ([], dns["servers"][0]["tag"])
 
 
 def test_without_such_knowledge_every_interface_is_asked_by() -> None:

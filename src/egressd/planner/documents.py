@@ -12,7 +12,7 @@ the instance by a resolver asked through the node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -31,6 +31,11 @@ FINAL: Final = "target"
 
 _SELF: Final = "127.0.0.1"
 _LOG: Final = {"level": "error", "timestamp": False}
+
+_RESOLVERS_MAX: Final = 3
+"""As many are asked in turn as resolv.conf(5) has room for."""
+_PATIENCE_MS: Final = 3000
+"""Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
 
 _REMEMBERED = 8192
 
@@ -258,21 +263,37 @@ def _outbounds(path: DialPath) -> list[dict[str, Any]]:
 
 
 def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict[str, Any]:
-    server, is_asked_directly = clients_resolver(path.hops[0], resolvers)
-    asked: dict[str, Any] = {"tag": "clients", "server": server}
-    if is_asked_directly:
-        asked |= {"type": "udp", "routing_mark": MARK_DIRECT}
-    else:
-        asked |= {"type": "udp" if udp else "tcp", "detour": final}
+    asked, is_asked_directly = clients_resolvers(path.hops[0], resolvers)
+    way: dict[str, Any] = (
+        {"type": "udp", "routing_mark": MARK_DIRECT}
+        if is_asked_directly
+        else {"type": "udp" if udp else "tcp", "detour": final}
+    )
+    servers = [{"tag": f"clients:{n}", "server": s, **way} for n, s in enumerate(asked, start=1)]
+    *first, last = (server["tag"] for server in servers)
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
     device = _resolver("device", resolvers.reached_by(path.interface), path.mark)
-    # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
-    return {"servers": [asked, device], "final": "clients", "strategy": "ipv4_only"}
+    return {
+        "servers": [*servers, device],
+        "rules": [rule for tag in first for rule in _unless_silent(tag, len(first))],
+        "final": last,
+        # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
+        "strategy": "ipv4_only",
+    }
 
 
-def clients_resolver(node: Node, resolvers: Resolvers) -> tuple[str, bool]:
-    """Who is asked for names on behalf of the node's clients, and whether directly, not through
-    the node.
+def _unless_silent(tag: str, count: int) -> Iterator[dict[str, Any]]:
+    """The rules that ask one of `count` resolvers before the last, and go on where it has nothing
+    to say: the rest of resolv.conf(5) is asked then, too.
+    """
+    yield {"action": "evaluate", "server": tag, "timeout": f"{_PATIENCE_MS // count}ms"}
+    for code in ("NOERROR", "NXDOMAIN"):
+        yield {"match_response": True, "response_rcode": code, "action": "respond"}
+
+
+def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...], bool]:
+    """Who are asked for names on behalf of the node's clients, each where those before it do not
+    answer, and whether directly, not through the node.
     """
     settings = settings_of(node)
     servers = {
@@ -280,7 +301,7 @@ def clients_resolver(node: Node, resolvers: Resolvers) -> tuple[str, bool]:
         "return": resolvers.home,
         "custom": settings.dns_servers,
     }.get(settings.dns_profile, resolvers.outbound)
-    return servers[0], settings.dns_profile == "domestic"
+    return servers[:_RESOLVERS_MAX], settings.dns_profile == "domestic"
 
 
 def carries_udp(paths: Iterable[DialPath]) -> bool:

@@ -26,7 +26,7 @@ from egressd.planner.compile import (
     instance_keys,
     is_asked_directly,
 )
-from egressd.planner.documents import carries_udp, clients_resolver
+from egressd.planner.documents import carries_udp, clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.targets import dial_paths
 from egressd.service.overview import blocked_now, egresses_of
@@ -72,7 +72,7 @@ class WhitelistSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DnsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers the client's questions for names; empty where nobody does."""
+    """Who is asked first what the client asks for names; empty where nobody is."""
 
     server: str
     way: str
@@ -246,8 +246,8 @@ def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSe
             paths = dial_paths(state, target)
             if not paths:
                 return DnsSeen(server="", way="")
-            server, directly = clients_resolver(paths[0].hops[0], resolvers)
-            return DnsSeen(server=server, way="directly" if directly else "through the node")
+            servers, directly = clients_resolvers(paths[0].hops[0], resolvers)
+            return DnsSeen(server=servers[0], way="directly" if directly else "through the node")
         case _:
             return DnsSeen(server="", way="")
 
