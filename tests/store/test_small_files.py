@@ -14,7 +14,7 @@ import pytest
 from egressd.model.errors import Failed, OverQuota
 from egressd.store.api_token import ApiToken
 from egressd.store.files import create_private, prepare_directory, replace_durably
-from egressd.store.trial_calls import BLOCK, TrialCalls
+from egressd.store.trial_calls import TrialCalls
 
 pytestmark = pytest.mark.anyio
 
@@ -130,25 +130,13 @@ async def test_trial_calls_are_counted_down_by_license(tmp_path: Path) -> None:
     assert calls.left("a", 10) == 0
 
 
-async def test_an_orderly_end_loses_no_trial_call(tmp_path: Path) -> None:
-    calls = opened_calls(tmp_path)
-    assert await calls.spend("a", 100) == 99
-    calls.close()
-    again = opened_calls(tmp_path)
-    assert await again.spend("a", 100) == 98
-    assert await again.spend("a", 101) == 98
-
-
-async def test_a_crash_gives_no_trial_call_twice(tmp_path: Path) -> None:
-    """Whenever the process ends, what it had allowed is counted."""
-    allowed, given = 100, 0
-    for lifetime in (1, BLOCK - 1, BLOCK, BLOCK + 1, 3):
+async def test_a_crash_neither_gives_trial_calls_back_nor_takes_any(tmp_path: Path) -> None:
+    for lifetime in (1, 2, 40):
         calls = opened_calls(tmp_path)
-        for _ in range(lifetime):
-            left = await calls.spend("a", allowed)
-            given += 1
-            assert allowed - left >= given
-    assert allowed - given - left <= 5 * BLOCK
+        before = calls.left("a", 100)
+        for spent in range(1, lifetime + 1):
+            assert await calls.spend("a", 100) == before - spent
+    assert opened_calls(tmp_path).left("a", 100) == 100 - 43
 
 
 async def test_trial_calls_spent_at_once_are_all_counted(tmp_path: Path) -> None:

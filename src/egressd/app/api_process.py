@@ -173,10 +173,6 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             task.cancel()
         await asyncio.wait(background)
         await database.close()
-        try:
-            trial_calls.close()
-        except Failed as error:
-            log.warning("trial calls that were not made count as made", error=str(error))
 
 
 def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
