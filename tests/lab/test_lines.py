@@ -88,6 +88,21 @@ def test_a_line_that_is_down_blocks_and_one_that_comes_up_carries(lab: Lab) -> N
     assert eventually(lambda: carried(lab)) < 3
 
 
+def test_a_line_is_online_while_its_interface_has_an_address(lab: Lab) -> None:
+    def is_online() -> bool:
+        (line,) = lab.api.get("/vpn-lines")["data"]
+        return bool(line["is_online"])
+
+    eventually(lambda: not is_online())  # the test before had an interface of that name
+    up(lab)
+    eventually(is_online)
+    told = lab.api.ask("GET", "/ops/overview").body["lines"]["l2tp_1"]
+    assert told["ip"] == LINE
+    assert told["state"] != "online"  # which is what egressd does for it
+    down(lab)
+    eventually(lambda: not is_online())
+
+
 def test_a_line_that_is_switched_off_blocks_while_its_interface_is_still_there(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))

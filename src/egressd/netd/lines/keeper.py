@@ -107,6 +107,8 @@ class LineKeeper:
         self._unit: Unit | None = None
         self._local_port = 0
         self._online_since = 0.0
+        self._last_index = 0
+        """The index of the interface that the daemons made last."""
         self._is_secured = True
         self._has_told = False
         self._task: asyncio.Task[None] | None = None
@@ -137,11 +139,22 @@ class LineKeeper:
 
     @property
     def status(self) -> LineStatus:
-        """How the line is doing."""
-        if self._status.is_online or self._due is None or self._status.state == "dialing":
-            return self._status
+        """How the line is doing. It is online, too, while another program made its interface."""
+        status = self._status
+        if (link := self.strange_link) is not None:
+            status = msgspec.structs.replace(status, is_online=True, ip=_address(link))
+        if self._status.is_online or self._due is None or status.state == "dialing":
+            return status
         left = max(self._due - asyncio.get_running_loop().time(), 0.0)
-        return msgspec.structs.replace(self._status, next_attempt=utc_text(time.time() + left))
+        return msgspec.structs.replace(status, next_attempt=utc_text(time.time() + left))
+
+    @property
+    def strange_link(self) -> Interface | None:
+        """The line's interface, if another program made it."""
+        link = self._surroundings.link(self.line.name)
+        # What the daemons made may be known a moment longer than it is there.
+        is_own = self._unit is not None or link is None or link.index == self._last_index
+        return None if is_own else link
 
     @property
     def pids(self) -> set[int]:
@@ -312,7 +325,8 @@ class LineKeeper:
             await self._hear(_LOOK_S)
 
     def _online(self, link: Interface, running: Unit) -> None:
-        ip = str(link.addresses[0].ip)
+        ip = _address(link)
+        self._last_index = link.index
         now = asyncio.get_running_loop().time()
         if not self._online_since:
             self._online_since = now
@@ -354,6 +368,10 @@ class LineKeeper:
 
 _OF_THE_WAY: Final = (Cause.NO_CARRIER, Cause.UNREACHABLE, Cause.LOST)
 """Causes that another carrier may cure."""
+
+
+def _address(link: Interface) -> str:
+    return str(link.addresses[0].ip)
 
 
 def _moved(dial: Dial, before: Carrier, now: Carrier) -> str:

@@ -45,6 +45,8 @@ class Lines:
         self._found: dict[str, Unit] = {}
         self._wanted: dict[str, Line] = {}
         self._leaving: dict[str, Line] = {}
+        self._strange: set[str] = set()
+        """Lines whose interfaces another program has made."""
         self._turn = asyncio.Lock()
         self._is_open = False
         """Whether what an earlier netd left has been seen to."""
@@ -125,7 +127,7 @@ class Lines:
         or are wanted no more, and have not been taken down yet. None where an earlier netd dialled.
         """
         kept = {n: k.line for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
-        return {**dict.fromkeys(self._strange(wanted)), **self._leaving, **kept}
+        return {**dict.fromkeys(self._unwanted(wanted)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
         """How each wanted line is doing, by interface name."""
@@ -144,7 +146,7 @@ class Lines:
 
     async def _end_found(self, wanted: Mapping[str, Line]) -> None:
         """End units of an earlier netd that are not those of wanted lines, and their IPsec."""
-        stale = {name: self._found[name] for name in self._strange(wanted)}
+        stale = {name: self._found[name] for name in self._unwanted(wanted)}
         await asyncio.gather(*(found.end(polite=True) for found in stale.values()))
         for name, found in stale.items():
             unit.remove(found.folder)
@@ -152,7 +154,7 @@ class Lines:
             self._on_change(name)
         await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
 
-    def _strange(self, wanted: Mapping[str, Line]) -> list[str]:
+    def _unwanted(self, wanted: Mapping[str, Line]) -> list[str]:
         """Units of an earlier netd that are not those of `wanted`, by name."""
         return [
             name
@@ -182,6 +184,10 @@ class Lines:
         keeper.start(self._found.pop(line.name, None), random.random() * spread)  # noqa: S311
 
     def _tell_all(self) -> None:
+        strange = {name for name, keeper in self._keepers.items() if keeper.strange_link}
+        for name in strange ^ self._strange:
+            self._on_change(name)
+        self._strange = strange
         for keeper in self._keepers.values():
             keeper.tell()
 
