@@ -235,6 +235,7 @@ def test_a_list_in_brackets(ending: str) -> None:
         ("socks5", "192.0.2.1,x,u,p", "port must be a whole number from 1 to 65535"),
         ("socks5", "a b,1080,,p", "server must be a host name or an IP address; username must be"),
         ("socks5", "192.0.2.1,1080,u,p,DIRECT", "name must not be DIRECT"),
+        ("socks5", f"{'a' * 60}.test,1080", "name must be given: server:port has over 64"),
         ("socks5", '192.0.2.1,1080,u,p,"a,b"', "name must not contain a comma"),
         ("ss", "192.0.2.1,1080,rot13,p", "cipher must be one of"),
         ("ss", "192.0.2.1,1080,aes-128-gcm", "an ss node is IP,Port,Cipher,Password"),

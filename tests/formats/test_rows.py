@@ -75,12 +75,17 @@ def test_a_row_that_begins_with_a_quote_is_no_comment() -> None:
 
 
 def test_rules() -> None:
-    text = "10.0.0.5,DIRECT\n10.1.0.0/16,Group_a,Lab, second floor\n,x\n10.0.0.6\n"
+    text = (
+        "10.0.0.5,DIRECT\n10.1.0.0/16,Group_a,Lab, second floor\n,x\n10.0.0.6\n"
+        '10.0.0.7,DIRECT, a,b ; "c"\n10.0.0.8,DIRECT," a,b"\n'
+    )
     assert told(parse_rules(text)) == [
         RuleDraft(ip="10.0.0.5", target_node="DIRECT"),
         RuleDraft(ip="10.1.0.0/16", target_node="Group_a", comment="Lab, second floor"),
         "line 3: a rule is IP,target,comment",
         "line 4: a rule is IP,target,comment",
+        RuleDraft(ip="10.0.0.7", target_node="DIRECT", comment='a,b ; "c"'),
+        RuleDraft(ip="10.0.0.8", target_node="DIRECT", comment=" a,b"),
     ]
 
 
@@ -163,15 +168,14 @@ def test_lines(line_type: str, row: str, draft: LineDraft) -> None:
     assert told(parse_lines(line_type, row)) == [draft]
 
 
-def test_lines_named_automatically() -> None:
-    names = automatic_names("l2tp", 3, {"l2tp_4"})
+def test_lines_that_need_no_name() -> None:
     text = "a.example,u,p,s\nb.example,1702,u,p,s\n-x,u,p,s\nc.example,u,p,s,l2tp_9,note\n"
-    first, second, third, fourth = told(parse_lines("l2tp", text, names))
-    assert first == line(type="l2tp", server="a.example", secret="s", name="l2tp_3")
-    assert second == line(type="l2tp", server="b.example", port=1702, secret="s", name="l2tp_5")
+    first, second, third, fourth = told(parse_lines("l2tp", text, needs_name=False))
+    assert first == line(type="l2tp", server="a.example", secret="s", name="")
+    assert second == line(type="l2tp", server="b.example", port=1702, secret="s", name="")
     assert third == "line 3: server must be a host name or an IP address"
     assert fourth == line(
-        type="l2tp", server="c.example", secret="s", name="l2tp_6", comment="note"
+        type="l2tp", server="c.example", secret="s", name="l2tp_9", comment="note"
     )
 
 
@@ -206,7 +210,7 @@ def test_any_text_gives_drafts_or_reasons(text: str) -> None:
         *parse_rules(text),
         *parse_proxy_services(text),
         *parse_lines("l2tp", text),
-        *parse_lines("pptp", text, automatic_names("pptp", 1, ())),
+        *parse_lines("pptp", text, needs_name=False),
     ]
     assert len(results) == 4 * sum(1 for _ in rows(text))
 

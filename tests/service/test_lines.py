@@ -202,9 +202,10 @@ async def test_an_import_adds_and_updates(bench: Bench, make: Make) -> None:
 
 async def test_an_import_can_number_its_lines(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("pptp_5"))
-    rows = "a.example,u,p\nb.example,u,p\n"
+    # A bad row takes no number, whatever is wrong with it.
+    rows = "a.example,u,p\nx.example,,p\nx\nb.example,u,p\n"
     outcome = await bench.lines.import_rows("pptp", rows, auto_name=True, start_index=5)
-    assert (outcome.imported, outcome.skipped) == (2, 0)
+    assert (outcome.imported, outcome.skipped) == (2, 2)
     assert [line.name for line in await listed(bench)] == ["pptp_5", "pptp_6", "pptp_7"]
 
 

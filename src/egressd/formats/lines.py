@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from egressd.formats.hosts import parse_host, parse_port
 from egressd.formats.rows import Accepted, BadRow, Unreadable, each_row, fields
 from egressd.model.drafts import LineDraft
@@ -21,20 +19,17 @@ _LEAST = 3
 def parse_lines(
     type: str,  # noqa: A002 (the API's word)
     text: str,
-    names: Iterator[str] | None = None,
+    *,
+    needs_name: bool = True,
 ) -> Iterator[Accepted[LineDraft] | BadRow]:
     """The lines of `text`, all of `type` (``l2tp`` or ``pptp``).
 
-    Each accepted row takes its name from `names` when given. The name, the comment and,
-    for L2TP, the secret may be missing at the end of a row. What the fields may hold is
-    not looked at, but for the server and the port.
+    The comment, for L2TP the secret, and the name where it is not needed, may be missing at the
+    end of a row. What the fields may hold is not looked at, but for the server and the port.
     """
-
-    def read(row: str) -> LineDraft:
-        draft = _draft(type, _by_name(type, fields(row)), needs_name=names is None)
-        return draft if names is None else msgspec.structs.replace(draft, name=next(names))
-
-    return each_row(text, read)
+    return each_row(
+        text, lambda row: _draft(type, _by_name(type, fields(row)), needs_name=needs_name)
+    )
 
 
 def _by_name(line_type: str, found: list[str]) -> dict[str, str]:

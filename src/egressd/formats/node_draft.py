@@ -15,7 +15,7 @@ from egressd.formats.json_text import write_object
 from egressd.formats.rows import Unreadable
 from egressd.model.drafts import NodeDraft
 from egressd.model.errors import Invalid
-from egressd.model.names import node_name_problem
+from egressd.model.names import NODE_NAME_MAX, node_name_problem
 
 
 class ParsedNode(msgspec.Struct, frozen=True):
@@ -29,7 +29,8 @@ class ParsedNode(msgspec.Struct, frozen=True):
 def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> NodeDraft:
     """The checked draft, named by the next of `names` when there are any.
 
-    Without, its own name; a missing one becomes ``server:port``. Raises Unreadable.
+    Without, its own name; a missing one becomes ``server:port``, if that is not too long. Raises
+    Unreadable.
     """
     if parsed.protocol not in PROTOCOLS:
         raise Unreadable(f"type must be one of {', '.join(PROTOCOLS)}")
@@ -46,6 +47,8 @@ def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> Nod
         name = next(names)
     else:
         name = parsed.name.strip() or _address(config)
+        if not parsed.name.strip() and len(name) > NODE_NAME_MAX:
+            raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
         if problem := node_name_problem(name):
             raise Unreadable(problem)
     return NodeDraft(name=name, protocol=parsed.protocol, config_json=text, group=group)

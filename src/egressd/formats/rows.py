@@ -80,17 +80,17 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
         yield number, match.group().removesuffix("\r")
 
 
-def fields(row: str) -> list[str]:
+def fields(row: str, most: int = ROW_MAX) -> list[str]:
     """A row's fields, trimmed, but for what stands in double quotes.
 
-    A field that holds the separator stands there. Raises Unreadable: too long, a quote that does
-    not close, a control character.
+    A field that holds the separator stands there; or it is the last of `most`, which holds all the
+    rest. Raises Unreadable: too long, a quote that does not close, a control character.
     """
     separator = next((s for s in SEPARATORS if s in row), SEPARATORS[0])
-    return separated(row, separator)
+    return separated(row, separator, most)
 
 
-def separated(row: str, separator: str) -> list[str]:
+def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
     """As `fields`, with a given separator."""
     if len(row) > ROW_MAX:
         raise Unreadable(f"the row must not be over {ROW_MAX} characters")
@@ -98,6 +98,8 @@ def separated(row: str, separator: str) -> list[str]:
     start = 0
     while start <= len(row):
         field, end = _field(row, start, separator)
+        if len(found) + 1 == most and end < len(row):
+            field, end = row[start:].strip(), len(row)
         found.append(field)
         start = end + len(separator)
     if any(has_control_characters(field) for field in found):

@@ -17,7 +17,7 @@ def parse_rules(text: str) -> Iterator[Accepted[RuleDraft] | BadRow]:
 
 
 def _draft(row: str) -> RuleDraft:
-    ip, target, *comment = [*fields(row), ""]
+    ip, target, comment, *_ = [*fields(row, most=3), "", ""]
     if not ip or not target:
         raise Unreadable("a rule is IP,target,comment")
-    return RuleDraft(ip=ip, target_node=target, comment=", ".join(comment[:-1]))
+    return RuleDraft(ip=ip, target_node=target, comment=comment)

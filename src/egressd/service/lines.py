@@ -132,12 +132,15 @@ class Lines:
             tally = Tally(preview)
             wanted: dict[str, Line] = {}
             fresh_id = state.next_id("lines")
-            names = automatic_names(kind, start_index, state.line_by_name) if auto_name else None
-            for row in parse_lines(kind, text, names):
+            names = automatic_names(kind, start_index, state.line_by_name)
+            next_name = next(names)
+            for row in parse_lines(kind, text, needs_name=not auto_name):
                 if isinstance(row, BadRow):
                     tally.bad(row)
                     continue
                 draft = row.draft
+                if auto_name:
+                    draft = msgspec.structs.replace(draft, name=next_name)
                 before_id = state.line_by_name.get(draft.name)
                 before = None if before_id is None else state.lines[before_id]
                 if before is not None:
@@ -158,6 +161,8 @@ class Lines:
                     line_id, fresh_id = fresh_id, fresh_id + 1
                 wanted[draft.name] = _line(draft, line_id)
                 tally.imported += 1
+                if auto_name:
+                    next_name = next(names)
             return Proposal(
                 [Edit("lines", line.id, line) for line in wanted.values()], tally.outcome()
             )
