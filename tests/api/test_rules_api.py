@@ -122,7 +122,7 @@ async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, val
 
 
 async def test_every_problem_of_a_body_is_told(device: Device) -> None:
-    body = {"ip": "x", "is_enabled": 1, "upload_limit_kbps": -1, "mac": 5, "colour": "red"}
+    body = {"ip": "10.0.0.1/24", "is_enabled": 1, "upload_limit_kbps": -1, "mac": 5, "colour": "r"}
     text = await device.problem("POST", "/rules", body)
     for field in ("ip", "is_enabled", "upload_limit_kbps", "mac", "target_node", "colour"):
         assert f"{field} " in text
@@ -277,6 +277,7 @@ async def test_a_flag_of_the_wrong_type_is_told_with_the_rest(device: Device) ->
     text = await device.problem("PATCH", "/rules/batch", body)
     for place in ("ips[0]", "ips[2]", "update_target", "update_upload"):
         assert place in text
+    assert "update_download" not in text  # they may have been meant to be true
 
 
 async def test_rules_are_imported(device: Device) -> None:

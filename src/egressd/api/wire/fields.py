@@ -11,10 +11,17 @@ import re
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from egressd.model.names import GROUP_PREFIX, INTERFACE_NAME_MAX, NODE_NAME_MAX, TARGET_FORMS
+from egressd.model.names import (
+    GROUP_PREFIX,
+    INTERFACE_NAME_MAX,
+    NODE_NAME_MAX,
+    TARGET_FORMS,
+    node_name_problem,
+)
 from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, RULE_LIMIT_MAX_KBPS
+from egressd.service.checks import normal_network
 
 ID_MAX: Final = 2**53 - 1
 """The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
@@ -29,12 +36,26 @@ _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"
 
 _TARGET_MAX = len(GROUP_PREFIX) + NODE_NAME_MAX
 
+_RULE_IP = "an IPv4 address or a CIDR without host bits"
+
 _DECIMAL = re.compile(r"[0-9]{1,19}")
 
 
 def _takes(text: str) -> dict[str, Any]:
     """What a field takes, where its constraints alone would not tell a person."""
     return {"x-takes": text}
+
+
+def _without_host_bits(value: str) -> str:
+    if normal_network(value) is None:
+        raise ValueError(f"must be {_RULE_IP}")
+    return value
+
+
+def _naming_a_node(value: str) -> str:
+    if problem := node_name_problem(value):
+        raise ValueError(problem.removeprefix("name "))
+    return value
 
 
 Text = Annotated[str, Field(max_length=1024, pattern=_ONE_LINE)]
@@ -45,6 +66,7 @@ Lines = Annotated[
 """Text of several lines, bounded by the body's size."""
 
 Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
+NodeName = Annotated[Name, AfterValidator(_naming_a_node)]
 Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
 Host = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
 """An IP address or a host name (RFC 1035: 253 characters)."""
@@ -54,8 +76,9 @@ RuleIp = Annotated[
     str,
     Field(
         pattern=_IPV4_OR_CIDR,
-        json_schema_extra=_takes("an IPv4 address or a CIDR without host bits"),
+        json_schema_extra=_takes(_RULE_IP),
     ),
+    AfterValidator(_without_host_bits),
 ]
 Target = Annotated[
     str,

@@ -15,7 +15,7 @@ from egressd.api.wire.fields import (
     Index,
     InterfaceNameOrEmpty,
     Lines,
-    Name,
+    NodeName,
     Protocol,
     Text,
     Timeout,
@@ -33,7 +33,7 @@ UrlField = Annotated[
 class NodeReplace(Body):
     """A whole node."""
 
-    name: Annotated[Name, Field(description="Unique. No comma; not DIRECT or REJECT.")]
+    name: Annotated[NodeName, Field(description="Unique. No comma; not DIRECT or REJECT.")]
     protocol: Annotated[Protocol, Field(description="How to speak to the upstream proxy.")]
     config_json: Annotated[
         ConfigJson, Field(description="JSON text with the keys of a Clash proxy entry.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -56,10 +57,18 @@ class RuleStatusBatch(Ips):
     is_enabled: bool
 
 
-def _updates_something(value: bool, info: ValidationInfo) -> bool:
-    if not value and not info.data.get("update_upload") and not info.data.get("update_target"):
-        raise ValueError("must be true where no other update flag is: a batch updates something")
-    return value
+def _or_one_of(*flags: str) -> Callable[[bool, ValidationInfo], bool]:
+    """A check of the last update flag: that it is true, or one of `flags` before it."""
+
+    def check(value: bool, info: ValidationInfo) -> bool:
+        # A flag that does not fit is not among the data, and may have been meant to be true.
+        if not value and not any(info.data.get(flag, True) for flag in flags):
+            raise ValueError(
+                "must be true where no other update flag is: a batch updates something"
+            )
+        return value
+
+    return check
 
 
 class RuleLimitsBatch(Ips):
@@ -70,7 +79,7 @@ class RuleLimitsBatch(Ips):
     update_download: Annotated[bool, Field(validate_default=True)] = False
     download_limit_kbps: Limit = 0
 
-    _something = field_validator("update_download")(_updates_something)
+    _something = field_validator("update_download")(_or_one_of("update_upload"))
 
     def echo(self) -> dict[str, Any]:
         """What the answer gives back."""
@@ -95,7 +104,7 @@ class RuleBatchUpdate(Ips):
     update_download: Annotated[bool, Field(validate_default=True)] = False
     download_limit_kbps: Limit = 0
 
-    _something = field_validator("update_download")(_updates_something)
+    _something = field_validator("update_download")(_or_one_of("update_target", "update_upload"))
 
     @field_validator("target_node")
     @classmethod
