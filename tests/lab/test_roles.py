@@ -158,6 +158,33 @@ def test_p1_a_second_lan_is_not_forwarded_before_it_has_been_seen(namespaces: No
         eventually(lambda: guest.http(WEB, timeout=0.5).seen == lab.wan(1).address)
 
 
+def test_p1_a_lan_of_another_name_than_the_configured_one_is_not_forwarded(
+    namespaces: None,
+) -> None:
+    with Lab(LabSpec(nodes=(), clients=3)) as lab:
+        router(lab, "link set lan0 down", "link set lan0 name eth7", "link set eth7 up")
+        lab.start_egressd()
+        send(lab, 1, "REJECT")
+        send(lab, 2, "Interface:wan2")
+        with flooding(lab, lab.client(1), lab.client(2), lab.client(3)):
+            knows_the_router(lab, lab.client(1), "eth7", str(LAN_ADDRESS))
+        problems = lab.api.ask("GET", "/ops/overview").body["problems"]
+        assert any("LAN lan0 is not there" in problem for problem in problems)
+        router(lab, "link set eth7 down", "link set eth7 name lan0", "link set lan0 up")
+        eventually(lambda: seen(lab, 2) == lab.wan(2).address)
+        assert seen(lab, 1) == seen(lab, 3) == ""
+        assert not lab.api.ask("GET", "/ops/overview").body["problems"]
+
+
+def test_p1_a_client_with_a_rule_is_blocked_on_a_lan_that_is_none(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
+        lab.start_egressd({"lan": {"interfaces": ["lan0"]}})
+        guest = lab.guest(1)
+        lab.api.post("/rules", {"ip": guest.address, "target_node": "Interface:wan2"})
+        with flooding(lab, guest):
+            knows_the_router(lab, guest, "lan1", "10.78.0.1")
+
+
 def test_p1_an_interface_with_an_odd_name_is_not_forwarded_from(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
         router(lab, "link set lan1 down", "link set lan1 name lan+1", "link set lan+1 up")

@@ -75,6 +75,17 @@ def test_configured_roles_stand_before_the_interfaces_do() -> None:
     assert found.lan_networks == ()
 
 
+def test_while_a_configured_lan_is_missing_what_may_be_it_is_not_known() -> None:
+    renamed, docker = interface("eth7", "10.77.0.1/24"), interface("docker0", "172.17.0.1/16")
+    machine = facts(LOOPBACK, renamed, docker, WAN1, routes=TWO_WANS.routes)
+    found = discover(machine, Ports(lan=("lan0",)))
+    assert (found.missing, found.known) == (("lan0",), ("lo", "docker0", "wan1"))
+    found = discover(machine, Ports(lan=("eth7",)))
+    assert (found.missing, found.known) == ((), ("lo", "eth7", "docker0", "wan1"))
+    no_address = facts(LOOPBACK, interface("lan0"), renamed, routes=TWO_WANS.routes)
+    assert discover(no_address, Ports(lan=("lan0",))).known == ("lo",)
+
+
 def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() -> None:
     only = interface("eth0", "192.168.1.2/24")
     found = discover(facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), Ports())

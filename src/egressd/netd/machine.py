@@ -72,7 +72,12 @@ class Machine:
         )
         settled = sysctl.write(sysctls.wanted(self.topology))
         synced = routes.sync(desired.routes, desired.rules)
-        self.problems = (*settled.problems, *synced.problems)
+        absent = (
+            f"the configuration's LAN {name} is not there, or has no address: what comes in by"
+            " interfaces that may be it under another name is not forwarded"
+            for name in self.topology.missing
+        )
+        self.problems = (*settled.problems, *synced.problems, *absent)
 
     def forward(self) -> None:
         """Let the machine forward packets: the last step of putting up the guard.

@@ -310,6 +310,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "iifname @outside oifname @outside drop",
         # It may be a LAN that nobody has looked at yet, or one that has lost its name.
         "iifname != @seen drop",
+        # A client with a rule, on a LAN that the configuration does not name.
+        "meta nfproto ipv4 meta mark set ip saddr map @hosts drop",
     ),
     "forward_from_lan": (
         "meta mark . oifname vmap @pairs",

@@ -56,7 +56,7 @@ def elements(
     """
     result: Elements = {
         **_lan_elements(topology),
-        "seen": {_quoted(name): "" for name in topology.addressed},
+        "seen": {_quoted(name): "" for name in topology.known},
         "outside": {
             _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
         },

@@ -53,8 +53,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
     """Interfaces that traffic can be sent out by: see `uplink`."""
-    addressed: tuple[str, ...] = ()
-    """Interfaces that have an IPv4 address, and so a role, or are known to have none."""
+    missing: tuple[str, ...] = ()
+    """LANs that the configuration names and that are not there, or have no address."""
+    known: tuple[str, ...] = ()
+    """Interfaces that have an IPv4 address, and so a role, or are known to have none. One without
+    a role may be a missing LAN under another name: it is not known, then."""
     narrow: tuple[str, ...] = ()
     """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
     router_addresses: tuple[IPv4Address, ...] = ()
@@ -138,6 +141,9 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
     exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
+    missing = tuple(n for n in ports.lan if n not in present or not present[n].addresses)
+    addressed = [name for name, i in present.items() if i.addresses]
+    roles = {*lans, *wans, *before.seen_wans}
     widest = max((present[name].mtu for name in lans if name in present), default=0)
     own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     return Topology(
@@ -147,7 +153,12 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
         seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
         routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
-        addressed=tuple(name for name, i in present.items() if i.addresses),
+        missing=missing,
+        known=tuple(
+            name
+            for name in addressed
+            if not missing or name in roles or not _may_be_lan(present[name])
+        ),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
     )
@@ -190,7 +201,8 @@ def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:
     return (*before, *(name for name in wans if name not in before))
 
 
-def _looks_like_lan(interface: Interface) -> bool:
+def _may_be_lan(interface: Interface) -> bool:
+    """By all but its addresses."""
     return (
         not interface.is_loopback
         and not interface.is_point_to_point
@@ -198,8 +210,11 @@ def _looks_like_lan(interface: Interface) -> bool:
         and interface.name not in HELPER_INTERFACES
         and not is_line(interface.name)
         and not _CONTAINERS.match(interface.name)
-        and _has_client_address(interface)
     )
+
+
+def _looks_like_lan(interface: Interface) -> bool:
+    return _may_be_lan(interface) and _has_client_address(interface)
 
 
 def _is_loopback(interface: Interface | None) -> bool:
