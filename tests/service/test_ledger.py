@@ -254,6 +254,37 @@ async def test_names_of_groups_and_interfaces_get_numbers_that_stay(
     await bench.agree()
 
 
+async def test_what_has_no_number_is_given_one_at_the_next_start(
+    tmp_path: Path, open_bench: OpenBench, make: Make
+) -> None:
+    backup = tmp_path / "backup"
+    async with open_bench(tmp_path / "one") as bench:
+        await bench.start()
+        for name in ("wan1", "wan2"):
+            await bench.rules.create(make.rule(f"10.0.0.{name[-1]}", f"Interface:{name}"))
+        await bench.add_node("a", group="asia")
+        await bench.store.real.backup(backup)
+        numbers = dict(bench.state.numbers)
+    async with open_bench(tmp_path / "empty") as bench:
+        # Flows of before keep their meaning where it was the same device.
+        await bench.store.real.restore(backup)
+        await bench.start()
+        assert dict(bench.state.numbers) == numbers
+    async with open_bench(tmp_path / "another") as bench:
+        await bench.start()
+        await bench.rules.create(make.rule("10.0.0.9", "Interface:wan2"))
+    async with open_bench(tmp_path / "another") as bench:
+        await bench.store.real.restore(backup)
+        await bench.start()
+        expected = {"Interface:wan2": 1, "Interface:wan1": 2, "Group_asia": 1}
+        assert dict(bench.state.numbers) == expected
+        assert bench.netd.plan.egresses.keys() == {"wan1", "wan2"}
+        await bench.agree()
+    async with open_bench(tmp_path / "another") as bench:
+        await bench.start()
+        assert dict(bench.state.numbers) == expected
+
+
 async def test_numbers_run_out_with_a_reason(
     bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,6 @@ async def main():
     calls = TrialCalls(data)
     calls.open()
     await calls.spend("a", 5)
-    calls.close()
     ApiToken(data).ensure()
     ApiToken(data).token()
 

@@ -110,6 +110,16 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
             edits.append(Edit("settings", 0, settings))
         return edits
 
+    def numbers_to(self, other: DesiredState) -> list[Edit]:
+        """The edits that give what only `other` has numbered the numbers that it has there, as far
+        as nothing ever had them here.
+        """
+        return [
+            Edit("numbers", name, number)
+            for name, number in other.numbers.items()
+            if name not in self.numbers and number >= self.next_id(prefix_of(name))
+        ]
+
     def next_id(self, table: str) -> int:
         """The first id of `table` (or number of that prefix) that was never given."""
         return self.last_ids.get(table, 0) + 1
@@ -148,6 +158,11 @@ ROW_TABLES = ("nodes", "rules", "lines", "services")
 """The tables of `DesiredState` that map ids to rows."""
 
 
+def prefix_of(name: str) -> str:
+    """The prefix of a name in ``numbers``: a group's or an interface's."""
+    return GROUP_PREFIX if name.startswith(GROUP_PREFIX) else INTERFACE_PREFIX
+
+
 def highest_ids(edits: Iterable[Edit]) -> dict[str, int]:
     """The highest id that `edits` name in each table, and in each prefix of ``numbers``."""
     highest: dict[str, int] = {}
@@ -155,8 +170,7 @@ def highest_ids(edits: Iterable[Edit]) -> dict[str, int]:
         if edit.table in ROW_TABLES:
             name, number = edit.table, int(edit.key)
         elif edit.table == "numbers" and edit.after is not None:
-            is_group = str(edit.key).startswith(GROUP_PREFIX)
-            name, number = GROUP_PREFIX if is_group else INTERFACE_PREFIX, edit.after
+            name, number = prefix_of(str(edit.key)), edit.after
         elif edit.table == "last_ids":
             name, number = str(edit.key), edit.after
         else:

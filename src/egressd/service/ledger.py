@@ -14,14 +14,17 @@ from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+import structlog
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
-from egressd.model.errors import Failed
+from egressd.model.errors import Failed, Invalid
 from egressd.model.plan import Change, Plan
 from egressd.service.consequences import consequences
-from egressd.service.numbering import numbered
+from egressd.service.numbering import numbered, unnumbered
 from egressd.service.ports import Netd, Store
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -76,9 +79,21 @@ class Ledger:
         return "stopped" if settings.stopped or settings.opened else "running"
 
     async def load(self) -> None:
-        """Read the stored state. Once, at start, before netd is connected."""
+        """Read the stored state, and number in it what has no number. Once, at start, before netd
+        is connected. Raises Failed.
+        """
         async with self._lock:
-            self._state = await self._store.load()
+            state = await self._store.load()
+            edits: list[Edit] = []
+            try:
+                edits = await asyncio.to_thread(unnumbered, state)
+            except Invalid as error:
+                log.error("not everything that is named can be used", reason=str(error))
+            if edits:
+                state = state.with_edits(edits, state.revision + 1)
+                await self._store.begin(edits, state.revision)
+                await self._store.commit()
+            self._state = state
 
     async def resync(self) -> None:
         """Put the whole plan in force, whatever netd has. Repeat-safe.

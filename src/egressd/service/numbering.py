@@ -6,10 +6,11 @@ that no packet of an old flow can meet another target under its mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
-from egressd.model.desired import DesiredState, Edit
+from egressd.model.desired import ROW_TABLES, DesiredState, Edit, prefix_of
 from egressd.model.errors import Invalid
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
@@ -24,13 +25,26 @@ def numbered(state: DesiredState, edits: Sequence[Edit]) -> list[Edit]:
 
     Raises Invalid when all numbers are given away.
     """
+    return [*_numbers(state, (edit.after for edit in edits)), *edits]
+
+
+def unnumbered(state: DesiredState) -> list[Edit]:
+    """The edits that number what the state names and has no number for. O(n). Raises Invalid.
+
+    There are some where a backup was put back without a service, onto another's database.
+    """
+    rows = chain.from_iterable(getattr(state, table).values() for table in ROW_TABLES)
+    return _numbers(state, chain(rows, (state.whitelist, state.settings)))
+
+
+def _numbers(state: DesiredState, rows: Iterable[object]) -> list[Edit]:
     fresh: dict[str, int] = {}
     last = {prefix: state.next_id(prefix) - 1 for prefix in _HIGHEST}
-    for edit in edits:
-        for name in _names(edit.after):
+    for row in rows:
+        for name in _names(row):
             if name in state.numbers or name in fresh:
                 continue
-            prefix = GROUP_PREFIX if name.startswith(GROUP_PREFIX) else INTERFACE_PREFIX
+            prefix = prefix_of(name)
             last[prefix] += 1
             if last[prefix] > _HIGHEST[prefix]:
                 raise Invalid(
@@ -38,7 +52,7 @@ def numbered(state: DesiredState, edits: Sequence[Edit]) -> list[Edit]:
                     f"{prefix} have been used on this device"
                 )
             fresh[name] = last[prefix]
-    return [*(Edit("numbers", name, number) for name, number in fresh.items()), *edits]
+    return [Edit("numbers", name, number) for name, number in fresh.items()]
 
 
 def _names(row: object) -> Iterator[str]:

@@ -109,7 +109,9 @@ class Database:
         """
         wanted = await self.read_backup(path)
         state = await self.load()
-        await self.begin(state.edits_to(wanted), state.revision + 1)
+        # The kernel may still know flows by the numbers that the backup's names had.
+        edits = [*state.numbers_to(wanted), *state.edits_to(wanted)]
+        await self.begin(edits, state.revision + 1)
         await self.commit()
 
     def set_aside(self) -> Path:
