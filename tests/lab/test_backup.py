@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from egressd.lab.device import API_PORT
 from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
 from tests.lab.device_state import SERVER, eventually, send
@@ -130,6 +131,23 @@ def test_a_device_that_does_not_run_starts_with_what_was_restored(lab: Lab, tmp_
     lab.device.start()
     assert rules(lab) == wanted
     assert way_out(lab, 1) == lab.nodes["ss"].address
+
+
+def test_a_running_service_is_not_restored_behind_its_back(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "device.backup"
+    send(lab, 1, "ss")
+    lab.device.run("backup", str(file))
+    send(lab, 1, "DIRECT")
+    written = lab.device.config.read_text()
+    lab.device.config.write_text(written.replace(f":{API_PORT}", ":8799"))  # and no restart yet
+    try:
+        with pytest.raises(Failed, match="does not listen at"):
+            lab.device.run("restore", str(file))
+    finally:
+        lab.device.config.write_text(written)
+    assert way_out(lab, 1) == lab.wan(1).address
+    send(lab, 1, "Interface:wan2")
+    assert way_out(lab, 1) == lab.wan(2).address
 
 
 def test_a_database_that_cannot_be_opened_is_set_aside_when_asked_to(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from egressd.lab.client import Client
+from egressd.lab.device import API_PORT, API_PREFIX, rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.packets import ICMP, TCP, UDP, new_token
 from egressd.lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
@@ -410,6 +411,35 @@ def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> 
             connection.close()
         watch.move(2, "Interface:wan2")
         watch.recovers(1, 2)
+
+
+def test_p1_p4_a_change_under_way_while_the_keeper_dies_is_the_next_apis_too(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    (row,) = lab.api.get("/rules")["data"]
+    body = json.dumps({**rule_body(row), "target_node": "REJECT"}).encode()
+    head = (
+        f"PUT {API_PREFIX}/rules/{row['id']} HTTP/1.1\r\nHost: {LAN_ADDRESS}\r\n"
+        f"Authorization: Bearer {lab.api.token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    with lab.router.socket(str(LAN_ADDRESS), API_PORT, 30) as slow:
+        slow.settimeout(15)
+        slow.sendall(head + body[:20])
+        time.sleep(0.2)
+        os.kill(lab.device.program.pid, signal.SIGKILL)
+        eventually(lambda: not lab.device.program.running)
+        lab.device.program.start()
+        eventually(lambda: len(lab.device.pids("egressd.app api")) == 2)
+        time.sleep(0.5)
+        slow.sendall(body[20:])
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200 ")
+    eventually(lambda: len(lab.device.pids("egressd.app api")) == 1, 20)
+    lab.device.wait_healthy()
+    (row,) = lab.api.get("/rules")["data"]
+    assert row["target_node"] == "REJECT"
+    assert not lab.client(1).http(WEB, timeout=0.5).ok
+    send(lab, 1, "Interface:wan2")
+    assert lab.client(1).http(WEB).seen == lab.wan(2).address
 
 
 def test_p1_nothing_passes_before_the_first_start_nor_during_it(namespaces: None) -> None:

@@ -180,5 +180,36 @@ def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -
     asyncio.run(body())
 
 
+def test_plans_come_by_one_connection_at_a_time(tmp_path: Path) -> None:
+    async def body() -> None:
+        netd = _Refusing(0)
+        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
+        await server.open()
+
+        async def connect() -> tuple[NetdClient, asyncio.Task[None]]:
+            path = tmp_path / "netd.sock"
+            client = NetdClient(path, on_connect=_nothing, on_event=lambda _: None)
+            running = asyncio.create_task(client.run())
+            await eventually(lambda: client._writer is not None)
+            return client, running
+
+        (first, one), (second, other) = await connect(), await connect()
+        await first.set_plan(Plan())
+        with pytest.raises(Failed, match="another api says what is wanted"):
+            await second.set_plan(Plan())
+        assert await second.status() == STATUS
+        await first.set_plan(Plan())
+        one.cancel()
+        await asyncio.wait({one})
+        await eventually(lambda: server._planner is None)
+        await second.set_plan(Plan())
+        assert netd.plans == 3
+        other.cancel()
+        await asyncio.wait({other})
+        await server.close()
+
+    asyncio.run(body())
+
+
 async def _nothing() -> None:
     pass

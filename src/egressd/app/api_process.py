@@ -44,6 +44,7 @@ from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
+from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
 from egressd.store.trial_calls import TrialCalls
 
@@ -53,6 +54,8 @@ _HALT_WAIT_S = 10.0
 """How long netd is waited for when it has to be told that the database is bad."""
 _RESOLVERS_S = 10.0
 """Between looks at what the device's resolvers are."""
+_PREDECESSOR_S = 20.0
+"""That an earlier api has for what is under way, or a restore for the database."""
 
 
 def main(path: Path | None) -> None:
@@ -66,7 +69,7 @@ def main(path: Path | None) -> None:
         listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
         page = Page()
         _give_up_root(settings)
-        uvloop.run(_serve(settings, listeners, page))
+        uvloop.run(_serve_alone(settings, listeners, page))
     except EgressdError as error:
         log.error("the api cannot go on", error=str(error))
         sys.exit(1)
@@ -82,6 +85,13 @@ def _give_up_root(settings: config.Config) -> None:
         make_reachable(wanted, owner.pw_uid, owner.pw_gid)
         privileges.become(owner.pw_uid, owner.pw_gid)
     prepare()
+
+
+async def _serve_alone(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:
+    async with occupied(settings.api_data, _PREDECESSOR_S) as is_held:
+        if not is_held:
+            raise Failed(f"work on {settings.api_data}", "another process does")
+        await _serve(settings, sockets, page)
 
 
 async def _serve(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,9 +16,14 @@ from egressd.model.errors import Failed, Invalid
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
+from egressd.store.occupancy import occupied
 
 if TYPE_CHECKING:
     from egressd.app.config import Config, Endpoint
+
+_START_S: Final = 10.0
+"""That a service has from its start until it listens."""
+_CONNECT_S: Final = 2.0
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
@@ -57,34 +61,33 @@ def restore(file: Path, set_aside: bool, path: Path | None) -> None:
 
     settings = config.load(path)
     owner = accounts.account(settings.api.user)
-    door = _door(settings.api.listen)
-    if door is None:
-        click.echo(_restore_online(settings, file))
-        return
-    with closing(door):
-        prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid))
-        asyncio.run(_restore_offline(settings.api_data, file, set_aside))
-    click.echo("backup restored; it will be in force when the service starts")
+    prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid))
+    click.echo(asyncio.run(_restore(settings, file, set_aside)))
 
 
-def _door(endpoint: Endpoint) -> socket.socket | None:
-    """The api's listening socket, taken so that no service serves meanwhile; None when one does.
+async def _restore(settings: Config, file: Path, set_aside: bool) -> str:
+    def is_served() -> bool:
+        return _listens(settings.api.listen)
 
-    The api binds it before it reads the database, and serves only once it listens there. It
-    cannot while we do: it ends, and is started again by its supervisor.
-    """
-    door = None
-    try:
-        door = endpoint.bind()
-        door.listen()
-    except OSError as error:
-        if door is not None:
-            door.close()
-        if error.errno == errno.EADDRINUSE:
-            return None
-        reason = error.strerror or str(error)
-        raise Failed(f"see whether a service listens at {endpoint}", reason) from error
-    return door
+    # An api that starts holds the directory some time before it listens.
+    async with occupied(settings.api_data, _START_S, is_served) as is_held:
+        if is_held:
+            await _restore_offline(settings.api_data, file, set_aside)
+            return "backup restored; it will be in force when the service starts"
+    if not is_served():
+        raise Failed(
+            f"put {file} back",
+            f"a service works on {settings.api_data} and does not listen at {settings.api.listen}:"
+            " restart it, or stop it",
+        )
+    return _restore_online(settings, file)
+
+
+def _listens(endpoint: Endpoint) -> bool:
+    here = endpoint.here
+    with suppress(OSError), socket.create_connection((str(here.address), here.port), _CONNECT_S):
+        return True
+    return False
 
 
 async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:

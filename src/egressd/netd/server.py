@@ -54,6 +54,8 @@ class Server:
         self._uid = uid
         self._reconciler = reconciler
         self._watchers: set[asyncio.StreamWriter] = set()
+        self._planner: asyncio.StreamWriter | None = None
+        """The connection that plans come by: two apis would each undo what the other wants."""
         self._decoder = msgspec.msgpack.Decoder(Request)
 
     async def open(self) -> None:
@@ -116,6 +118,8 @@ class Server:
             log.warning("dropped a connection that sent nonsense", pid=pid, error=str(error))
         finally:
             self._watchers.discard(writer)
+            if self._planner is writer:
+                self._planner = None
             writer.close()
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -136,6 +140,10 @@ class Server:
 
     async def _do(self, request: Request, writer: asyncio.StreamWriter) -> Answer:
         reconciler = self._reconciler
+        if isinstance(request.body, SetPlan | ApplyChange | Halt):
+            if self._planner not in (None, writer):
+                raise Failed("take a plan", "another api says what is wanted")
+            self._planner = writer
         match request.body:
             case SetPlan(plan=plan):
                 await reconciler.set_plan(plan)

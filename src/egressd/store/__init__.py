@@ -5,6 +5,7 @@ nothing else of ours. What this room answered is on the disk; what it cannot tru
 refuses to read (`Failed`), since rules that are read as absent would open the device.
 
 - `database`: the SQLite database, one writer thread, backups.
+- `occupancy`: who works on the data directory, one process at a time.
 - `preparation`: everything that has to be read from the program's files, read at once.
 - `connection`: how a connection is opened, and how a database is told from a bad one.
 - `schema`, `rows`: the tables, and nouns written to them and read back.
