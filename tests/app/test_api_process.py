@@ -35,13 +35,13 @@ def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
     assert ended.stdout == "(600, 600)\n"
 
 
-@pytest.mark.parametrize("missing", [None, tls.CERTIFICATE, tls.KEY])
-def test_without_a_certificate_there_is_plain_http(tmp_path: Path, missing: str | None) -> None:
+@pytest.mark.parametrize("damaged", [None, tls.CERTIFICATE, tls.KEY])
+def test_without_a_certificate_there_is_plain_http(tmp_path: Path, damaged: str | None) -> None:
     tls.context(tmp_path)  # makes both
-    if missing is not None:
-        (tmp_path / missing).unlink()
+    if damaged is not None:
+        (tmp_path / damaged).write_text("")
     sockets = [socket.socket(), socket.socket()]
     listeners = _listeners(sockets, tmp_path)
-    assert [listener.socket for listener in listeners] == sockets[: 1 if missing else 2]
+    assert [listener.socket for listener in listeners] == sockets[: 1 if damaged else 2]
     for opened in sockets:
         opened.close()

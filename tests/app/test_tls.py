@@ -10,10 +10,18 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from egressd.app import tls
 from egressd.model.errors import Failed
 from tests.lab.netns import Namespace
+
+_ED25519 = (
+    Ed25519PrivateKey.generate()
+    .private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    .decode()
+)
 
 
 def certificate(folder: Path) -> x509.Certificate:
@@ -61,6 +69,22 @@ def test_a_clock_that_begins_in_1970_makes_one_that_is_good_today(
     tls.context(tmp_path)
     made = certificate(tmp_path)
     assert made.not_valid_before_utc < today < made.not_valid_after_utc
+
+
+def test_a_first_start_that_was_cut_short_is_made_up_for(tmp_path: Path) -> None:
+    tls.context(tmp_path)
+    key = (tmp_path / tls.KEY).read_bytes()
+    (tmp_path / tls.CERTIFICATE).unlink()
+    tls.context(tmp_path)  # which would not take one that is another key's
+    assert (tmp_path / tls.KEY).read_bytes() == key
+
+
+def test_a_key_that_no_certificate_is_made_for_is_told_and_kept(tmp_path: Path) -> None:
+    for text in ("no key at all", _ED25519):
+        (tmp_path / tls.KEY).write_text(text)
+        with pytest.raises(Failed, match=tls.CERTIFICATE):
+            tls.context(tmp_path)
+        assert (tmp_path / tls.KEY).read_text() == text
 
 
 def test_half_a_pair_is_told(tmp_path: Path) -> None:

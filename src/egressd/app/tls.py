@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from egressd.app import network
@@ -27,14 +27,15 @@ _VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def context(directory: Path) -> ssl.SSLContext:
-    """A server's context with the pair of files in `directory`, which is made if missing.
+    """A server's context with the pair of files in `directory`, which is made if missing: the
+    certificate alone where the key is there, as when a first start was cut short.
 
     A certificate that is made here is for this machine's name, and for its addresses in networks
     that are not the internet's: it need not change when a WAN's address does. Raises Failed.
     """
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
-        if not certificate.exists() and not key.exists():
+        if not certificate.exists():
             _make(certificate, key, [a for a in network.own_addresses() if not a.is_global])
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,7 +46,7 @@ def context(directory: Path) -> ssl.SSLContext:
 
 
 def _make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None:
-    private = ec.generate_private_key(ec.SECP256R1())
+    private = _key(key)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "egressd")])
     now = max(_now(), _VALID_FROM)
     known: list[x509.GeneralName] = [
@@ -67,16 +68,21 @@ def _make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private, hashes.SHA256())
     )
-    # The key first: a certificate without its key would have to be removed by hand.
-    replace_durably(
-        key,
-        private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
     replace_durably(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def _key(file: Path) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    """The private key of `file`, made if there is none. Raises OSError, ValueError."""
+    if file.exists():
+        found = serialization.load_pem_private_key(file.read_bytes(), None)
+        if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise ValueError(f"there is none, and {file.name} is no key that one is made for")
+        return found
+    made = ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PrivateFormat.PKCS8
+    text = made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    replace_durably(file, text)
+    return made
 
 
 def _now() -> datetime.datetime:
