@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import pytest
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.store import schema
 from egressd.store.database import Database
 
 if TYPE_CHECKING:
@@ -226,6 +229,18 @@ async def test_restore_replaces_the_state_as_a_new_revision(
     for table in ("nodes", "rules", "lines", "services", "whitelist", "settings", "numbers"):
         assert getattr(restored, table) == getattr(saved, table)
     assert restored.next_id("rules") == 1020
+
+
+async def test_an_older_database_is_backed_up_before_it_is_upgraded(
+    tmp_path: Path, opened: OpenDatabase
+) -> None:
+    async with opened(tmp_path / "data") as database:
+        await write(database, rules(3), 1)
+        with closing(sqlite3.connect(database.path)) as older, older:
+            for table in schema.PRIVATE:
+                older.execute(f"DROP TABLE {table.name}")
+        await database.backup(tmp_path / "backup")
+        assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase) -> None:
