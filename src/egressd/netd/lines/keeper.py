@@ -109,6 +109,7 @@ class LineKeeper:
         self._online_since = 0.0
         self._last_index = 0
         """The index of the interface that the daemons made last."""
+        self._first_look = surroundings.looks
         self._is_secured = True
         self._has_told = False
         self._task: asyncio.Task[None] | None = None
@@ -151,10 +152,11 @@ class LineKeeper:
     @property
     def strange_link(self) -> Interface | None:
         """The line's interface, if another program made it."""
+        # What daemons made, for this keeper or the one before, is known longer than it is there.
+        if self._unit is not None or self._surroundings.looks == self._first_look:
+            return None
         link = self._surroundings.link(self.line.name)
-        # What the daemons made may be known a moment longer than it is there.
-        is_own = self._unit is not None or link is None or link.index == self._last_index
-        return None if is_own else link
+        return None if link is None or link.index == self._last_index else link
 
     @property
     def pids(self) -> set[int]:

@@ -52,6 +52,8 @@ class Surroundings:
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.facts = Facts()
+        self.looks = 0
+        """How often the machine was looked at."""
         self._on_change = on_change
         self._watcher = Watcher(self.look)
         # Not the event loop's own threads: a resolver that hangs must hold up nobody else.
@@ -70,6 +72,7 @@ class Surroundings:
     async def look(self) -> None:
         """Read anew what the machine has."""
         self.facts = kernel_facts.read()
+        self.looks += 1
         self._on_change()
 
     def link(self, name: str) -> Interface | None:
