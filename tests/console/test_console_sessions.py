@@ -178,6 +178,17 @@ async def test_sessions_are_bounded(device: Device) -> None:
     assert (await first.get("/svc")).status_code == 401
 
 
+async def test_who_logs_in_after_the_clock_was_set_back_stays_logged_in(device: Device) -> None:
+    for _ in range(SESSIONS_MAX):
+        _, session = device.sessions.prepare("c", "192.0.2.1", "")
+        await device.sessions.begin(session)
+    device.now -= 3600
+    for _ in range(2):
+        browser = device.browser()
+        await browser.log_in()
+        assert (await browser.get("/svc")).status_code == 200
+
+
 async def test_a_stream_notices_the_end_of_its_session(device: Device, browser: Browser) -> None:
     (session,) = device.sessions.current()
     headers = [(b"host", b"192.168.8.1:8788")]

@@ -73,8 +73,10 @@ class Sessions:
         """Store a prepared session and admit it. Raises Failed."""
         await self._store.add_session(session)
         self.admit(session)
-        surplus = sorted(self._by_key.values(), key=lambda s: s.seen_at)[:-SESSIONS_MAX]
-        await self.end(surplus)
+        others = [other for other in self._by_key.values() if other.key != session.key]
+        # A clock that has been set back leaves sessions that were seen later than this one.
+        others.sort(key=lambda other: (self._is_current(other), other.seen_at))
+        await self.end(others[: max(0, len(others) + 1 - SESSIONS_MAX)])
 
     def admit(self, session: Session) -> None:
         """Let a session that is stored count."""
