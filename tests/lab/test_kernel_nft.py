@@ -1,14 +1,17 @@
 """libnftables against the kernel."""
 
+import asyncio
 import threading
 import time
 from ipaddress import IPv4Network
 
 import pytest
 
+from egressd.model.device import Ports
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
+from egressd.netd.machine import Machine
 from egressd.planner import nft as script
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
 from egressd.planner.topology import Topology
@@ -53,6 +56,24 @@ def test_a_load_takes_away_the_base_chains_of_earlier_versions(namespace: Namesp
         for _ in range(2):
             nft.run(script.load(script.elements(Plan(), topology, {})))
             assert "input_lines" not in (nft.chains() or "")
+
+    namespace.run(body)
+
+
+def test_a_table_whose_sets_are_of_other_types_is_replaced_at_once(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
+        topology = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
+        before = nft.chains()
+        machine = Machine(nft, Ports(), engine_uid=990)
+        machine.topology = topology
+        with pytest.raises(Failed):
+            nft.run(script.load(script.elements(Plan(), topology, {})))
+        assert nft.chains() == before
+        asyncio.run(machine.load(Plan(hosts={"10.77.0.5": MARK_DIRECT}), {}))
+        assert nft.elements("hosts") == {"10.77.0.5": hex(MARK_DIRECT)}
+        assert asyncio.run(machine.is_intact())
 
     namespace.run(body)
 

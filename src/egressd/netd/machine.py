@@ -107,7 +107,13 @@ class Machine:
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
         wanted = self._wanted(plan, ports)
-        await self._transact(script.load(wanted))
+        text = script.load(wanted)
+        try:
+            await self._transact(text)
+        except Failed as error:
+            # Another version's table may have sets of other types, which are not to be changed.
+            log.warning("loading a table anew, since this one did not fit", cause=error.cause)
+            await self._transact(script.afresh(text))
         del wanted["hosts"]
         self._elements = wanted
         self._chains = await asyncio.to_thread(self._nft.chains)

@@ -227,6 +227,16 @@ def shield(ports: Iterable[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def afresh(text: str) -> str:
+    """The transaction that loads a table by `text` in place of whatever bears its name."""
+    return f"add table inet {NFT_TABLE}\ndelete table inet {NFT_TABLE}\n{text}"
+
+
+def block() -> str:
+    """The transaction that leaves no client a way out, whatever plan the table was loaded for."""
+    return "".join(f"flush map inet {NFT_TABLE} {name}\n" for name in ("hosts", "nets", "dflt"))
+
+
 def _inlined(rule: str, wanted: Elements) -> str:
     """The rule with sets of one element replaced by it: a comparison is cheaper than a look-up."""
     for name in _INLINED:
