@@ -302,6 +302,42 @@ def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab, seconds
     assert_all_reach(lab)
 
 
+def between_two_netds(lab: Lab) -> None:
+    """netd has died so often that it is some time until it is started again."""
+    for _ in range(5):
+        eventually(lambda: bool(lab.device.pids("egressd.app netd")), 20)
+        kill(lab, "egressd.app netd")
+        eventually(lambda: not lab.device.pids("egressd.app netd"))
+
+
+def frozen(lab: Lab) -> None:
+    kill(lab, "egressd.app netd", signal.SIGSTOP)
+
+
+def without_a_configuration(lab: Lab) -> None:
+    lab.device.config.write_text("[lan2]\n")
+    os.kill(lab.device.program.pid, signal.SIGHUP)
+    eventually(lambda: "lan2" in lab.device.program.tail(), 20)
+
+
+@pytest.mark.parametrize("befalls", [between_two_netds, frozen, without_a_configuration])
+def test_p1_stopping_the_service_blocks_everybody_when_netd_cannot(
+    lab: Lab, befalls: Callable[[Lab], None]
+) -> None:
+    config = lab.device.config.read_text()
+    befalls(lab)
+    try:
+        assert_all_reach(lab)
+        lab.device.stop()
+    finally:
+        lab.device.config.write_text(config)
+    for client in (1, 2, 3, 5):
+        assert not lab.client(client).http(WEB, timeout=1).ok
+    assert not lab.device.pids("egressd.netd.engine.worker")
+    lab.device.start()
+    assert_all_reach(lab)
+
+
 def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
     token = Path(lab.device.data) / "api" / "token"
     lab.device.stop()

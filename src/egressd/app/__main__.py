@@ -1,5 +1,7 @@
 """``python -m egressd.app netd|api [--config FILE] [--kept]``: one of the two processes, by itself.
 
+``python -m egressd.app block`` blocks every client in place of a netd that cannot.
+
 With ``--kept`` it ends when its standard input does: when its keeper, `supervise`, is gone.
 """
 
@@ -23,7 +25,7 @@ def main(arguments: list[str]) -> None:
     from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
-        case ["netd" | "api" as name]:
+        case ["netd" | "api" | "block" as name]:
             path = None
         case ["netd" | "api" as name, "--config", file]:
             path = Path(file)

@@ -58,46 +58,60 @@ class Child:
         self._argv = argv
         self._restart_signal = restart_signal
         self._process: asyncio.subprocess.Process | None = None
-        self._stopping = False
+        self._is_making_room = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Keep it running until `stop`."""
         delay = _BACKOFF_FIRST_S
         loop = asyncio.get_running_loop()
-        while not self._stopping:
+        while not self._stopping.is_set():
             started = loop.time()
             try:
                 with held_back():
                     self._process = await asyncio.create_subprocess_exec(
                         *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
                     )
+                self._is_making_room = False
+                if self._stopping.is_set():
+                    await self._end(self._process)
                 ended = f"it ended with code {await self._process.wait()}"
             except OSError as error:  # there is no memory for it, or no room for another process
                 ended = str(error)
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             if loop.time() - started > _HEALTHY_S:
                 delay = _BACKOFF_FIRST_S
             log.warning("a process is started again", process=self.name, reason=ended)
-            await asyncio.sleep(delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
             delay = min(delay * 2, _BACKOFF_MAX_S)
 
     def restart(self) -> None:
         """Ask it to make room for its successor."""
+        self._is_making_room = True
         self._signal(self._restart_signal)
 
-    async def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL if it does not listen."""
-        self._stopping = True
+    async def stop(self) -> bool:
+        """End it: SIGTERM, and SIGKILL if it does not listen. Whether it ran, and has done then
+        what it does when it is told to stop.
+        """
+        self._stopping.set()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return False
+        was_making_room = self._is_making_room
+        await self._end(process)
+        return process.returncode == 0 and not was_making_room
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         self._signal(signal.SIGTERM)
-        if self._process is None:
-            return
         try:
-            await asyncio.wait_for(self._process.wait(), _STOP_S)
+            await asyncio.wait_for(process.wait(), _STOP_S)
         except TimeoutError:
             log.warning("a process did not end in time; killing it", process=self.name)
             self._signal(signal.SIGKILL)
-            await self._process.wait()
+            await process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -120,11 +134,11 @@ async def supervise(config: Path | None) -> None:
     running = [asyncio.create_task(child.run()) for child in children]
     await ending.wait()
     await api.stop()
-    await netd.stop()
-    for task in running:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    is_blocking = await netd.stop()
+    await asyncio.wait(running)
+    if not is_blocking:
+        # It was dead, or heard of nothing: nobody goes on for that.
+        await (await asyncio.create_subprocess_exec(*command, "block")).wait()
 
 
 def _restart(children: Sequence[Child]) -> None:

@@ -19,6 +19,8 @@ import msgspec
 from egressd.netd import processes
 from egressd.netd.engine.worker import lock_path
 
+WORKER: Final = ("-I", "-m", "egressd.netd.engine.worker")
+"""What a worker's command line goes on with after the interpreter."""
 _FRUGAL: Final = {"GOGC": "50"}
 """The heap may grow by half between collections, not double: 68 against 81 MB after 1,000 delays.
 Not where traffic goes: 1,000 idle targets take as much without it, and connections are slower."""
@@ -72,8 +74,8 @@ def _is_locked(file: IO[str]) -> bool:
 
 def spawn(path: Path, account: Account, *, trial: bool) -> int:
     """Start the process: in a session of its own, with its output in a file. Its pid."""
-    argv = [sys.executable, "-I", "-m", "egressd.netd.engine.worker"]
-    argv += ["--socket", str(path), "--uid", str(account.uid), "--gid", str(account.gid)]
+    argv = [sys.executable, *WORKER, "--socket", str(path)]
+    argv += ["--uid", str(account.uid), "--gid", str(account.gid)]
     argv += ["--trial"] if trial else []
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment = (_FRUGAL if trial else {}) | inherited

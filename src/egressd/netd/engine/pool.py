@@ -20,6 +20,7 @@ import structlog
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance
+from egressd.netd.engine import strays
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.ports import Listeners, Ports
 from egressd.netd.engine.process import Body, Lost, WorkerProcess
@@ -105,6 +106,8 @@ class Pool:
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
+        if ended := await asyncio.to_thread(strays.end, but_of=self._run_dir):
+            log.warning("ended workers that this run directory does not know", pids=ended)
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):
             if (number := lock.stem.removeprefix("worker-")).isdecimal():

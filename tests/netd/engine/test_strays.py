@@ -1,0 +1,88 @@
+"""Workers whose run directory no netd looks into any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from egressd.netd.engine import launch, strays
+from egressd.netd.engine.pool import Pool
+from tests.lab.netns import Namespace
+from tests.netd.engine.conftest import Body
+from tests.netd.engine.rig import GID, UID, accepts, opened, service, unheard
+
+PORT = 1080
+INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
+
+
+async def leave(run_dir: Path) -> int:
+    """A worker that serves, and no netd: its pid."""
+    pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await pool.open()
+    await pool.start(service("px", INBOUND))
+    living = launch.holder(run_dir / "worker-1.sock")
+    assert living is not None
+    pool.release()
+    os.close(living[1])
+    return living[0]
+
+
+def lives(pid: int) -> bool:
+    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_workers_of_another_run_directory_are_ended(
+    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        pid = await leave(tmp_path / "before")
+        assert await accepts(PORT)
+        async with opened(run_dir):
+            assert not lives(pid)
+            assert not await accepts(PORT)
+
+    inside(body)
+
+
+def test_workers_whose_files_are_gone_are_ended(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        pid = await leave(run_dir)
+        shutil.rmtree(run_dir)
+        async with opened(run_dir):
+            assert not lives(pid)
+
+    inside(body)
+
+
+def test_workers_that_are_known_and_those_of_other_namespaces_are_left(
+    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        pid = await leave(run_dir)
+        async with opened(run_dir) as pool:
+            assert launch.holder(run_dir / "worker-1.sock") is not None
+            assert lives(pid)
+            assert pool.running().keys() == {"px"}
+            with Namespace() as elsewhere:
+                assert elsewhere.run(strays.end) == []
+
+    inside(body)
+
+
+def test_a_process_that_only_looks_like_one_is_left(tmp_path: Path, namespace: Namespace) -> None:
+    def body() -> None:
+        argv = [sys.executable, "-c", "input()", *launch.WORKER, "--socket", "/x"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+            assert strays.end() == []
+            assert process.poll() is None
+            process.communicate(b"\n", timeout=10)
+
+    namespace.run(body)
