@@ -45,7 +45,9 @@ def test_systemd_finds_nothing_wrong(installed: Path) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize(("name", "limit"), [("egressd-api", 2.0), ("egressd-netd", 4.5)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("egressd-api", 2.0), ("egressd-netd", 4.5), ("egressd-block", 3.5)]
+)
 def test_the_exposure_that_systemd_sees_is_small(installed: Path, name: str, limit: float) -> None:
     unit = installed / f"{name}.service"
     done = subprocess.run(
@@ -76,6 +78,15 @@ def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     assert netd["Restart"] == ["always"]
     assert netd["StartLimitIntervalSec"] == ["0"]
     assert "ExecStopPost" not in netd
+
+
+def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> None:
+    block, netd = settings("egressd-block.service"), settings("egressd-netd.service")
+    assert block["PartOf"] == ["egressd-netd.service"]  # stopped with it,
+    assert "egressd-netd.service" in block["Before"]  # and after it
+    assert "egressd-block.service" in netd["Wants"]
+    assert " ".join(block["ExecStop"]).endswith("-m egressd.app block; sleep 0.1; done'")
+    assert block["RemainAfterExit"] == ["yes"]
 
 
 def test_the_api_has_no_capability_and_another_user() -> None:

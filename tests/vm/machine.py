@@ -98,7 +98,7 @@ for unit in getty.target serial-getty@ttyS0.service systemd-logind.service timer
     sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount remote-fs.target; do
     ln -sf /dev/null /etc/systemd/system/$unit
 done
-for unit in egressd-guard egressd-netd egressd-api; do
+for unit in egressd-guard egressd-block egressd-netd egressd-api; do
     sed "s#@ROOT@#{root}#g; s#ProtectHome=read-only##" {root}/packaging/systemd/$unit.service \\
         > /etc/systemd/system/$unit.service
     if [ {installed} = yes ]; then

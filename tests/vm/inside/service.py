@@ -21,6 +21,7 @@ from tests.vm.boot import ROOT
 
 _API: Final = "egressd-api.service"
 _NETD: Final = "egressd-netd.service"
+_BLOCK: Final = "egressd-block.service"
 _START_S: Final = 900.0
 """An emulated machine needs minutes."""
 _LASTS_S: Final = 10.0
@@ -62,6 +63,19 @@ def main(shared: Path, address: str) -> None:
     healthy()
     note("back:started")
     time.sleep(_LASTS_S)
+    for how in ("KILL", "STOP"):  # it is about to be started again, or hears of nothing
+        note(f"unheard:{how}")
+        systemctl("kill", f"--signal={how}", _NETD)
+        systemctl("stop", _API, _NETD)
+        while state_of(_BLOCK) != "inactive":  # it stops by itself, after netd
+            time.sleep(0.1)
+        note("stopped")
+        time.sleep(_LASTS_S)
+        note("started")
+        systemctl("start", _NETD, _API)
+        healthy()
+        note("back:started")
+        time.sleep(_LASTS_S)
     note("done")
 
 
@@ -78,6 +92,11 @@ def assert_room() -> None:
 
 def systemctl(*arguments: str) -> None:
     subprocess.run(["systemctl", *arguments], check=True)
+
+
+def state_of(unit: str) -> str:
+    show = ["systemctl", "show", "-P", "ActiveState", unit]
+    return subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def healthy() -> None:
