@@ -1,6 +1,6 @@
 """What a router costs: plain Linux, egressd's DIRECT and Interface, and peers' direct outbounds.
 
-    python -m bench.forwarding [--rounds N] [--quick]
+    python -m bench.forwarding [--rounds N]
 
 Labs of the same make stand side by side, each with something else in its router. All are measured
 in turn, again and again, and each begins in its turn. The two ends of the traffic have a core
@@ -28,11 +28,9 @@ from egressd.lab.spec import LabSpec
 
 ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)
-IS_QUICK = "--quick" in sys.argv
-"""Whether only plain Linux and egressd with the most rules are measured."""
 SETTLE_S = 0.5
 """After a rule's change: what is tidied up then is no part of forwarding."""
-RULES = (10_000,) if IS_QUICK else (10, 1_000, 10_000)
+RULES = (10, 1_000, 10_000)
 PLAIN = "plain Linux"
 TARGETS = {"DIRECT": "DIRECT", "Interface": "Interface:wan1"}
 CLIENT = 1
@@ -148,7 +146,6 @@ PEERS: Mapping[str, Callable[..., peers.Engine]] = {
 
 def main() -> None:
     """All ways, in alternating rounds."""
-    others: Mapping[str, Callable[..., peers.Engine]] = {} if IS_QUICK else PEERS
     spec = LabSpec(nodes=("ss",), clients=21)
     with ExitStack() as stack:
 
@@ -166,7 +163,7 @@ def main() -> None:
             egressd(device, rules)
             for name, target in TARGETS.items():
                 ways[f"egressd {name}, {rules:,} rules"] = Way(device, target)
-        for name, start in others.items():
+        for name, start in PEERS.items():
             other = site()
             peer(start, other)
             ways[name] = Way(other, in_kernel=False)
