@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -135,6 +135,21 @@ def peer(start: Callable[..., peers.Engine], site: Site) -> None:
     site.pids = start(site.lab).pids
 
 
+def measured(name: str, way: Way) -> dict[str, float]:
+    """A sample of a way, told on the way."""
+    found = way.measure()
+    print(name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
+    return found
+
+
+def report(benchmark: str, samples: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Show, and keep, what each way's samples are against plain Linux."""
+    tables = compared(samples, PLAIN)
+    for figure, rows in tables.items():
+        show(f"{figure}, against {PLAIN}", rows)
+    keep(benchmark, tables)
+
+
 PEERS: Mapping[str, Callable[..., peers.Engine]] = {
     "sing-box TPROXY": partial(
         peers.with_tproxy, kind="sing-box", document=peers.sing_box([peers.DIRECT])
@@ -168,16 +183,9 @@ def main() -> None:
             peer(start, other)
             ways[name] = Way(other, in_kernel=False)
 
-        def measure(name: str) -> dict[str, float]:
-            found = ways[name].measure()
-            print(name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
-            return found
-
-        samples = alternate(ROUNDS, {name: partial(measure, name) for name in ways})
-    tables = compared(samples, PLAIN)
-    for figure, rows in tables.items():
-        show(f"{figure}, against {PLAIN}", rows)
-    keep("forwarding", tables)
+        measures = {name: partial(measured, name, way) for name, way in ways.items()}
+        samples = alternate(ROUNDS, measures)
+    report("forwarding", samples)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ away.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from bench.figures import compared, keep, option, show
-from bench.forwarding import PLAIN, TARGETS, Way, egressd, iperf_server
+from bench.figures import option
+from bench.forwarding import PLAIN, TARGETS, Way, egressd, iperf_server, measured, report
 from bench.sites import Site, alternate, egressd_pids
 from egressd.lab.spec import LabSpec
 
@@ -68,19 +67,14 @@ def main() -> None:
 
         def measure(name: str, take_turn: Callable[[], None], way: Way) -> dict[str, float]:
             take_turn()
-            found = way.measure()
-            print(name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
-            return found
+            return measured(name, way)
 
         measures = {PLAIN: partial(measure, PLAIN, turns.plain, Way(site))}
         for target, node in TARGETS.items():
             name = f"egressd {target}, {RULES:,} rules"
             measures[name] = partial(measure, name, turns.egressd, Way(site, node))
         samples = alternate(ROUNDS, measures)
-    tables = compared(samples, PLAIN)
-    for figure, rows in tables.items():
-        show(f"{figure}, against {PLAIN}", rows)
-    keep("turns", tables)
+    report("turns", samples)
 
 
 if __name__ == "__main__":

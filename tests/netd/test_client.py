@@ -157,16 +157,10 @@ def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -
         server = Server(path, os.getuid(), cast(Reconciler, _Refusing(0)))
         await server.open()
 
-        async def connect() -> tuple[NetdClient, asyncio.Task[None]]:
-            client = NetdClient(path, on_connect=_nothing, on_event=lambda _: None)
-            running = asyncio.create_task(client.run())
-            await eventually(lambda: client._writer is not None)
-            return client, running
-
-        before, first = await connect()
+        before, first = await connect(path)
         shutil.rmtree(path.parent)
         await server.verify()
-        after, second = await connect()
+        after, second = await connect(path)
         inode = path.stat().st_ino
         await server.verify()
         assert path.stat().st_ino == inode, "it is left alone while it is there"
@@ -186,14 +180,8 @@ def test_plans_come_by_one_connection_at_a_time(tmp_path: Path) -> None:
         server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
         await server.open()
 
-        async def connect() -> tuple[NetdClient, asyncio.Task[None]]:
-            path = tmp_path / "netd.sock"
-            client = NetdClient(path, on_connect=_nothing, on_event=lambda _: None)
-            running = asyncio.create_task(client.run())
-            await eventually(lambda: client._writer is not None)
-            return client, running
-
-        (first, one), (second, other) = await connect(), await connect()
+        path = tmp_path / "netd.sock"
+        (first, one), (second, other) = await connect(path), await connect(path)
         await first.set_plan(Plan())
         with pytest.raises(Failed, match="another api says what is wanted"):
             await second.set_plan(Plan())
@@ -209,6 +197,13 @@ def test_plans_come_by_one_connection_at_a_time(tmp_path: Path) -> None:
         await server.close()
 
     asyncio.run(body())
+
+
+async def connect(path: Path) -> tuple[NetdClient, asyncio.Task[None]]:
+    client = NetdClient(path, on_connect=_nothing, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: client._writer is not None)
+    return client, running
 
 
 async def _nothing() -> None:

@@ -46,8 +46,9 @@ def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> Nod
     if names is not None:
         name = next(names)
     else:
-        name = parsed.name.strip() or _address(config)
-        if not parsed.name.strip() and len(name) > NODE_NAME_MAX:
+        own = parsed.name.strip()
+        name = own or _address(config)
+        if not own and len(name) > NODE_NAME_MAX:
             raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
         if problem := node_name_problem(name):
             raise Unreadable(problem)

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,19 @@ def main(shared: Path, address: str) -> None:
     note("back:upgraded")
     time.sleep(_LASTS_S)
     systemctl("stop", _API, _NETD)
+    stay_stopped(note)
+    for how in ("KILL", "STOP"):  # it is about to be started again, or hears of nothing
+        note(f"unheard:{how}")
+        systemctl("kill", f"--signal={how}", _NETD)
+        systemctl("stop", _API, _NETD)
+        while state_of(_BLOCK) != "inactive":  # it stops by itself, after netd
+            time.sleep(0.1)
+        stay_stopped(note)
+    note("done")
+
+
+def stay_stopped(note: Callable[[str], None]) -> None:
+    """For a while; then start, and go on for a while."""
     note("stopped")
     time.sleep(_LASTS_S)
     note("started")
@@ -63,20 +77,6 @@ def main(shared: Path, address: str) -> None:
     healthy()
     note("back:started")
     time.sleep(_LASTS_S)
-    for how in ("KILL", "STOP"):  # it is about to be started again, or hears of nothing
-        note(f"unheard:{how}")
-        systemctl("kill", f"--signal={how}", _NETD)
-        systemctl("stop", _API, _NETD)
-        while state_of(_BLOCK) != "inactive":  # it stops by itself, after netd
-            time.sleep(0.1)
-        note("stopped")
-        time.sleep(_LASTS_S)
-        note("started")
-        systemctl("start", _NETD, _API)
-        healthy()
-        note("back:started")
-        time.sleep(_LASTS_S)
-    note("done")
 
 
 def assert_room() -> None:
