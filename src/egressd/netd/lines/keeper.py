@@ -107,9 +107,8 @@ class LineKeeper:
         self._unit: Unit | None = None
         self._local_port = 0
         self._online_since = 0.0
-        self._last_index = 0
-        """The index of the interface that the daemons made last."""
-        self._first_look = surroundings.looks
+        self._old_look = surroundings.looks
+        """One that may have shown an interface which daemons made that are gone."""
         self._is_secured = True
         self._has_told = False
         self._task: asyncio.Task[None] | None = None
@@ -152,11 +151,9 @@ class LineKeeper:
     @property
     def strange_link(self) -> Interface | None:
         """The line's interface, if another program made it."""
-        # What daemons made, for this keeper or the one before, is known longer than it is there.
-        if self._unit is not None or self._surroundings.looks == self._first_look:
+        if self._unit is not None or self._surroundings.looks == self._old_look:
             return None
-        link = self._surroundings.link(self.line.name)
-        return None if link is None or link.index == self._last_index else link
+        return self._surroundings.link(self.line.name)
 
     @property
     def pids(self) -> set[int]:
@@ -230,6 +227,7 @@ class LineKeeper:
         if self._unit is not None:
             await self._unit.end(polite=polite)
             self._unit = None
+            self._old_look = self._surroundings.looks
         if self._local_port:
             await self._charon.end(self._local_port)
             self._charon.give_back(self._local_port)
@@ -328,7 +326,6 @@ class LineKeeper:
 
     def _online(self, link: Interface, running: Unit) -> None:
         ip = _address(link)
-        self._last_index = link.index
         now = asyncio.get_running_loop().time()
         if not self._online_since:
             self._online_since = now
