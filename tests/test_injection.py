@@ -104,7 +104,7 @@ def _change(rng: Random) -> Change:
     return Change(
         base=0,
         revision=1,
-        floor=Floor(unmanaged=rng.choice((0, mark)), resolver=maybe(rng, "192.0.2.53")),
+        floor=Floor(unmanaged=rng.choice((0, mark)), resolvers=(maybe(rng, "192.0.2.53"),)),
         whitelist=WhitelistPlan(
             mark=0x3000_0000,
             ranges=(maybe(rng, "192.0.2.0-192.0.2.255"),),
@@ -112,7 +112,7 @@ def _change(rng: Random) -> Change:
         ),
         hosts=Patch(put={address: mark}, drop=(maybe(rng, "10.77.0.9"),)),
         nets=Patch(put={wider: mark}),
-        egresses=Patch(put={egress: Egress(number=1, resolver=maybe(rng, "192.0.2.1"))}),
+        egresses=Patch(put={egress: Egress(number=1, resolvers=(maybe(rng, "192.0.2.1"),))}),
         limits=Patch(
             put={maybe(rng, "10.77.0.11/32"): Limit(number=1, upload_kbps=8, download_kbps=8)}
         ),

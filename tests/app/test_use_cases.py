@@ -59,7 +59,7 @@ class Device:
         ]
         egress = self.netd.plan.egresses[target.removeprefix("Interface:")]
         told = await services.why.explain(Question(client=client, destination="192.0.2.9"))
-        return egress.resolver, told.dns.server
+        return egress.resolvers[0] if egress.resolvers else "", told.dns.server
 
 
 OpenDevice = Callable[[Mode], AbstractAsyncContextManager[Device]]

@@ -126,7 +126,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
         direct_exits=("wan0", "wan1"),
     )
     plan = Plan(
-        floor=Floor(unmanaged=MARK_DIRECT, resolver="9.9.9.9"),
+        floor=Floor(unmanaged=MARK_DIRECT, resolvers=("9.9.9.9",)),
         whitelist=WhitelistPlan(
             mark=MARK_DIRECT,
             ranges=("1.0.0.0-1.0.0.0", "1.1.0.0-1.1.255.255", "8.8.8.8-8.8.8.11"),
@@ -137,7 +137,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
         hosts={f"10.1.{i // 250}.{i % 250 + 1}": node_mark(i % 50 + 1) for i in range(1000)},
         nets={"10.2.0.0-10.2.0.255": node_mark(1), "10.2.1.0-10.2.1.6": egress_mark(3)},
         instances={"node:1": Instance(key="node:1", mark=node_mark(1), udp=False)},
-        egresses={"wan0": Egress(number=3, resolver="9.9.9.9")},
+        egresses={"wan0": Egress(number=3, resolvers=("9.9.9.9",))},
     )
 
     def body() -> None:

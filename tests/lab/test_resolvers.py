@@ -6,15 +6,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
+from egressd.netd.resolvers import PERIOD_S
 from tests.lab.device_state import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
+
+SILENT = "203.0.113.99"
+"""An address of the internet that nobody has."""
 
 
 @pytest.fixture
@@ -28,11 +33,12 @@ def near(namespaces: None) -> Iterator[Lab]:
 
 
 def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
-    """Where a question of a client came from, and who saw it."""
+    """Where a question of a client came from, if it was answered, and who saw it."""
     mark = lab.internet.mark()
-    reply = lab.client(client).dns(f"of-{client}.{WHOAMI}", RESOLVERS["google"])
-    assert not reply.error
-    return reply.addresses[0], {s.server for s in lab.internet.seen(since=mark, service="dns")}
+    name = f"of-{client}.{WHOAMI}"
+    reply = lab.client(client).dns(name, RESOLVERS["google"])
+    seen = lab.internet.seen(since=mark, service="dns", text=name)
+    return "".join(reply.addresses), {s.server for s in seen}
 
 
 FORWARDER = """
@@ -61,6 +67,11 @@ def told(lab: Lab, client: int) -> object:
     ]
 
 
+def alone(server: str, way: str) -> dict[str, object]:
+    """What is said of a resolver that nobody stands in for."""
+    return {"server": server, "further": [], "way": way}
+
+
 def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab) -> None:
     send(near, 1, "Interface:wan1")
     send(near, 2, "Interface:wan2")
@@ -69,7 +80,7 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
     assert asked(near, 1) == (first, {RESOLVERS["device"]})
     assert asked(near, 2) == (second, {RESOLVERS["domestic"]})
     assert asked(near, 3) == (first, {RESOLVERS["device"]})
-    assert told(near, 2) == {"server": RESOLVERS["domestic"], "way": "by wan2"}
+    assert told(near, 2) == alone(RESOLVERS["domestic"], "by wan2")
 
     node = near.nodes["socks5"]
     near.internet.put_name("node.example", node.address)
@@ -85,8 +96,50 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
 def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
     send(near, 2, "Interface:wan2")
     near.topology.write_etc("router", "resolv.conf", f"nameserver {RESOLVERS['return']}\n")
-    eventually(lambda: told(near, 2) == {"server": RESOLVERS["return"], "way": "by wan2"}, 25)
+    eventually(lambda: told(near, 2) == alone(RESOLVERS["return"], "by wan2"), 25)
     assert asked(near, 2) == (near.wan(2).address, {RESOLVERS["return"]})
+
+
+def test_where_a_resolver_is_silent_the_kernels_clients_ask_the_next_one(namespaces: None) -> None:
+    first, second = RESOLVERS["device"], RESOLVERS["quad9"]
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd({"dns": {"device": [SILENT, first, second]}})
+        send(lab, 1, "Interface:wan1")
+        send(lab, 2, "Interface:wan2")
+        send(lab, 3, "DIRECT")
+        ways = {1: lab.wan(1), 2: lab.wan(2), 3: lab.wan(1)}
+
+        def all_ask(server: str) -> bool:
+            return all(asked(lab, n) == (wan.address, {server}) for n, wan in ways.items())
+
+        def problems() -> set[str]:
+            return set(lab.api.ask("GET", "/ops/overview").body["problems"])
+
+        def passed_over(server: str, chosen: str) -> set[str]:
+            told = f"resolver {server} does not answer {{}}: {chosen} is asked in its place"
+            return {told.format(way) for way in ("by wan1", "by wan2", "directly")}
+
+        eventually(lambda: all_ask(first), 2 * PERIOD_S)
+        assert problems() == passed_over(SILENT, first)
+        with deaf(lab, first):
+            eventually(lambda: all_ask(second), 2 * PERIOD_S)
+            assert problems() == passed_over(SILENT, second) | passed_over(first, second)
+        eventually(lambda: all_ask(first), 2 * PERIOD_S)
+        assert problems() == passed_over(SILENT, first)
+
+
+@contextmanager
+def deaf(lab: Lab, resolver: str) -> Iterator[None]:
+    """A resolver that hears nothing."""
+    rule = ("inet", "deaf", "hear", "ip", "daddr", resolver, "drop")
+    lab.internet.run("nft", "add", "table", *rule[:2])
+    hook = "{ type filter hook prerouting priority 0; }"
+    lab.internet.run("nft", "add", "chain", *rule[:3], hook)
+    lab.internet.run("nft", "add", "rule", *rule)
+    try:
+        yield
+    finally:
+        lab.internet.run("nft", "delete", "table", *rule[:2])
 
 
 @pytest.mark.parametrize("own", ["DIRECT", "Interface:wan2"])

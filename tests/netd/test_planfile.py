@@ -23,12 +23,12 @@ from egressd.netd.planfile import PlanFile
 
 FULL = Plan(
     revision=7,
-    floor=Floor(unmanaged=0x3000_0000, resolver="192.0.2.53"),
+    floor=Floor(unmanaged=0x3000_0000, resolvers=("192.0.2.53",)),
     whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",), tcp_ports=(80,)),
     hosts={"10.0.0.1": 0x1000_0001, "10.0.0.2": 0x4000_0000},
     nets={"10.1.0.0-10.1.255.255": 0x2000_0001},
     instances={"node:1": Instance(key="node:1", mark=0x1000_0001, config='{"log":{}}')},
-    egresses={"wan1": Egress(number=1, resolver="192.0.2.53")},
+    egresses={"wan1": Egress(number=1, resolvers=("192.0.2.53",))},
     limits={"10.0.0.1": Limit(number=1, upload_kbps=512, download_kbps=0)},
 )
 

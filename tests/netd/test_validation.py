@@ -12,7 +12,7 @@ from egressd.model.plan import Change, Egress, Floor, Instance, Limit, Patch, Wh
 from egressd.netd.validation import problems
 
 GOOD: dict[str, Any] = {
-    "floor": Floor(unmanaged=0x3000_0000, resolver="192.0.2.53"),
+    "floor": Floor(unmanaged=0x3000_0000, resolvers=("192.0.2.53",)),
     "whitelist": WhitelistPlan(
         mark=0x3000_0000,
         ranges=("192.0.2.0-192.0.2.255",),
@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {
     "hosts": Patch(put={"10.0.0.1": 0x1000_0001}, drop=("10.0.0.2",)),
     "nets": Patch(put={"10.1.0.0-10.1.255.255": 0x2000_0001}),
     "instances": Patch(put={"node:1": Instance(key="node:1", mark=0x1000_0001, config="{}")}),
-    "egresses": Patch(put={"wan1.7": Egress(number=1, resolver="")}),
+    "egresses": Patch(put={"wan1.7": Egress(number=1, resolvers=())}),
     "limits": Patch(put={"10.0.0.0/24": Limit(number=1, upload_kbps=1, download_kbps=0)}),
 }
 
@@ -74,8 +74,8 @@ def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
         ("egresses", Patch(put={"-wan": Egress(number=1)})),
         ("egresses", Patch(put={"wan1": Egress(number=0)})),
         ("egresses", Patch(put={"wan1": Egress(number=0x1_0000)})),
-        ("egresses", Patch(put={"wan1": Egress(number=1, resolver="evil; x")})),
-        ("egresses", Patch(put={"wan1": Egress(number=1, otherwise="evil; x")})),
+        ("egresses", Patch(put={"wan1": Egress(number=1, resolvers=("evil; x",))})),
+        ("egresses", Patch(put={"wan1": Egress(number=1, otherwise=("evil; x",))})),
         ("limits", Patch(put={"10.0.0.1": Limit(number=1, upload_kbps=-1, download_kbps=0)})),
         ("limits", Patch(put={"x": Limit(number=1, upload_kbps=1, download_kbps=0)})),
         ("lines", Patch(drop=("../x",))),
@@ -83,7 +83,7 @@ def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
         ("lines", Patch(put={"l2tp_1": line("eth0")})),
         ("lines", Patch(put={"l2tp_1": line("l2tp_a/b")})),
         ("floor", Floor(unmanaged=5)),
-        ("floor", Floor(resolver="resolver.example")),
+        ("floor", Floor(resolvers=("resolver.example",))),
         ("whitelist", WhitelistPlan(mark=1)),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",))),
         ("whitelist", WhitelistPlan(rule_sets={"../../etc/passwd": b""})),

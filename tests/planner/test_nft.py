@@ -1,5 +1,6 @@
 """The text that nftables is given: whole tables, and just what a change needs."""
 
+from collections.abc import Collection
 from ipaddress import IPv4Network
 
 import msgspec
@@ -8,6 +9,8 @@ from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
 from egressd.planner import nft
 from egressd.planner.chains import CHAINS, RETIRED
+from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
 
@@ -29,7 +32,7 @@ TWO_LANS = Topology(
     routable=("wan1",),
 )
 PLAN = Plan(
-    floor=Floor(resolver="192.0.2.53"),
+    floor=Floor(resolvers=("192.0.2.53",)),
     whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",)),
     hosts={"10.77.0.11": 0x1000_0001, "10.77.0.12": 0x3000_0000},
     nets={"10.77.0.64-10.77.0.127": 0x2000_0001, "10.77.0.9-10.77.0.9": 0x4000_0000},
@@ -37,7 +40,7 @@ PLAN = Plan(
         "node:1": Instance(key="node:1", mark=0x1000_0001, udp=False),
         "node:2": Instance(key="node:2", mark=0x1000_0002),
     },
-    egresses={"wan1": Egress(number=1, resolver="192.0.2.54")},
+    egresses={"wan1": Egress(number=1, resolvers=("192.0.2.54",))},
 )
 
 
@@ -146,16 +149,23 @@ LINE_A, DIRECTLY = "0x20008002", "0x30000001"
 
 
 def by_line(
-    *, egress: Egress, is_wanted: bool = True, peers: str = "", outdated: tuple[str, ...] = ()
+    *,
+    egress: Egress,
+    is_wanted: bool = True,
+    peers: tuple[str, ...] = (),
+    silent: Collection[Resolver] = (),
+    outdated: tuple[str, ...] = (),
 ) -> Elements:
     line = Line(id=1, type="l2tp", name="l2tp_a", server="s", port=1701, username="u", password="p")
     plan = Plan(
-        floor=Floor(resolver="192.0.2.53"),
+        floor=Floor(resolvers=("192.0.2.53",)),
         egresses={"l2tp_a": egress},
         lines={"l2tp_a": line} if is_wanted else {},
     )
     handed_out = {"l2tp_a": peers} if peers else {}
-    return nft.elements(plan, ON_A_LINE, {}, handed_out=handed_out, outdated=outdated)
+    return nft.elements(
+        plan, ON_A_LINE, {}, handed_out=handed_out, silent=silent, outdated=outdated
+    )
 
 
 def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> None:
@@ -211,15 +221,29 @@ def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
 
 
 def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_one_said_for_then() -> None:
-    egress = Egress(number=2, otherwise="192.0.2.54")
-    assert by_line(egress=egress, peers="10.1.1.1")["dns4"][LINE_A] == "10.1.1.1"
+    egress = Egress(number=2, otherwise=("192.0.2.54",))
+    assert by_line(egress=egress, peers=("10.1.1.1",))["dns4"][LINE_A] == "10.1.1.1"
     assert by_line(egress=egress)["dns4"][LINE_A] == "192.0.2.54"
-    own = Egress(number=2, resolver="9.9.9.9", otherwise="192.0.2.54")
-    assert by_line(egress=own, peers="10.1.1.1")["dns4"][LINE_A] == "9.9.9.9"
+    own = Egress(number=2, resolvers=("9.9.9.9",), otherwise=("192.0.2.54",))
+    assert by_line(egress=own, peers=("10.1.1.1",))["dns4"][LINE_A] == "9.9.9.9"
+
+
+def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
+    egress = Egress(number=2, otherwise=("192.0.2.54",))
+    peers = ("10.1.1.1", "10.1.1.2", "10.1.1.3", "10.1.1.4")
+    mark = int(LINE_A, 16)
+    for lost, asked in ((0, 0), (1, 1), (2, 2), (3, 0)):
+        silent = {(mark, server) for server in peers[:lost]}
+        elements = by_line(egress=egress, peers=peers, silent=silent)
+        assert elements["dns4"][LINE_A] == peers[asked]
+        # A client that is one of them asks whom it likes, whether it is asked itself or not.
+        assert elements["resolvers"].keys() == {"192.0.2.53", *peers[:3]}
+    elsewhere = {(MARK_DIRECT, "10.1.1.1")}
+    assert by_line(egress=egress, peers=peers, silent=elsewhere)["dns4"][LINE_A] == "10.1.1.1"
 
 
 def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
-    elements = by_line(egress=Egress(number=2, resolver="9.9.9.9", is_asked_directly=True))
+    elements = by_line(egress=Egress(number=2, resolvers=("9.9.9.9",), is_asked_directly=True))
     assert elements["asked"] == {LINE_A: DIRECTLY}
     assert elements["dns4"][DIRECTLY] == "9.9.9.9"
     assert [pair for pair in elements["pairs"] if DIRECTLY in pair] == [f'{DIRECTLY} . "wan1"']
@@ -227,7 +251,7 @@ def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
 
 
 def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
-    egress = Egress(number=2, resolver="9.9.9.9", is_asked_directly=True)
+    egress = Egress(number=2, resolvers=("9.9.9.9",), is_asked_directly=True)
     assert by_line(egress=egress, is_wanted=False)["asked"] == {}
 
 

@@ -78,15 +78,15 @@ def device_server(document: str) -> str:
 
 
 def test_the_machine_itself_asks_its_first() -> None:
-    assert RESOLVERS.reached_by("") == compile_plan(state(), RESOLVERS).floor.resolver
     assert RESOLVERS.reached_by("") == "192.168.1.1"
+    assert compile_plan(state(), RESOLVERS).floor.resolvers == RESOLVERS.device
 
 
 def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
     egresses = compile_plan(state(), RESOLVERS).egresses
-    told = {name: egress.resolver or egress.otherwise for name, egress in egresses.items()}
-    assert told == ASKED
-    assert not egresses["l2tp_1"].resolver  # its peer's comes first
+    told = {name: egress.resolvers or egress.otherwise for name, egress in egresses.items()}
+    assert told == {name: (server,) for name, server in ASKED.items()}
+    assert not egresses["l2tp_1"].resolvers  # its peer's come first
 
 
 @pytest.mark.parametrize("kind", ["sniff", "node", "service"])

@@ -37,11 +37,15 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     has_line_dns: bool = True
     """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""
 
-    def reached_by(self, interface: str) -> str:
-        """The first of ``device`` that can be asked by way of `interface`, else of ``domestic``.
+    def all_reached_by(self, interface: str) -> tuple[str, ...]:
+        """Those of ``device`` that can be asked by way of `interface`, else ``domestic``.
 
         An empty name stands for the machine's own choice of interfaces.
         """
         ways = dict(self.near)
         reached = (s for s in self.device if not interface or ways.get(s, interface) == interface)
-        return next(reached, self.domestic[0])
+        return tuple(reached) or self.domestic
+
+    def reached_by(self, interface: str) -> str:
+        """The preferred one of `all_reached_by`."""
+        return self.all_reached_by(interface)[0]

@@ -69,13 +69,14 @@ class Egress(msgspec.Struct, frozen=True, kw_only=True):
     """An interface that traffic may leave by: a mark and a routing table of its own."""
 
     number: int
-    resolver: str = ""
-    """IPv4 address that its clients' DNS is sent to; empty: what a line's peer hands out."""
-    otherwise: str = ""
-    """The one for a line whose peer hands out none."""
+    resolvers: tuple[str, ...] = ()
+    """IPv4 addresses that its clients' DNS is sent to, the preferred one first; none: those that a
+    line's peer hands out."""
+    otherwise: tuple[str, ...] = ()
+    """Those for a line whose peer hands out none."""
     is_asked_directly: bool = False
-    """Whether that resolver is asked as DIRECT traffic instead of through the interface. All
-    such egresses have the same resolver."""
+    """Whether they are asked as DIRECT traffic instead of through the interface. All such egresses
+    have the same resolvers."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +118,8 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
 
     unmanaged: int = 0
     """Mark of LAN clients without a rule; 0 blocks them."""
-    resolver: str = ""
-    """Resolver of DIRECT's clients; empty blocks their DNS."""
+    resolvers: tuple[str, ...] = ()
+    """Those of DIRECT's clients, the preferred one first; none blocks their DNS."""
     stopped: bool = False
     """Block every client, whatever the tables say."""
     opened: bool = False

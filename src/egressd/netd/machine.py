@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from ipaddress import IPv4Address
 
@@ -20,6 +20,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
+from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology, discover, recalled
 
@@ -40,8 +41,10 @@ class Machine:
         """What the kernel would not take, in plain words."""
         self.obstacles: tuple[str, ...] = ()
         """What other programs' firewalls may keep from clients, in plain words."""
-        self.handed_out: Mapping[str, str] = {}
-        """VPN line -> the resolver that its peer hands out."""
+        self.handed_out: Mapping[str, tuple[str, ...]] = {}
+        """VPN line -> the resolvers that its peer hands out."""
+        self.silent: Set[Resolver] = frozenset()
+        """Resolvers that do not answer."""
         self.outdated: Collection[str] = ()
         """VPN lines that are up as they are not to be any more: nobody leaves by them."""
         self.choices: Mapping[str, Choice] = {}
@@ -172,6 +175,7 @@ class Machine:
             hosts=hosts,
             choices=self.choices,
             handed_out=self.handed_out,
+            silent=self.silent,
             outdated=self.outdated,
         )
 

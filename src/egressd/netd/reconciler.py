@@ -42,6 +42,7 @@ from egressd.netd.lines.news import Reporter
 from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
 from egressd.netd.planfile import PlanFile
+from egressd.netd.resolvers import Resolvers
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.status import Monitor
@@ -82,8 +83,14 @@ class Reconciler:
         self._publish = publish
         self._lock = asyncio.Lock()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._missing()))
+        self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
         self._monitor = Monitor(
-            machine=machine, limits=limits, pool=pool, lines=lines, serving=self._serving
+            machine=machine,
+            resolvers=self._resolvers,
+            limits=limits,
+            pool=pool,
+            lines=lines,
+            serving=self._serving,
         )
         self._steering = Steering(
             groups,
@@ -136,6 +143,7 @@ class Reconciler:
         await self._lines.apply(self.plan.lines)
         self._is_restored = self.plan.revision > 0
         self._steering.start()
+        self._resolvers.start()
 
     async def stop(self) -> None:
         """Block every client, and end the engine and the lines. The guard stays."""
@@ -158,6 +166,7 @@ class Reconciler:
         if self._line_follower is not None:
             await self._line_follower.close()
         await self._steering.close()
+        await self._resolvers.close()
         await self._moves.close()
         self._limits.close()
         self._plan_file.close()

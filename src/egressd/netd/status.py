@@ -17,6 +17,7 @@ from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.meter import Meter
+from egressd.netd.resolvers import Resolvers
 from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
@@ -38,9 +39,17 @@ class Monitor:
     """Tells how the device is doing, and what each rule's clients have sent and received."""
 
     def __init__(
-        self, *, machine: Machine, limits: Limits, pool: Pool, lines: Lines, serving: Serving
+        self,
+        *,
+        machine: Machine,
+        resolvers: Resolvers,
+        limits: Limits,
+        pool: Pool,
+        lines: Lines,
+        serving: Serving,
     ) -> None:
         self._machine = machine
+        self._resolvers = resolvers
         self._limits = limits
         self._pool = pool
         self._lines = lines
@@ -63,6 +72,7 @@ class Monitor:
                 *self._pool.problems(),
                 *self._machine.problems,
                 *self._machine.obstacles,
+                *self._resolvers.problems,
                 *self._limits.problems,
                 *conntrack.crowding(),
             ),

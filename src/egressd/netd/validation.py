@@ -61,7 +61,7 @@ def problems(change: Change) -> Iterator[str]:
             if not key_ok(key) or not value_ok(value):
                 yield f"{name}: the entry {key!r} is not well-formed"
     if change.floor is not None and not (
-        _is_mark_or_zero(change.floor.unmanaged) and _is_address_or_empty(change.floor.resolver)
+        _is_mark_or_zero(change.floor.unmanaged) and all(map(_is_address, change.floor.resolvers))
     ):
         yield "floor is not well-formed"
     listed = change.whitelist
@@ -83,10 +83,6 @@ def _is_address(text: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _is_address_or_empty(text: str) -> bool:
-    return not text or _is_address(text)
 
 
 def _is_range(text: str) -> bool:
@@ -153,8 +149,8 @@ def _is_group(group: Group) -> bool:
 
 
 def _is_egress(egress: Egress) -> bool:
-    resolvers = (egress.resolver, egress.otherwise)
-    return 0 < egress.number <= EGRESS_NUMBER_MAX and all(map(_is_address_or_empty, resolvers))
+    resolvers = (*egress.resolvers, *egress.otherwise)
+    return 0 < egress.number <= EGRESS_NUMBER_MAX and all(map(_is_address, resolvers))
 
 
 def _is_limit(limit: Limit) -> bool:

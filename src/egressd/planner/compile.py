@@ -72,7 +72,7 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
     """What holds for the device as a whole."""
     return Floor(
         unmanaged=_unmanaged_mark(state),
-        resolver=resolvers.reached_by(""),
+        resolvers=resolvers.all_reached_by(""),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
     )
@@ -202,7 +202,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
             document = documents.service_document(
                 service,
                 mark,
-                egress_resolver(state, resolvers, name) or resolvers.reached_by(name),
+                (egress_resolvers(state, resolvers, name) or resolvers.all_reached_by(name))[0],
                 MARK_DIRECT if is_asked_directly(state, resolvers, name) else mark,
             )
             key = f"service:{service.id}"
@@ -292,42 +292,41 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
         if number is not None:
             result[name] = Egress(
                 number=number,
-                resolver=egress_resolver(state, resolvers, name),
-                otherwise=resolvers.reached_by(name),
+                resolvers=egress_resolvers(state, resolvers, name),
+                otherwise=resolvers.all_reached_by(name),
                 is_asked_directly=is_asked_directly(state, resolvers, name),
             )
     return result
 
 
-def egress_resolver(state: DesiredState, resolvers: Resolvers, name: str) -> str:
-    """The resolver of clients that leave by interface `name`; empty for what a line's peer says."""
+def egress_resolvers(state: DesiredState, resolvers: Resolvers, name: str) -> tuple[str, ...]:
+    """Those of clients that leave by interface `name`; none for what a line's peer says."""
     line_id = state.line_by_name.get(name)
     if line_id is None:
-        return resolvers.reached_by(name)
-    return line_resolver(state.lines[line_id], resolvers)
+        return resolvers.all_reached_by(name)
+    return line_resolvers(state.lines[line_id], resolvers)
 
 
 def is_asked_directly(state: DesiredState, resolvers: Resolvers, name: str) -> bool:
-    """Whether that resolver is asked without going through interface `name` itself."""
+    """Whether they are asked without going through interface `name` itself."""
     line_id = state.line_by_name.get(name)
     is_domestic = line_id is not None and state.lines[line_id].dns_profile == "domestic"
     return is_domestic and resolvers.has_line_dns
 
 
-def line_resolver(line: Line, resolvers: Resolvers) -> str:
-    """The resolver that a line's DNS profile names; empty for what its peer hands out."""
+def line_resolvers(line: Line, resolvers: Resolvers) -> tuple[str, ...]:
+    """Those that a line's DNS profile names; none for what its peer hands out."""
     match line.dns_profile if resolvers.has_line_dns else "auto":
         case "custom":
-            servers = line.dns_servers
+            return line.dns_servers
         case "domestic":
-            servers = resolvers.domestic
+            return resolvers.domestic
         case "outbound":
-            servers = resolvers.outbound
+            return resolvers.outbound
         case "return":
-            servers = resolvers.home
+            return resolvers.home
         case _:
-            servers = ()
-    return servers[0] if servers else ""
+            return ()
 
 
 def lines(state: DesiredState) -> dict[str, Line]:

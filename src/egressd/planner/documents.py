@@ -25,6 +25,7 @@ from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
 from egressd.planner import outbounds
 from egressd.planner.listing import LISTED, listing_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
+from egressd.planner.resolvers import RESOLVERS_MAX
 
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
@@ -32,8 +33,6 @@ FINAL: Final = "target"
 _SELF: Final = "127.0.0.1"
 _LOG: Final = {"level": "error", "timestamp": False}
 
-_RESOLVERS_MAX: Final = 3
-"""As many are asked in turn as resolv.conf(5) has room for."""
 _PATIENCE_MS: Final = 3000
 """Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
 
@@ -301,7 +300,7 @@ def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...]
         "return": resolvers.home,
         "custom": settings.dns_servers,
     }.get(settings.dns_profile, resolvers.outbound)
-    return servers[:_RESOLVERS_MAX], settings.dns_profile == "domestic"
+    return servers[:RESOLVERS_MAX], settings.dns_profile == "domestic"
 
 
 def carries_udp(paths: Iterable[DialPath]) -> bool:

@@ -23,12 +23,13 @@ from egressd.planner.registry import (
     NFT_TABLE,
     flow_mark,
 )
+from egressd.planner.resolvers import Resolver, asked, listed
 from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology, inbound, interface_mark, is_line
 
 INET: Final = Sets("inet", SETS, MAPS)
 
-_NOTHING: Final[Mapping[str, str]] = {}
+_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
 _NO_CHOICES: Final[Mapping[str, Choice]] = {}
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet")
@@ -42,12 +43,14 @@ def elements(
     *,
     hosts: bool = True,
     choices: Mapping[str, Choice] = _NO_CHOICES,
-    handed_out: Mapping[str, str] = _NOTHING,
+    handed_out: Mapping[str, tuple[str, ...]] = _NOTHING,
+    silent: Collection[Resolver] = (),
     outdated: Collection[str] = (),
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
-    group key -> where its clients go; `handed_out`: VPN line -> the resolver that its peer hands
-    out; `outdated`: lines that are up as they are not to be any more.
+    group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
+    out; `silent`: those that do not answer; `outdated`: lines that are up as they are not to be
+    any more.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -81,7 +84,8 @@ def elements(
         result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
     elif not hosts:
         del result["hosts"]
-    result.update(_target_elements(plan, topology, ports, handed_out, outdated))
+    result.update(_target_elements(plan, topology, ports, outdated))
+    result.update(_resolver_elements(listed(plan, handed_out), silent))
     result.update(_group_elements(plan, choices))
     return result
 
@@ -109,7 +113,6 @@ def _target_elements(
     plan: Plan,
     topology: Topology,
     ports: Mapping[str, int],
-    handed_out: Mapping[str, str],
     outdated: Collection[str],
 ) -> Elements:
     """The sets that follow from engine instances, egresses and WANs.
@@ -140,10 +143,6 @@ def _target_elements(
         )
         for mark, name in exits
     }
-    resolvers = {MARK_DIRECT: plan.floor.resolver}
-    for name, egress in plan.egresses.items():
-        mark = MARK_ASKED_DIRECTLY if egress.is_asked_directly else egresses[name]
-        resolvers[mark] = egress.resolver or handed_out.get(name, "") or egress.otherwise
     return {
         "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
@@ -153,9 +152,17 @@ def _target_elements(
         "pairs": pairs,
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
-        "dns4": {_mark(mark): server for mark, server in resolvers.items() if server},
-        "resolvers": dict.fromkeys(filter(None, resolvers.values()), ""),
         "inmark": {_quoted(name): _mark(mark) for name, mark in answers.items()},
+    }
+
+
+def _resolver_elements(
+    servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver]
+) -> Elements:
+    """Where questions go, and who may be asked."""
+    return {
+        "dns4": {_mark(mark): server for mark, server in asked(servers, silent).items()},
+        "resolvers": {server: "" for each in servers.values() for server in each},
     }
 
 

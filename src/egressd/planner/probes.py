@@ -6,7 +6,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.names import TargetName
 from egressd.model.nouns import Node
-from egressd.planner.compile import egress_resolver
+from egressd.planner.compile import egress_resolvers
 from egressd.planner.documents import GroupPolicy, probe_document, routed_probe_document
 from egressd.planner.registry import MARK_REJECT
 from egressd.planner.targets import dial_path, dial_paths, mark_of
@@ -27,10 +27,10 @@ def target_documents(
     mark = mark_of(state, str(target))
     if mark == MARK_REJECT:
         return {}
-    server = resolvers.reached_by(target.name)
+    servers = resolvers.all_reached_by(target.name)
     if target.kind == "interface":
-        server = egress_resolver(state, resolvers, target.name) or server
-    return {str(target): routed_probe_document(mark, server)}
+        servers = egress_resolvers(state, resolvers, target.name) or servers
+    return {str(target): routed_probe_document(mark, servers[0])}
 
 
 def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:

@@ -22,12 +22,13 @@ from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
 from egressd.planner.compile import (
     UNMANAGED_KEY,
-    egress_resolver,
+    egress_resolvers,
     instance_keys,
     is_asked_directly,
 )
 from egressd.planner.documents import carries_udp, clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
+from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
 from egressd.service.overview import blocked_now, egresses_of
 
@@ -75,6 +76,8 @@ class DnsSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Who is asked first what the client asks for names; empty where nobody is."""
 
     server: str
+    further: tuple[str, ...] = ()
+    """Who are asked in turn where that one does not answer."""
     way: str
 
 
@@ -236,20 +239,24 @@ def _why_blocked(
 def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSeen:
     match target.kind:
         case "direct":
-            return DnsSeen(server=resolvers.reached_by(""), way="directly")
+            return _asked(resolvers.all_reached_by(""), "directly")
         case "interface":
-            server = egress_resolver(state, resolvers, target.name)
+            servers = egress_resolvers(state, resolvers, target.name)
             directly = is_asked_directly(state, resolvers, target.name)
             way = "directly" if directly else f"by {target.name}"
-            return DnsSeen(server=server or "what the line's peer hands out", way=way)
+            return _asked(servers or ("what the line's peer hands out",), way)
         case "node" | "group":
             paths = dial_paths(state, target)
             if not paths:
                 return DnsSeen(server="", way="")
             servers, directly = clients_resolvers(paths[0].hops[0], resolvers)
-            return DnsSeen(server=servers[0], way="directly" if directly else "through the node")
+            return _asked(servers, "directly" if directly else "through the node")
         case _:
             return DnsSeen(server="", way="")
+
+
+def _asked(servers: tuple[str, ...], way: str) -> DnsSeen:
+    return DnsSeen(server=servers[0], further=servers[1:RESOLVERS_MAX], way=way)
 
 
 def _limits(rule: Rule | None) -> LimitsSeen:

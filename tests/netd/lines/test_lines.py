@@ -33,7 +33,7 @@ def test_a_line_comes_online(run_dir: Path, inside: Inside) -> None:
             await site.apply(line())
             status = await site.online()
             assert (status.ip, status.state, status.reason) == ("10.9.0.2", "online", "")
-            await eventually(lambda: site.lines.resolvers() == {"l2tp_1": "9.9.9.9"})
+            await eventually(lambda: site.lines.resolvers() == {"l2tp_1": ("9.9.9.9", "8.8.8.8")})
             assert set(site.told) == {"l2tp_1"}
             assert site.lines.pids() == {site.pid()}
 
@@ -416,7 +416,7 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             assert not site.folder("l2tp_3").exists()
             await site.online("l2tp_1")
             assert site.pid("l2tp_1") == before["l2tp_1"]
-            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == "9.9.9.9")
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == ("9.9.9.9", "8.8.8.8"))
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]

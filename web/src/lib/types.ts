@@ -186,7 +186,7 @@ export interface Explanation {
   target: string;
   nodes: string[];
   egresses: string[];
-  dns: { server: string; way: string };
+  dns: { server: string; further: string[]; way: string };
   limits: { rule: string; upload_kbps: number; download_kbps: number };
   steps: string[];
 }

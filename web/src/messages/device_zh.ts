@@ -125,6 +125,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
   "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":
     "已跟踪 {n} 个连接，上限为 {limit}：新连接即将被丢弃（net.netfilter.nf_conntrack_max）",
+  "resolver {server} does not answer {>way}: {other} is asked in its place":
+    "{way}时 DNS 服务器 {server} 无响应，已改用 {other}",
 
   // Why a client's traffic goes where it goes.
   "the device is stopped: whatever follows, every client is blocked":
@@ -151,6 +153,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "it leaves by the device's own route": "按设备自身的路由出去",
   "it leaves by {egress}": "从 {egress} 出去",
   directly: "直接查询",
+  "by {egress}": "经 {egress} 查询",
   "through the node": "经节点查询",
   "what the line's peer hands out": "线路对端分配的服务器",
 

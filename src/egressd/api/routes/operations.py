@@ -181,7 +181,7 @@ def _add_looks(endpoints: Endpoints, services: Services) -> None:
             "target": "Group_hk",
             "nodes": ["hk-01"],
             "egresses": ["wan1"],
-            "dns": {"server": "1.1.1.1", "way": "through the node"},
+            "dns": {"server": "1.1.1.1", "further": ["8.8.8.8"], "way": "through the node"},
             "limits": {"rule": "192.168.8.21", "upload_kbps": 0, "download_kbps": 50_000},
             "steps": ["rule 7 (192.168.8.21) covers 192.168.8.21"],
         },

@@ -77,7 +77,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 class LineKeeper:
     """Keeps one line up until it is told to stop.
 
-    `on_change` is called when `status` or `resolver` has changed.
+    `on_change` is called when `status` or `resolvers` has changed.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class LineKeeper:
         on_change: Callable[[], None],
     ) -> None:
         self.line = line
-        self.resolver = ""
-        """The DNS server that the peer hands out; empty when the line is down or it has none."""
+        self.resolvers: tuple[str, ...] = ()
+        """The DNS servers that the peer hands out; none when the line is down or it has none."""
         self._folder = folder
         self._surroundings = surroundings
         self._charon = charon
@@ -223,7 +223,7 @@ class LineKeeper:
 
     async def _take_down(self, *, polite: bool) -> None:
         """End what runs for the line. May be called again, after it was interrupted."""
-        self.resolver = ""
+        self.resolvers = ()
         if self._unit is not None:
             await self._unit.end(polite=polite)
             self._unit = None
@@ -333,9 +333,9 @@ class LineKeeper:
         is_news = False
         if not self._has_told:
             found = diagnosis.resolvers(running.read(lines_pppd.LOG))
-            self.resolver = next(iter(found or ()), "")
+            self.resolvers = found or ()
             self._has_told = found is not None or now - self._online_since > _RESOLVERS_S
-            is_news = bool(self.resolver)
+            is_news = bool(self.resolvers)
         self._tell_of(LineStatus(is_online=True, ip=ip, state="online"), is_news)
 
     async def _why(self, dial: Dial, running: Unit) -> Failure:

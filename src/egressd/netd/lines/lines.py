@@ -33,7 +33,7 @@ class Lines:
     """Keeps the wanted lines up.
 
     `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes).
-    `on_change` is called with the name of a line whose status or resolver has changed.
+    `on_change` is called with the name of a line whose status or resolvers have changed.
     """
 
     def __init__(self, run_dir: Path, on_change: Callable[[str], None]) -> None:
@@ -133,9 +133,9 @@ class Lines:
         """How each wanted line is doing, by interface name."""
         return {name: keeper.status for name, keeper in self._keepers.items()}
 
-    def resolvers(self) -> dict[str, str]:
-        """The DNS server that each line's peer hands out, where it is up and has one."""
-        return {name: k.resolver for name, k in self._keepers.items() if k.resolver}
+    def resolvers(self) -> dict[str, tuple[str, ...]]:
+        """The DNS servers that each line's peer hands out, where it is up and has any."""
+        return {name: k.resolvers for name, k in self._keepers.items() if k.resolvers}
 
     def pids(self) -> set[int]:
         """Processes that work for lines."""

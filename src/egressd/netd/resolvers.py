@@ -1,0 +1,148 @@
+"""Which resolvers answer, where the kernel sends clients' questions to one of a list.
+
+The servers of each list are asked regularly, the preferred one first, by the way that clients ask
+by, until one answers: those before it are passed over until they answer again. Where none answers
+nothing changes, since it is the way that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from ipaddress import IPv4Address
+from typing import Final
+
+import structlog
+
+from egressd.model.errors import EgressdError
+from egressd.model.plan import Plan
+from egressd.netd.machine import Machine
+from egressd.planner.resolvers import Resolver, asked, listed
+from egressd.planner.topology import interface_mark
+
+log = structlog.get_logger()
+
+PERIOD_S: Final = 10.0
+_PATIENCE_S: Final = 1.0
+_TRIES: Final = 2
+"""A packet may get lost."""
+
+_PORT: Final = 53
+_HEADER: Final = struct.Struct("!HHHHHH")
+_RECURSION: Final = 0x0100
+_IS_ANSWER: Final = 0x8000
+_CODE: Final = 0x000F
+_ANSWERS: Final = (0, 3)
+"""NOERROR and NXDOMAIN (RFC 1035, 4.1.1; RFC 2308): what else a resolver says helps no client."""
+_QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1)
+"""For an address of ``a.root-servers.net``, which every resolver knows and keeps (RFC 9609)."""
+
+
+class Resolvers:
+    """Keeps `Machine.silent` up to date. `adapt` is awaited when it has changed."""
+
+    def __init__(
+        self, machine: Machine, plan: Callable[[], Plan], adapt: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._machine = machine
+        self._plan = plan
+        self._adapt = adapt
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look after them."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each one that is passed over."""
+        servers, silent = self._listed(), self._machine.silent
+        chosen = asked(servers, silent)
+        egresses = self._plan().egresses.items()
+        names = {interface_mark(name, egress.number): name for name, egress in egresses}
+        return tuple(
+            f"resolver {server} does not answer {_way(names.get(mark, ''))}:"
+            f" {chosen[mark]} is asked in its place"
+            for mark, each in servers.items()
+            for server in each[: each.index(chosen[mark])]
+        )
+
+    async def look(self) -> None:
+        """Ask the lists of more than one server, all at the same time: at most 6 s."""
+        servers = {mark: each for mark, each in self._listed().items() if len(each) > 1}
+        lost = await asyncio.gather(*(self._silent(mark, each) for mark, each in servers.items()))
+        silent = frozenset[Resolver]().union(*lost)
+        if silent == self._machine.silent:
+            return
+        self._machine.silent = silent
+        for problem in self.problems:
+            log.warning(problem)
+        await self._adapt()
+
+    async def _attend(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except (EgressdError, OSError) as error:
+                log.warning("could not pass over resolvers that are silent", error=str(error))
+            await asyncio.sleep(PERIOD_S)
+
+    def _listed(self) -> Mapping[int, tuple[str, ...]]:
+        return listed(self._plan(), self._machine.handed_out)
+
+    async def _silent(self, mark: int, servers: tuple[str, ...]) -> set[Resolver]:
+        """Those before the first that answers by the way of `mark`."""
+        found: set[Resolver] = set()
+        for server in servers:
+            if await answers(server, 0 if self._is_near(server) else mark):
+                return found
+            found.add((mark, server))
+        return found.intersection(self._machine.silent)
+
+    def _is_near(self, server: str) -> bool:
+        """Whether a server is reached without leaving by any way: it is in a LAN, or here."""
+        address = IPv4Address(server)
+        own = {a.ip for each in self._machine.facts.interfaces.values() for a in each.addresses}
+        lans = (network for _, network in self._machine.topology.lan_networks)
+        return address in own or any(address in network for network in lans)
+
+
+async def answers(server: str, mark: int) -> bool:
+    """Whether a resolver answers a question that leaves by `mark`. Needs CAP_NET_ADMIN."""
+    loop = asyncio.get_running_loop()
+    for _ in range(_TRIES):
+        number = secrets.randbits(16)
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as asking,
+            suppress(OSError),
+        ):
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+            asking.connect((server, _PORT))
+            asking.send(_HEADER.pack(number, _RECURSION, 1, 0, 0, 0) + _QUESTION)
+            async with asyncio.timeout(_PATIENCE_S):  # its TimeoutError is an OSError
+                while True:
+                    reply = await loop.sock_recv(asking, 512)
+                    if reply[:2] == number.to_bytes(2, "big"):
+                        return _is_helpful(reply)
+    return False
+
+
+def _is_helpful(reply: bytes) -> bool:
+    if len(reply) < _HEADER.size:
+        return False
+    flags = int.from_bytes(reply[2:4], "big")
+    return bool(flags & _IS_ANSWER) and flags & _CODE in _ANSWERS
+
+
+def _way(interface: str) -> str:
+    return f"by {interface}" if interface else "directly"

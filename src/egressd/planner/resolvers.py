@@ -1,0 +1,42 @@
+"""Which resolvers the kernel sends the questions of the clients to that it routes.
+
+It can send them to one address at a time (``dns4``), so that asking a list in turn is a matter of
+which of its servers answer: `egressd.netd.resolvers` sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Final
+
+from egressd.model.plan import Plan
+from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
+from egressd.planner.topology import interface_mark
+
+RESOLVERS_MAX: Final = 3
+"""As many of a list count as resolv.conf(5) has room for."""
+
+Resolver = tuple[int, str]
+"""The mark of the way by which it is asked, and its address."""
+
+
+def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """The mark of each way out -> the resolvers to ask by it, the preferred one first.
+
+    `handed_out`: VPN line -> those that its peer hands out.
+    """
+    result = {MARK_DIRECT: plan.floor.resolvers}
+    for name, egress in plan.egresses.items():
+        mark = interface_mark(name, egress.number)
+        if egress.is_asked_directly:
+            mark = MARK_ASKED_DIRECTLY
+        result[mark] = egress.resolvers or handed_out.get(name, ()) or egress.otherwise
+    return {mark: servers[:RESOLVERS_MAX] for mark, servers in result.items() if servers}
+
+
+def asked(servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]) -> dict[int, str]:
+    """The mark of each way -> the first of its resolvers that is not `silent`, else the first."""
+    return {
+        mark: next((server for server in each if (mark, server) not in silent), each[0])
+        for mark, each in servers.items()
+    }

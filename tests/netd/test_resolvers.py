@@ -1,0 +1,182 @@
+"""Which resolvers count as silent, and what is taken for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from egressd.model.device import Ports
+from egressd.model.plan import Egress, Floor, Plan
+from egressd.netd import resolvers
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.machine import Machine
+from egressd.netd.resolvers import Resolvers, answers
+from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.resolvers import Resolver
+from egressd.planner.topology import interface_mark
+from tests.lab.netns import Namespace
+
+WAN = interface_mark("wan1", 1)
+FIRST, SECOND, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+ALL = (FIRST, SECOND, THIRD)
+
+
+class Watched:
+    """Resolvers of DIRECT (one) and of a WAN (three), of which some are silent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.silent: set[str] = set()
+        self.questions: list[Resolver] = []
+        self.adapted = 0
+        self.machine = Machine(Nft(), Ports(), 1)
+        self.plan = Plan(
+            floor=Floor(resolvers=(FIRST,)),
+            egresses={"wan1": Egress(number=1, resolvers=ALL)},
+        )
+        self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt)
+        monkeypatch.setattr(resolvers, "answers", self._answers)
+
+    async def _answers(self, server: str, mark: int) -> bool:
+        self.questions.append((mark, server))
+        return server not in self.silent
+
+    async def _adapt(self) -> None:
+        self.adapted += 1
+
+    def look(self, *silent: str) -> list[Resolver]:
+        """What was asked in a look, while these are silent."""
+        self.silent, self.questions = set(silent), []
+        asyncio.run(self.resolvers.look())
+        return self.questions
+
+    def told(self) -> list[str]:
+        """What operators are told."""
+        return list(self.resolvers.problems)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_a_list_of_one_is_not_asked_and_of_more_no_further_than_to_who_answers(
+    watched: Watched,
+) -> None:
+    assert watched.look() == [(WAN, FIRST)]
+    assert watched.look(FIRST, THIRD) == [(WAN, FIRST), (WAN, SECOND)]
+    assert watched.machine.silent == {(WAN, FIRST)}
+
+
+def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
+    for silent, adapted in (
+        ((), 0),
+        ((FIRST,), 1),
+        ((FIRST,), 1),
+        ((FIRST, SECOND), 2),
+        ((SECOND,), 3),
+        ((), 3),
+    ):
+        watched.look(*silent)
+        assert watched.adapted == adapted
+    assert watched.told() == []
+
+
+def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:
+    watched.look(*ALL)
+    assert watched.adapted == 0
+    watched.look(FIRST)
+    assert watched.look(*ALL) == [(WAN, server) for server in ALL]
+    assert watched.machine.silent == {(WAN, FIRST)}
+    assert watched.told() == [
+        f"resolver {FIRST} does not answer by wan1: {SECOND} is asked in its place"
+    ]
+
+
+def test_who_is_listed_no_more_is_forgotten(watched: Watched) -> None:
+    watched.look(FIRST)
+    watched.plan = Plan(floor=Floor(resolvers=(FIRST, SECOND)))
+    assert watched.told() == []
+    assert watched.look(FIRST) == [(MARK_DIRECT, FIRST), (MARK_DIRECT, SECOND)]
+    assert watched.machine.silent == {(MARK_DIRECT, FIRST)}
+    assert watched.told() == [
+        f"resolver {FIRST} does not answer directly: {SECOND} is asked in its place"
+    ]
+
+
+Reply = Callable[[bytes], Sequence[bytes]]
+
+
+def reply(code: int, flags: int = 0x8180) -> Reply:
+    """An answer with a code (RFC 1035, 4.1.1) to whatever is asked."""
+    return lambda asked: [asked[:2] + (flags | code).to_bytes(2, "big") + asked[4:]]
+
+
+REPLIES: Mapping[str, tuple[Reply, bool]] = {
+    "no error": (reply(0), True),
+    "no such name": (reply(3), True),
+    "server failure": (reply(2), False),
+    "refused": (reply(5), False),
+    "the question itself": (lambda asked: [asked], False),
+    "too little": (lambda asked: [asked[:2]], False),
+    "nothing": (lambda _: [], False),
+    "after that of another question": (lambda asked: [bytes(12), b"", *reply(0)(asked)], True),
+}
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("kind", REPLIES)
+def test_an_answer_is_one_that_helps_clients(kind: str) -> None:
+    says, helps = REPLIES[kind]
+    with Namespace() as network:
+        network.shell("ip link set lo up")
+        assert network.run(lambda: asyncio.run(_ask(says))) is helps
+
+
+@pytest.mark.lab
+def test_who_has_no_way_or_does_not_listen_does_not_answer() -> None:
+    with Namespace() as network:
+        assert network.run(lambda: asyncio.run(answers(FIRST, 0))) is False
+        network.shell("ip link set lo up")
+        assert network.run(lambda: asyncio.run(answers("127.0.0.1", 0))) is False
+
+
+@pytest.mark.lab
+def test_a_question_that_was_lost_is_asked_again_by_the_same_way() -> None:
+    mark = 0x2000_0001
+    with Namespace() as network:
+        network.shell("ip link set lo up")
+        network.shell(
+            "nft add table ip t;"
+            "nft 'add chain ip t out { type filter hook output priority 0; }';"
+            f"nft add rule ip t out udp dport 53 meta mark {mark} counter"
+        )
+        lost: list[bytes] = []
+
+        def second(asked: bytes) -> Sequence[bytes]:
+            lost.append(asked)
+            return reply(0)(asked) if len(lost) == 2 else []
+
+        assert network.run(lambda: asyncio.run(_ask(second, mark)))
+        assert "counter packets 2 " in network.shell("nft list table ip t")
+
+
+async def _ask(says: Reply, mark: int = 0) -> bool:
+    """Whether a resolver that replies so answers."""
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as server:
+        server.bind(("127.0.0.1", 53))
+
+        def reply_to_it() -> None:
+            asked, asker = server.recvfrom(512)
+            for each in says(asked):
+                server.sendto(each, asker)
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(server, reply_to_it)
+        try:
+            return await answers("127.0.0.1", mark)
+        finally:
+            loop.remove_reader(server)
