@@ -75,7 +75,7 @@ def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
         ("egresses", Patch(put={"wan1": Egress(number=0)})),
         ("egresses", Patch(put={"wan1": Egress(number=0x1_0000)})),
         ("egresses", Patch(put={"wan1": Egress(number=1, resolvers=("evil; x",))})),
-        ("egresses", Patch(put={"wan1": Egress(number=1, otherwise=("evil; x",))})),
+        ("egresses", Patch(put={"wan1": Egress(number=1, default_resolvers=("evil; x",))})),
         ("limits", Patch(put={"10.0.0.1": Limit(number=1, upload_kbps=-1, download_kbps=0)})),
         ("limits", Patch(put={"x": Limit(number=1, upload_kbps=1, download_kbps=0)})),
         ("lines", Patch(drop=("../x",))),

@@ -221,15 +221,15 @@ def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
 
 
 def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_one_said_for_then() -> None:
-    egress = Egress(number=2, otherwise=("192.0.2.54",))
+    egress = Egress(number=2, default_resolvers=("192.0.2.54",))
     assert by_line(egress=egress, peers=("10.1.1.1",))["dns4"][LINE_A] == "10.1.1.1"
     assert by_line(egress=egress)["dns4"][LINE_A] == "192.0.2.54"
-    own = Egress(number=2, resolvers=("9.9.9.9",), otherwise=("192.0.2.54",))
+    own = Egress(number=2, resolvers=("9.9.9.9",), default_resolvers=("192.0.2.54",))
     assert by_line(egress=own, peers=("10.1.1.1",))["dns4"][LINE_A] == "9.9.9.9"
 
 
 def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
-    egress = Egress(number=2, otherwise=("192.0.2.54",))
+    egress = Egress(number=2, default_resolvers=("192.0.2.54",))
     peers = ("10.1.1.1", "10.1.1.2", "10.1.1.3", "10.1.1.4")
     mark = int(LINE_A, 16)
     for lost, asked in ((0, 0), (1, 1), (2, 2), (3, 0)):

@@ -84,7 +84,7 @@ def test_the_machine_itself_asks_its_first() -> None:
 
 def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
     egresses = compile_plan(state(), RESOLVERS).egresses
-    told = {name: egress.resolvers or egress.otherwise for name, egress in egresses.items()}
+    told = {name: egress.resolvers or egress.default_resolvers for name, egress in egresses.items()}
     assert told == {name: (server,) for name, server in ASKED.items()}
     assert not egresses["l2tp_1"].resolvers  # its peer's come first
 

@@ -72,7 +72,7 @@ class Egress(msgspec.Struct, frozen=True, kw_only=True):
     resolvers: tuple[str, ...] = ()
     """IPv4 addresses that its clients' DNS is sent to, the preferred one first; none: those that a
     line's peer hands out."""
-    otherwise: tuple[str, ...] = ()
+    default_resolvers: tuple[str, ...] = ()
     """Those for a line whose peer hands out none."""
     is_asked_directly: bool = False
     """Whether they are asked as DIRECT traffic instead of through the interface. All such egresses

@@ -149,7 +149,7 @@ def _is_group(group: Group) -> bool:
 
 
 def _is_egress(egress: Egress) -> bool:
-    resolvers = (*egress.resolvers, *egress.otherwise)
+    resolvers = (*egress.resolvers, *egress.default_resolvers)
     return 0 < egress.number <= EGRESS_NUMBER_MAX and all(map(_is_address, resolvers))
 
 

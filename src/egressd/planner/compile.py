@@ -293,7 +293,7 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
             result[name] = Egress(
                 number=number,
                 resolvers=egress_resolvers(state, resolvers, name),
-                otherwise=resolvers.all_reached_by(name),
+                default_resolvers=resolvers.all_reached_by(name),
                 is_asked_directly=is_asked_directly(state, resolvers, name),
             )
     return result

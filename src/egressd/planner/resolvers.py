@@ -30,7 +30,7 @@ def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, t
         mark = interface_mark(name, egress.number)
         if egress.is_asked_directly:
             mark = MARK_ASKED_DIRECTLY
-        result[mark] = egress.resolvers or handed_out.get(name, ()) or egress.otherwise
+        result[mark] = egress.resolvers or handed_out.get(name, ()) or egress.default_resolvers
     return {mark: servers[:RESOLVERS_MAX] for mark, servers in result.items() if servers}
 
 
