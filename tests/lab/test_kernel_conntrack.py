@@ -45,10 +45,11 @@ def track(
     answerer: str | None = None,
     seen_as: str | None = None,
     mark: int = 0,
+    asked_port: int = 443,
 ) -> None:
     """Make an entry: `opener` asks `asked`, `answerer` answers to `seen_as` (NAT)."""
-    original = side(1, opener, asked, (port, 443))
-    reply = side(2, answerer or asked, seen_as or opener, (443, port))
+    original = side(1, opener, asked, (port, asked_port))
+    reply = side(2, answerer or asked, seen_as or opener, (asked_port, port))
     timeout, status = attribute(7, struct.pack(">I", 600)), attribute(3, struct.pack(">I", 0xA))
     with NetlinkSocket(NETFILTER) as kernel:
         header = struct.pack("=BBH", socket.AF_INET, 0, 0)
@@ -123,6 +124,20 @@ def test_only_the_clients_entries_go(
             if not any(entry[2] == port and client in gone for client, port in forwards)
         }
         assert deleted == len(before) - len(left)
+
+    namespace.run(body)
+
+
+def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
+    def body() -> None:
+        silent, other = "192.0.2.53", "192.0.2.54"
+        track("10.1.0.2", silent, 1000, asked_port=53)
+        track("10.1.0.2", other, 1001, asked_port=53)
+        track("10.1.0.3", other, 1002, asked_port=53, answerer=silent, seen_as=ROUTER)
+        track("10.1.0.3", silent, 1003, asked_port=53, answerer=other)
+        track(ROUTER, silent, 1004)
+        assert conntrack.forget_questions(IPv4Address(silent)) == 2
+        assert {port for _, _, port in entries()} == {1001, 1003, 1004}
 
     namespace.run(body)
 

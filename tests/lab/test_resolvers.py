@@ -18,6 +18,7 @@ from tests.lab.device_state import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
 
+NODE = "node.example"
 SILENT = "203.0.113.99"
 """An address of the internet that nobody has."""
 
@@ -39,6 +40,22 @@ def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
     reply = lab.client(client).dns(name, RESOLVERS["google"])
     seen = lab.internet.seen(since=mark, service="dns", text=name)
     return "".join(reply.addresses), {s.server for s in seen}
+
+
+def add_by_name(lab: Lab, settings: dict[str, str]) -> None:
+    """Add the node ``socks5`` by a name instead of its address."""
+    node = lab.nodes["socks5"]
+    lab.internet.put_name(NODE, node.address)
+    config = json.dumps({**node.clash, "server": NODE, **settings})
+    lab.api.post("/nodes", {**node.draft(), "config_json": config})
+
+
+def asked_for_the_node(lab: Lab, client: int) -> set[str]:
+    """Who was asked for the node's name, where a client got through by it."""
+    mark = lab.internet.mark()
+    if lab.client(client).http(f"http://{SERVER}/", timeout=2).seen != lab.nodes["socks5"].address:
+        return set()
+    return {s.server for s in lab.internet.seen(since=mark, service="dns", text=NODE)}
 
 
 FORWARDER = """
@@ -82,15 +99,9 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
     assert asked(near, 3) == (first, {RESOLVERS["device"]})
     assert told(near, 2) == alone(RESOLVERS["domestic"], "by wan2")
 
-    node = near.nodes["socks5"]
-    near.internet.put_name("node.example", node.address)
-    config = {**node.clash, "server": "node.example", "interface-name": "wan2"}
-    near.api.post("/nodes", {**node.draft(), "config_json": json.dumps(config)})
-    mark = near.internet.mark()
+    add_by_name(near, {"interface-name": "wan2"})
     send(near, 1, "socks5")
-    assert near.client(1).http(f"http://{SERVER}/").seen == node.address
-    questions = near.internet.seen(since=mark, service="dns", text="node.example")
-    assert {seen.server for seen in questions} == {RESOLVERS["domestic"]}
+    assert asked_for_the_node(near, 1) == {RESOLVERS["domestic"]}
 
 
 def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
@@ -100,14 +111,16 @@ def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
     assert asked(near, 2) == (near.wan(2).address, {RESOLVERS["return"]})
 
 
-def test_where_a_resolver_is_silent_the_kernels_clients_ask_the_next_one(namespaces: None) -> None:
+def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> None:
     first, second = RESOLVERS["device"], RESOLVERS["quad9"]
-    with Lab(LabSpec(nodes=())) as lab:
+    with Lab(LabSpec(nodes=("socks5",), clients=4)) as lab:
         lab.start_egressd({"dns": {"device": [SILENT, first, second]}})
         send(lab, 1, "Interface:wan1")
         send(lab, 2, "Interface:wan2")
         send(lab, 3, "DIRECT")
         ways = {1: lab.wan(1), 2: lab.wan(2), 3: lab.wan(1)}
+        add_by_name(lab, {})
+        send(lab, 4, "socks5")
 
         def all_ask(server: str) -> bool:
             return all(asked(lab, n) == (wan.address, {server}) for n, wan in ways.items())
@@ -120,12 +133,17 @@ def test_where_a_resolver_is_silent_the_kernels_clients_ask_the_next_one(namespa
             return {told.format(way) for way in ("by wan1", "by wan2", "directly")}
 
         eventually(lambda: all_ask(first), 2 * PERIOD_S)
+        eventually(lambda: asked_for_the_node(lab, 4) == {first})
         assert problems() == passed_over(SILENT, first)
         with deaf(lab, first):
             eventually(lambda: all_ask(second), 2 * PERIOD_S)
+            eventually(lambda: asked_for_the_node(lab, 4) == {second})
             assert problems() == passed_over(SILENT, second) | passed_over(first, second)
         eventually(lambda: all_ask(first), 2 * PERIOD_S)
         assert problems() == passed_over(SILENT, first)
+        # The engine has asked the second by this socket, and goes on.
+        assert asked_for_the_node(lab, 4) <= {first, second}
+        assert lab.client(4).http(f"http://{SERVER}/").seen == lab.nodes["socks5"].address
 
 
 @contextmanager

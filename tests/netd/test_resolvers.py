@@ -11,6 +11,7 @@ import pytest
 from egressd.model.device import Ports
 from egressd.model.plan import Egress, Floor, Plan
 from egressd.netd import resolvers
+from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.machine import Machine
 from egressd.netd.resolvers import Resolvers, answers
@@ -37,7 +38,9 @@ class Watched:
             egresses={"wan1": Egress(number=1, resolvers=ALL)},
         )
         self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt)
+        self.forgotten: list[str] = []
         monkeypatch.setattr(resolvers, "answers", self._answers)
+        monkeypatch.setattr(conntrack, "forget_questions", lambda s: self.forgotten.append(str(s)))
 
     async def _answers(self, server: str, mark: int) -> bool:
         self.questions.append((mark, server))
@@ -82,6 +85,8 @@ def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
         watched.look(*silent)
         assert watched.adapted == adapted
     assert watched.told() == []
+    # Sockets that ask who has fallen silent are sent elsewhere, once.
+    assert watched.forgotten == [FIRST, SECOND]
 
 
 def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:

@@ -236,6 +236,8 @@ def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
         silent = {(mark, server) for server in peers[:lost]}
         elements = by_line(egress=egress, peers=peers, silent=silent)
         assert elements["dns4"][LINE_A] == peers[asked]
+        passed_over = {f"{LINE_A} . {server}": peers[asked] for server in peers[:asked]}
+        assert elements["substitutes"] == passed_over
         # A client that is one of them asks whom it likes, whether it is asked itself or not.
         assert elements["resolvers"].keys() == {"192.0.2.53", *peers[:3]}
     elsewhere = {(MARK_DIRECT, "10.1.1.1")}

@@ -1,4 +1,4 @@
-"""Which resolvers answer, where the kernel sends clients' questions to one of a list.
+"""Which resolvers answer, where the kernel sends questions to one of a list.
 
 The servers of each list are asked regularly, the preferred one first, by the way that clients ask
 by, until one answers: those before it are passed over until they answer again. Where none answers
@@ -20,8 +20,9 @@ import structlog
 
 from egressd.model.errors import EgressdError
 from egressd.model.plan import Plan
+from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
-from egressd.planner.resolvers import Resolver, asked, listed
+from egressd.planner.resolvers import Resolver, asked, listed, passed_over
 from egressd.planner.topology import interface_mark
 
 log = structlog.get_logger()
@@ -73,8 +74,7 @@ class Resolvers:
         return tuple(
             f"resolver {server} does not answer {_way(names.get(mark, ''))}:"
             f" {chosen[mark]} is asked in its place"
-            for mark, each in servers.items()
-            for server in each[: each.index(chosen[mark])]
+            for mark, server in passed_over(servers, chosen)
         )
 
     async def look(self) -> None:
@@ -82,12 +82,16 @@ class Resolvers:
         servers = {mark: each for mark, each in self._listed().items() if len(each) > 1}
         lost = await asyncio.gather(*(self._silent(mark, each) for mark, each in servers.items()))
         silent = frozenset[Resolver]().union(*lost)
-        if silent == self._machine.silent:
+        before = self._machine.silent
+        if silent == before:
             return
         self._machine.silent = silent
         for problem in self.problems:
             log.warning(problem)
         await self._adapt()
+        # Who asks by the same socket again would go on asking who was asked by it first.
+        for server in {server for _, server in silent - before}:
+            await asyncio.to_thread(conntrack.forget_questions, IPv4Address(server))
 
     async def _attend(self) -> None:
         while True:

@@ -76,6 +76,7 @@ MAPS: Final = {
     "asked": "type mark : mark",
     "sealed": "type mark : mark",
     "dns4": "type mark : ipv4_addr",
+    "substitutes": "type mark . ipv4_addr : ipv4_addr",
     "inmark": "type ifname : mark",
     "elected": "type mark : mark",
     "kept": "type mark . ipv4_addr : mark",
@@ -337,6 +338,13 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ip daddr @received accept",
         "ip daddr @received_nets accept",
         "accept",
+    ),
+    "output_dns": (
+        "type nat hook output priority -100; policy accept;",
+        # What the engine asks itself: the names of nodes' servers, say. What netd asks, to see who
+        # answers, goes where it is sent.
+        "meta skuid != 0 meta l4proto { tcp, udp } th dport 53"
+        " dnat ip to meta mark . ip daddr map @substitutes",
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",

@@ -23,7 +23,7 @@ from egressd.planner.registry import (
     NFT_TABLE,
     flow_mark,
 )
-from egressd.planner.resolvers import Resolver, asked, listed
+from egressd.planner.resolvers import Resolver, asked, listed, passed_over
 from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology, inbound, interface_mark, is_line
 
@@ -160,8 +160,13 @@ def _resolver_elements(
     servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver]
 ) -> Elements:
     """Where questions go, and who may be asked."""
+    chosen = asked(servers, silent)
     return {
-        "dns4": {_mark(mark): server for mark, server in asked(servers, silent).items()},
+        "dns4": {_mark(mark): server for mark, server in chosen.items()},
+        "substitutes": {
+            f"{_mark(mark)} . {server}": chosen[mark]
+            for mark, server in passed_over(servers, chosen)
+        },
         "resolvers": {server: "" for each in servers.values() for server in each},
     }
 

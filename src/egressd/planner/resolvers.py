@@ -1,12 +1,13 @@
-"""Which resolvers the kernel sends the questions of the clients to that it routes.
+"""Which resolvers the kernel sends questions to: of the clients that it routes, and of the engine
+itself.
 
-It can send them to one address at a time (``dns4``), so that asking a list in turn is a matter of
-which of its servers answer: `egressd.netd.resolvers` sees to that.
+It can send them to one address at a time (``dns4``, ``substitutes``), so that asking a list in turn
+is a matter of which of its servers answer: `egressd.netd.resolvers` sees to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from egressd.model.plan import Plan
@@ -40,3 +41,12 @@ def asked(servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]) -
         mark: next((server for server in each if (mark, server) not in silent), each[0])
         for mark, each in servers.items()
     }
+
+
+def passed_over(
+    servers: Mapping[int, tuple[str, ...]], chosen: Mapping[int, str]
+) -> Iterator[Resolver]:
+    """Those that another is asked in place of."""
+    for mark, each in servers.items():
+        for server in each[: each.index(chosen[mark])]:
+            yield mark, server

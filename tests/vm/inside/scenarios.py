@@ -53,7 +53,7 @@ async def all_come_online(suite: Suite) -> None:
         expected = users(server)[name]
         assert statuses[name].ip == expected, f"{name}: {statuses[name]}"
         assert suite.clients[name].seen_since(since) == {expected}, name
-        assert resolvers[name] == DNS[server], f"{name}: {resolvers[name]}"
+        assert resolvers[name] == [DNS[server]], f"{name}: {resolvers[name]}"
         assert line.password not in repr(statuses[name])
 
 

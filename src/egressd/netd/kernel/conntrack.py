@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from socket import AF_INET
+from socket import AF_INET, IPPROTO_UDP
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
@@ -35,6 +35,7 @@ _IP, _IP_SOURCE, _IP_TARGET = 1, 1, 2  # CTA_TUPLE_IP, CTA_IP_V4_SRC, CTA_IP_V4_
 _PROTOCOL, _PROTOCOL_NUMBER = 2, 1  # CTA_TUPLE_PROTO, CTA_PROTO_NUM
 _PORT_SOURCE, _PORT_TARGET = 2, 3  # CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT
 _SOURCE_TRANSLATED: Final = 1 << 4  # IPS_SRC_NAT
+_DNS_PORT: Final = 53
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
 _FEW: Final = 2
@@ -78,15 +79,21 @@ def delete_stale(
             client = opener if is_opener else answerer
             if client not in wanted or is_current(client, _flow(entry, is_opener=is_opener)):
                 continue
-            # With the id, so that a connection of the same tuple made since is left alone.
-            key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
-            try:
-                told.request(_DELETE, _HEADER + encode(key))
-            except NetlinkError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-            else:
-                deleted += 1
+            deleted += _delete(told, entry)
+    return deleted
+
+
+def forget_questions(resolver: IPv4Address) -> int:
+    """Delete the UDP flows in which a resolver is asked, whoever asks, so that the next question of
+    each goes where it is to go now; how many there were. Raises OSError.
+    """
+    deleted = 0
+    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, resolver.packed)):
+            entry = attributes(body, len(_HEADER))
+            flow = _flow(entry, is_opener=True)
+            if (flow.protocol, flow.port) == (IPPROTO_UDP, _DNS_PORT):
+                deleted += _delete(told, entry)
     return deleted
 
 
@@ -115,6 +122,20 @@ def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
         f"{tracked} connections are tracked and {limit} is the limit: new ones are about to be"
         " dropped (net.netfilter.nf_conntrack_max)",
     )
+
+
+def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
+    """Whether the entry was still there. With its id, so that a connection of the same tuple made
+    since is left alone.
+    """
+    key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
+    try:
+        told.request(_DELETE, _HEADER + encode(key))
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return False
+    return True
 
 
 def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
