@@ -108,17 +108,10 @@ class Resolvers:
         """Those before the first that answers by the way of `mark`."""
         found: set[Resolver] = set()
         for server in servers:
-            if await answers(server, 0 if self._is_near(server) else mark):
+            if await answers(server, mark):
                 return found
             found.add((mark, server))
         return found.intersection(self._machine.silent)
-
-    def _is_near(self, server: str) -> bool:
-        """Whether a server is reached without leaving by any way: it is in a LAN, or here."""
-        address = IPv4Address(server)
-        own = {a.ip for each in self._machine.facts.interfaces.values() for a in each.addresses}
-        lans = (network for _, network in self._machine.topology.lan_networks)
-        return address in own or any(address in network for network in lans)
 
 
 async def answers(server: str, mark: int) -> bool:
