@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterable
@@ -135,9 +136,18 @@ def end_association(name: str, client_port: int) -> None:
     uri = f"unix://{RUN / name}/vici"
     listed = sh(f"swanctl --list-sas --raw --uri {uri}")
     # A child's number, and in the same braces the traffic that it is for.
-    found = re.search(rf"uniqueid=(\d+) reqid=[^}}]*udp/{client_port}\b", listed)
+    names = rf"({client_port}|{_service(client_port)})"
+    found = re.search(rf"uniqueid=(\d+) reqid=[^}}]*udp/{names}\]", listed)
     assert found, f"{name} has no association with port {client_port}: {listed}"
     sh(f"swanctl --terminate --child-id {found[1]} --force --timeout 2 --uri {uri}")
+
+
+def _service(port: int) -> str:
+    """What charon calls a UDP port: three of the lines' have a name in services(5)."""
+    try:
+        return re.escape(socket.getservbyport(port, "udp"))
+    except OSError:
+        return str(port)
 
 
 class Account(NamedTuple):
