@@ -155,7 +155,7 @@ def _plain(text: str) -> str:
     return _UNPRINTABLE.sub(" ", text).strip()[:_WORDS_MAX]
 
 
-_DNS: Final = re.compile(r"^(?:primary|secondary) +DNS address (\S+)$", re.MULTILINE)
+_DNS: Final = re.compile(r"^(?:primary|secondary) +DNS address ([0-9.]+)$", re.MULTILINE)
 _ADDRESSED: Final = re.compile(r"^local +IP address", re.MULTILINE)
 
 
