@@ -1,6 +1,7 @@
 /** The device's lists as this page knows them: loaded when shown, kept up while shown. */
 
 import { merged, type Difference } from "./difference.ts";
+import { rebased } from "./edits.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
@@ -10,6 +11,8 @@ import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
 /** Where others change something many times a second, a list is loaded once in so long. */
 const RELOAD_MS = 1000;
+/** After a failure a list waits for so much longer. */
+const RETRY_MS = 5000;
 
 /** Asks for the rows, given those that are known. */
 type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
@@ -58,6 +61,15 @@ export class Resource<T> {
     return this.#loading;
   }
 
+  /**
+   * The fields of a row as a form sends them: as typed where they are others than when the form was
+   * opened, and as they are by now elsewhere.
+   */
+  upToDate<F extends object>(before: T & F & { id: number }, typed: F): F {
+    const now = this.rows.find((row) => (row as { id?: number }).id === before.id);
+    return rebased<F>(before, typed, (now as F | undefined) ?? before);
+  }
+
   /** Give a row new fields, or make one; `key` is the end of its path. */
   put(key: string | number | undefined, body: unknown): Promise<Said> {
     return key === undefined
@@ -103,6 +115,8 @@ export class Resource<T> {
       } catch (error) {
         this.problem = faultText(error);
         this.#isStale = true;
+        this.#loadedAt = Date.now() + RETRY_MS;
+        this.#loadSoon();
         return;
       }
     }

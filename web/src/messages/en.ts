@@ -79,9 +79,13 @@ export const en = {
   "kind.reject": "Refused",
   "target.none": "Nothing of that name. It can be typed in full.",
 
+  "edit.leave": "Leave what you typed?",
+  "edit.leaveText": "What you typed into the open form is not saved.",
+  "edit.leaveAct": "Leave it",
   "table.actions": "Actions",
   "table.change": "Change…",
   "table.clear": "Clear the selection",
+  "table.hidden": "{n} of them hidden by the filter",
   "table.noMatch": "Nothing matches the filter.",
   "table.rows": "{n} row | {n} rows",
   "table.select": "Select this row",
@@ -235,6 +239,8 @@ export const en = {
   "whitelist.ips": "Addresses",
   "whitelist.ipsHint": "IPv4 addresses and CIDRs",
   "whitelist.node": "They leave by",
+  "whitelist.overtaken":
+    "Somebody else has saved this list meanwhile. Save replaces what they saved; Undo shows it.",
   "whitelist.warning": "Saving closes clients' open connections.",
 
   "why.intro": "Where would this client's traffic go, and why?",

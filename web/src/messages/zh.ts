@@ -80,9 +80,13 @@ export const zh: Record<Key, string> = {
   "kind.reject": "拒绝",
   "target.none": "没有匹配的目标，可以输入完整名称。",
 
+  "edit.leave": "放弃已输入的内容？",
+  "edit.leaveText": "打开的表单中有未保存的内容。",
+  "edit.leaveAct": "放弃",
   "table.actions": "操作",
   "table.change": "修改…",
   "table.clear": "清除选择",
+  "table.hidden": "其中 {n} 个被筛选隐藏",
   "table.noMatch": "没有符合筛选条件的内容。",
   "table.rows": "{n} 行",
   "table.select": "选择此行",
@@ -236,6 +240,8 @@ export const zh: Record<Key, string> = {
   "whitelist.ips": "IP 地址",
   "whitelist.ipsHint": "IPv4 地址或 CIDR",
   "whitelist.node": "出口",
+  "whitelist.overtaken":
+    "其他人同时保存了此列表。保存会覆盖对方的内容；撤销则显示对方的内容。",
   "whitelist.warning": "保存后现有连接会断开。",
 
   "why.intro": "这个客户端的流量会去哪里？为什么？",

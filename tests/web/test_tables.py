@@ -1,0 +1,178 @@
+"""Lists under the hands of several operators: what is seen is what is edited and deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from egressd.lab.device import rule_body
+from tests.web.site import Site
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+
+
+@pytest.fixture
+def four(site: Site) -> Iterator[Site]:
+    """A device with rules for 10.77.7.1 to .4."""
+    for n in range(1, 5):
+        site.lab.api.post("/rules", {"ip": ip(n), "target_node": "DIRECT", "comment": f"four {n}"})
+    yield site
+    site.lab.api.delete("/rules/batch", {"ips": [rule["ip"] for rule in rules(site).values()]})
+
+
+def ip(n: int) -> str:
+    return f"10.77.7.{n}"
+
+
+def rules(site: Site) -> dict[str, dict[str, Any]]:
+    """The rules there are, by address."""
+    return {rule["ip"]: rule for rule in site.lab.api.get("/rules")["data"]}
+
+
+def row(page: Page, n: int) -> Locator:
+    return page.get_by_role("row").filter(has_text=ip(n))
+
+
+def box(page: Page, n: int) -> Locator:
+    return row(page, n).get_by_role("checkbox", name="Select this row")
+
+
+def edit(page: Page, n: int) -> Locator:
+    """The form of a row, once its button was pressed."""
+    page.get_by_role("button", name=f"Edit the rule of {ip(n)}").click()
+    return page.get_by_role("form")
+
+
+def test_another_row_that_is_edited_has_a_form_of_its_own(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        edit(page, 4)
+        form = edit(page, 2)
+        expect(form).to_have_accessible_name(f"Edit the rule of {ip(2)}")
+        form.get_by_label("Comment").fill("four changed")
+        page.get_by_role("button", name="Add a rule").click()
+        question = page.get_by_role("dialog", name="Leave what you typed?")
+        question.get_by_role("button", name="Cancel").click()
+        expect(form.get_by_label("Comment")).to_have_value("four changed")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        # The keys are the table's again.
+        expect(page.get_by_role("grid", name="Rules")).to_be_focused()
+
+        page.get_by_role("button", name="Add a rule").click()
+        form = page.get_by_role("form", name="Add a rule")
+        form.get_by_label("Client").fill(ip(9))
+        form.get_by_label("Comment").fill("four and one")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+    assert {host: rule["comment"] for host, rule in rules(four).items()} == {
+        ip(1): "four 1",
+        ip(2): "four changed",
+        ip(3): "four 3",
+        ip(4): "four 4",
+        ip(9): "four and one",
+    }
+
+
+def test_a_form_stays_while_its_row_is_filtered_out_or_deleted(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        form = edit(page, 3)
+        form.get_by_label("Comment").fill("typed at length")
+        page.get_by_label("Filter").fill("nothing like it")
+        expect(row(page, 3)).to_have_count(0)
+        four.lab.api.delete("/rules/batch", {"ips": [ip(3)]})
+        expect(form.get_by_label("Comment")).to_have_value("typed at length")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_be_visible()
+        expect(form.get_by_label("Comment")).to_have_value("typed at length")
+
+
+def test_what_others_changed_meanwhile_is_not_undone(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        form = edit(page, 1)
+        form.get_by_label("Comment").fill("four mine")
+        was = rules(four)[ip(1)]
+        theirs = {"target_node": "REJECT", "comment": "four theirs", "is_enabled": False}
+        four.lab.api.put(f"/rules/{was['id']}", {**rule_body(was), **theirs})
+        expect(row(page, 1).first).to_contain_text("four theirs")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+    now = rules(four)[ip(1)]
+    assert (now["comment"], now["target_node"]) == ("four mine", "REJECT")
+    assert not now["is_enabled"]
+
+
+def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
+    api = four.lab.api
+    with four.visit("#/settings") as page:
+        unmanaged = page.get_by_label("Clients without a rule")
+        expect(unmanaged).to_have_value("REJECT")
+        interval = page.get_by_label(re.compile("^Check"))
+        interval.fill("77")
+        settings = api.ask("GET", "/ops/settings").body
+        api.ask("PUT", "/ops/settings", {**settings, "unmanaged": "DIRECT"})
+        expect(unmanaged).to_have_value("DIRECT")
+        expect(interval).to_have_value("77")
+        page.get_by_role("region", name="Routing").get_by_role("button", name="Save").click()
+        expect(page.get_by_text("settings saved").first).to_be_visible()
+    changed = api.ask("GET", "/ops/settings").body
+    api.ask("PUT", "/ops/settings", settings)
+    assert changed == {**settings, "unmanaged": "DIRECT", "check_interval_s": 77}
+
+
+def test_ticks_show_what_is_selected(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        box(page, 2).click()
+        expect(box(page, 2)).to_be_checked()
+        expect(box(page, 1)).not_to_be_checked()
+        box(page, 4).click(modifiers=["Shift"])
+        expect(box(page, 3)).to_be_checked()
+        everything = page.get_by_label("Select all rows")
+        everything.check()
+        box(page, 1).press("Space")
+        expect(box(page, 1)).not_to_be_checked()
+        expect(page.get_by_text("3 selected").first).to_be_visible()
+
+        page.get_by_label("Filter").fill(ip(1))
+        expect(page.get_by_text("3 of them hidden by the filter")).to_be_visible()
+        page.get_by_label("Filter").fill("four")
+        page.get_by_role("button", name="Clear the selection").click()
+        for n in range(1, 5):
+            expect(box(page, n)).not_to_be_checked()
+
+        everything.check()
+        four.lab.api.delete("/rules/batch", {"ips": [ip(n) for n in range(1, 5)]})
+        expect(page.get_by_role("toolbar")).to_have_count(0)
+
+
+def test_keys_are_for_the_row_they_were_for(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        grid = page.get_by_role("grid", name="Rules")
+        grid.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowDown")
+        four.lab.api.delete("/rules/batch", {"ips": [ip(1)]})
+        expect(grid).to_have_attribute("aria-rowcount", "4")
+        page.keyboard.press("Delete")
+        expect(page.get_by_role("dialog", name=f"Delete the rule of {ip(3)}?")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(grid).to_be_focused()
+        page.keyboard.press("Shift+ArrowDown")
+        expect(page.get_by_text("2 selected").first).to_be_visible()
+        page.keyboard.press("Shift+ArrowUp")
+        expect(page.get_by_text("1 selected").first).to_be_visible()
+        expect(box(page, 3)).to_be_checked()
+
+
+def test_the_filter_follows_the_address(four: Site) -> None:
+    with four.visit("#/rules?q=four+2") as page:
+        grid = page.get_by_role("grid", name="Rules")
+        expect(grid).to_have_attribute("aria-rowcount", "2")
+        page.get_by_role("navigation").get_by_role("link", name="Rules").click()
+        expect(page.get_by_label("Filter")).to_have_value("")
+        expect(row(page, 4)).to_be_visible()
+        page.go_back()
+        expect(page.get_by_label("Filter")).to_have_value("four 2")
