@@ -51,7 +51,7 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
         served.lab.api.patch(
             "/rules/batch/status", {"ips": [served.lab.client(2).address], "is_enabled": False}
         )
-        expect(blocked).to_contain_text("Nothing is blocked that should not be.")
+        expect(blocked).to_contain_text("Nothing is blocked that the device knows of.")
         expect(page.get_by_role("region", name="Recent changes")).to_contain_text("disabled")
 
 

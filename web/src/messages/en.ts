@@ -151,7 +151,7 @@ export const en = {
   "overview.nowhere": "blocked",
   "overview.others": "and {n} more target | and {n} more targets",
   "overview.blocked": "What is blocked, and why",
-  "overview.nothingBlocked": "Nothing is blocked that should not be.",
+  "overview.nothingBlocked": "Nothing is blocked that the device knows of.",
   "overview.changes": "Recent changes",
   "overview.noChanges": "Nothing was changed yet.",
 
