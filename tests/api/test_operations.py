@@ -225,7 +225,8 @@ async def test_the_narrowest_enabled_rule_is_the_one(device: Device) -> None:
     assert [other["ip"] for other in told["other_rules"]] == ["10.0.0.0/8"]
     assert (told["target"], told["nodes"], told["egresses"]) == ("tokyo", ["tokyo"], ["DIRECT"])
     assert told["limits"] == {"rule": "10.0.0.0/24", "upload_kbps": 0, "download_kbps": 5}
-    assert told["dns"] == {"server": "192.0.2.55", "further": [], "way": "through the node"}
+    dns = {"server": "192.0.2.55", "further": ["192.0.2.57"], "way": "through the node"}
+    assert told["dns"] == dns
     assert not told["is_blocked"]
     assert any("rule 3 (10.0.0.7) is disabled" in step for step in told["steps"])
     told = await explained(device, "10.9.0.7", "example.com")

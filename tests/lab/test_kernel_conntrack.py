@@ -5,6 +5,7 @@ import struct
 import subprocess
 import time
 from ipaddress import IPv4Address, IPv4Network
+from socket import IPPROTO_UDP
 
 import pytest
 
@@ -22,15 +23,17 @@ LANS = Ranges(["10.1.0.0/16"])
 _NEW = 1 << 8  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
 
 
-def side(kind: int, source: str, target: str, ports: tuple[int, int]) -> bytes:
-    """CTA_TUPLE_ORIG or CTA_TUPLE_REPLY of a UDP flow."""
+def side(
+    kind: int, source: str, target: str, ports: tuple[int, int], protocol: int = IPPROTO_UDP
+) -> bytes:
+    """CTA_TUPLE_ORIG or CTA_TUPLE_REPLY of a flow."""
     addresses = (IPv4Address(source).packed, IPv4Address(target).packed)
     return nest(
         kind,
         nest(1, attribute(1, addresses[0]), attribute(2, addresses[1])),
         nest(
             2,
-            attribute(1, bytes([socket.IPPROTO_UDP])),
+            attribute(1, bytes([protocol])),
             attribute(2, struct.pack(">H", ports[0])),
             attribute(3, struct.pack(">H", ports[1])),
         ),
@@ -46,10 +49,11 @@ def track(
     seen_as: str | None = None,
     mark: int = 0,
     asked_port: int = 443,
+    protocol: int = IPPROTO_UDP,
 ) -> None:
     """Make an entry: `opener` asks `asked`, `answerer` answers to `seen_as` (NAT)."""
-    original = side(1, opener, asked, (port, asked_port))
-    reply = side(2, answerer or asked, seen_as or opener, (asked_port, port))
+    original = side(1, opener, asked, (port, asked_port), protocol)
+    reply = side(2, answerer or asked, seen_as or opener, (asked_port, port), protocol)
     timeout, status = attribute(7, struct.pack(">I", 600)), attribute(3, struct.pack(">I", 0xA))
     with NetlinkSocket(NETFILTER) as kernel:
         header = struct.pack("=BBH", socket.AF_INET, 0, 0)
@@ -136,8 +140,10 @@ def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
         track("10.1.0.3", other, 1002, asked_port=53, answerer=silent, seen_as=ROUTER)
         track("10.1.0.3", silent, 1003, asked_port=53, answerer=other)
         track(ROUTER, silent, 1004)
+        track("10.1.0.2", silent, 1005, asked_port=53, protocol=socket.IPPROTO_TCP)
         assert conntrack.forget_questions(IPv4Address(silent)) == 2
         assert {port for _, _, port in entries()} == {1001, 1003, 1004}
+        assert conntrack.count([IPv4Network("0.0.0.0/0")]) == 4  # a question by TCP goes on
 
     namespace.run(body)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from egressd.model.errors import Failed
@@ -46,6 +48,29 @@ def test_a_plan_comes_back_as_it_was(tmp_path: Path) -> None:
     file.close()
     assert PlanFile(path).load() == FULL
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_plan_from_when_there_was_one_resolver_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "plan.db"
+    file = PlanFile(path)
+    store(file, Plan(), FULL)
+    file.close()
+    old = {
+        ("plan", "floor"): {"unmanaged": 0x3000_0000, "resolver": "192.0.2.53"},
+        ("egresses", "wan1"): {"number": 1, "resolver": "192.0.2.53", "otherwise": ""},
+        ("egresses", "l2tp_1"): {"number": 2, "otherwise": "192.0.2.54"},
+    }
+    with closing(sqlite3.connect(path)) as db, db:
+        for (table, key), value in old.items():
+            row = (table, key, msgspec.msgpack.encode(value))
+            db.execute("INSERT OR REPLACE INTO entry (tbl, key, value) VALUES (?, ?, ?)", row)
+    plan = PlanFile(path).load()
+    assert plan is not None
+    assert plan.floor == FULL.floor
+    assert plan.egresses == {
+        "wan1": FULL.egresses["wan1"],
+        "l2tp_1": Egress(number=2, default_resolvers=("192.0.2.54",)),
+    }
 
 
 def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from egressd.model.device import Ports
+from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Plan
 from egressd.netd import resolvers
 from egressd.netd.kernel import conntrack
@@ -32,6 +33,7 @@ class Watched:
         self.silent: set[str] = set()
         self.questions: list[Resolver] = []
         self.adapted = 0
+        self.is_broken = False
         self.machine = Machine(Nft(), Ports(), 1)
         self.plan = Plan(
             floor=Floor(resolvers=(FIRST,)),
@@ -47,6 +49,8 @@ class Watched:
         return server not in self.silent
 
     async def _adapt(self) -> None:
+        if self.is_broken:
+            raise Failed("load the table", "it is away")
         self.adapted += 1
 
     def look(self, *silent: str) -> list[Resolver]:
@@ -62,7 +66,10 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+    made = Watched(monkeypatch)
+    made.look()
+    made.adapted = 0
+    return made
 
 
 def test_a_list_of_one_is_not_asked_and_of_more_no_further_than_to_who_answers(
@@ -85,8 +92,26 @@ def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
         watched.look(*silent)
         assert watched.adapted == adapted
     assert watched.told() == []
-    # Sockets that ask who has fallen silent are sent elsewhere, once.
-    assert watched.forgotten == [FIRST, SECOND]
+    # Sockets that ask who is asked no more are sent elsewhere, once.
+    assert watched.forgotten == [FIRST, SECOND, THIRD]
+
+
+def test_what_failed_is_done_by_the_next_look(watched: Watched) -> None:
+    watched.is_broken = True
+    with pytest.raises(Failed):
+        watched.look(FIRST)
+    watched.is_broken = False
+    watched.look(FIRST)
+    assert watched.adapted == 1
+    assert watched.forgotten == [FIRST]
+
+
+def test_two_ways_of_one_kind_are_told_once(watched: Watched) -> None:
+    domestic = Egress(number=1, resolvers=ALL, is_asked_directly=True)
+    watched.plan = Plan(floor=Floor(resolvers=ALL), egresses={"l2tp_1": domestic})
+    watched.look(FIRST)
+    assert len(watched.machine.silent) == 2
+    assert len(watched.told()) == 1
 
 
 def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:

@@ -49,7 +49,7 @@ from egressd.store.database import Database
 RESOLVERS = Resolvers(
     device=("192.0.2.53",),
     domestic=("192.0.2.54",),
-    outbound=("192.0.2.55",),
+    outbound=("192.0.2.55", "192.0.2.57"),
     home=("192.0.2.56",),
 )
 OWN_PORTS = {8787: "the API", 8788: "the console"}

@@ -119,7 +119,8 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     unmanaged: int = 0
     """Mark of LAN clients without a rule; 0 blocks them."""
     resolvers: tuple[str, ...] = ()
-    """Those of DIRECT's clients, the preferred one first; none blocks their DNS."""
+    """Those of DIRECT's clients, the preferred one first; without any, only questions to the router
+    itself are refused."""
     stopped: bool = False
     """Block every client, whatever the tables say."""
     opened: bool = False

@@ -20,7 +20,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
-from egressd.planner.resolvers import Resolver
+from egressd.planner.resolvers import Resolver, read_resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology, discover, recalled
 
@@ -100,10 +100,12 @@ class Machine:
         return self._nft.chains() is not None
 
     def recall(self) -> None:
-        """Take what an earlier netd knew of LANs and WANs from its table."""
-        elements = (self._nft.elements(name) or {} for name in ("lansrc", "inmark"))
+        """Take what an earlier netd knew of LANs, WANs and resolvers from its table."""
+        names = ("lansrc", "inmark", "substitutes")
+        lansrc, inmark, substitutes = (self._nft.elements(name) or {} for name in names)
         try:
-            self.topology = recalled(*elements)
+            self.topology = recalled(lansrc, inmark)
+            self.silent = frozenset(map(read_resolver, substitutes))
         except ValueError as error:
             log.warning("another program has changed our table", error=str(error))
 

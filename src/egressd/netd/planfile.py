@@ -151,6 +151,7 @@ class PlanFile:
             return None
         if document.get("version") != PLAN_VERSION:
             raise ValueError("a plan of another version")
+        _bring_up_to_date(document)
         return msgspec.convert(document, Plan, strict=True)
 
     def _write(self, db: sqlite3.Connection, change: Change) -> None:
@@ -167,6 +168,14 @@ class PlanFile:
             "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)",
             [(table, key, msgspec.msgpack.encode(value)) for table, key, value in puts],
         )
+
+
+def _bring_up_to_date(document: dict[str, Any]) -> None:
+    """Read what was stored when there was one resolver where a list is now."""
+    for entry in (document.get("floor", {}), *document["egresses"].values()):
+        for name, list_name in (("resolver", "resolvers"), ("otherwise", "default_resolvers")):
+            if server := entry.pop(name, ""):
+                entry[list_name] = [server]
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -18,7 +18,6 @@ from typing import Final
 
 import structlog
 
-from egressd.model.errors import EgressdError
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
@@ -44,7 +43,7 @@ _QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1
 
 
 class Resolvers:
-    """Keeps `Machine.silent` up to date. `adapt` is awaited when it has changed."""
+    """Keeps `Machine.silent` up to date. `adapt` is awaited when others are to be asked then."""
 
     def __init__(
         self, machine: Machine, plan: Callable[[], Plan], adapt: Callable[[], Awaitable[None]]
@@ -53,9 +52,12 @@ class Resolvers:
         self._plan = plan
         self._adapt = adapt
         self._task: asyncio.Task[None] | None = None
+        self._in_use: dict[int, str] = {}
+        """Who was asked when the kernel was told of it last."""
 
     def start(self) -> None:
         """Begin to look after them."""
+        self._in_use = asked(self._listed(), self._machine.silent)
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -71,33 +73,37 @@ class Resolvers:
         chosen = asked(servers, silent)
         egresses = self._plan().egresses.items()
         names = {interface_mark(name, egress.number): name for name, egress in egresses}
-        return tuple(
+        told = (
             f"resolver {server} does not answer {_way(names.get(mark, ''))}:"
             f" {chosen[mark]} is asked in its place"
             for mark, server in passed_over(servers, chosen)
         )
+        return tuple(dict.fromkeys(told))  # lines that ask directly, and DIRECT
 
     async def look(self) -> None:
         """Ask the lists of more than one server, all at the same time: at most 6 s."""
         servers = {mark: each for mark, each in self._listed().items() if len(each) > 1}
         lost = await asyncio.gather(*(self._silent(mark, each) for mark, each in servers.items()))
-        silent = frozenset[Resolver]().union(*lost)
-        before = self._machine.silent
-        if silent == before:
-            return
-        self._machine.silent = silent
+        known = self.problems
+        self._machine.silent = frozenset[Resolver]().union(*lost)
         for problem in self.problems:
-            log.warning(problem)
+            if problem not in known:
+                log.warning(problem)
+        chosen = asked(self._listed(), self._machine.silent)
+        if chosen == self._in_use:
+            return
         await self._adapt()
         # Who asks by the same socket again would go on asking who was asked by it first.
-        for server in {server for _, server in silent - before}:
+        left = {server for mark, server in self._in_use.items() if chosen.get(mark) != server}
+        for server in left:
             await asyncio.to_thread(conntrack.forget_questions, IPv4Address(server))
+        self._in_use = chosen
 
     async def _attend(self) -> None:
         while True:
             try:
                 await self.look()
-            except (EgressdError, OSError) as error:
+            except Exception as error:
                 log.warning("could not pass over resolvers that are silent", error=str(error))
             await asyncio.sleep(PERIOD_S)
 

@@ -400,6 +400,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "postrouting_nat": (
         "type nat hook postrouting priority srcnat; policy accept;",
         f"meta mark {_ROUTED} ip saddr @lannet fib saddr type != local masquerade",
+        # A question that output_dns sent elsewhere bears the address for where it was to go.
+        "ct status dnat ct direction original meta l4proto { tcp, udp } th dport 53"
+        " fib saddr type local fib saddr . oif type != local masquerade",
     ),
     "postrouting_last": (
         "type filter hook postrouting priority 300; policy accept;",

@@ -20,6 +20,7 @@ from egressd.planner import documents, listing
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
     MARK_ENGINE,
     MARK_KIND_MASK,
@@ -203,7 +204,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
                 service,
                 mark,
                 (egress_resolvers(state, resolvers, name) or resolvers.all_reached_by(name))[0],
-                MARK_DIRECT if is_asked_directly(state, resolvers, name) else mark,
+                MARK_ASKED_DIRECTLY if is_asked_directly(state, resolvers, name) else mark,
             )
             key = f"service:{service.id}"
             result[key] = Instance(

@@ -21,6 +21,12 @@ Resolver = tuple[int, str]
 """The mark of the way by which it is asked, and its address."""
 
 
+def read_resolver(key: str) -> Resolver:
+    """The resolver that an element of ``substitutes`` is for. Raises ValueError."""
+    mark, address = key.split(" . ")
+    return int(mark, 16), address
+
+
 def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """The mark of each way out -> the resolvers to ask by it, the preferred one first.
 
