@@ -125,6 +125,30 @@ def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_the
     eventually(lambda: carried(lab))
 
 
+def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
+    """From its own address, which the line's packets bear, and without a gateway too."""
+    manage = ("192.168.50.1", "192.168.50.7", "manage0")
+    lab.router.run("ip", "link", "add", manage[2], "type", "veth", "peer", "name", "manage1")
+    try:
+        lab.router.run("ip", "link", "set", "manage1", "up")
+        lab.router.run("ip", "address", "add", f"{manage[0]}/24", "dev", manage[2])
+        lab.router.run("ip", "link", "set", manage[2], "up")
+        line = {**DRAFT, "interface": manage[2], "is_enabled": True}
+        lab.api.put("/vpn-lines/l2tp/l2tp_1", line)
+
+        def way(source: str, target: str) -> str:
+            return lab.router.run("ip", "route", "get", target, "from", source, check=False).stdout
+
+        eventually(lambda: not way(manage[0], SERVER))  # by no other WAN
+        eventually(lambda: f"dev {manage[2]}" in way(manage[0], manage[1]))
+        lab.api.put("/vpn-lines/l2tp/l2tp_1", {**line, "interface": "wan1"})
+        wan = lab.wan(1)
+        eventually(lambda: f"via {wan.gateway} dev wan1" in way(wan.address, SERVER))
+        eventually(lambda: "via" not in way(wan.address, wan.gateway))
+    finally:
+        lab.router.run("ip", "link", "delete", manage[2])
+
+
 def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))

@@ -36,7 +36,7 @@ from egressd.planner.registry import (
     TABLE_TPROXY,
     egress_table,
 )
-from egressd.planner.topology import Topology, inbound, interface_mark, uplink
+from egressd.planner.topology import Topology, connected, inbound, interface_mark, uplink
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
 _EXACT = 0xFFFF_FFFF
@@ -90,6 +90,11 @@ def desired(
     for priority, name, egress in ways:
         table = egress_table(egress.number)
         routes += _beneath([_ANYWHERE], table)
+        # Neighbours are not asked for by way of the gateway, nor cut off where there is none.
+        routes += [
+            RouteEntry(table=table, destination=network, device=name)
+            for network in connected(name, facts)
+        ]
         way = uplink(name, facts, ports)
         if way.has_route:
             routes.append(

@@ -185,6 +185,21 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
     return Uplink(interface=name, gateway=gateway, has_route=gateway is not None)
 
 
+def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
+    """The networks that the main table has right behind interface `name`, whose hosts need no
+    gateway.
+    """
+    interface = facts.interfaces.get(name)
+    if interface is None or interface.is_point_to_point or is_line(name):
+        return ()
+    found = (
+        route.destination
+        for route in facts.routes
+        if route.interface == name and route.gateway is None and route.destination != _DEFAULT
+    )
+    return tuple(dict.fromkeys(found))
+
+
 def inbound(topology: Topology) -> dict[str, Egress]:
     """For each WAN the way of the answers to what it brought in.
 
