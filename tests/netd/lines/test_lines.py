@@ -79,6 +79,33 @@ def test_only_what_the_daemons_see_dials_anew(run_dir: Path, inside: Inside) -> 
     inside(body)
 
 
+def test_lines_that_are_switched_off_and_on_at_once_are_dialled_anew(
+    run_dir: Path, inside: Inside
+) -> None:
+    """As scripts do that rotate addresses, one line after the other."""
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            wanted = {f"l2tp_{n}": line(n) for n in range(1, 9)}
+            await site.lines.apply(wanted)
+            for name in wanted:
+                await site.online(name, 15)
+            before = {name: site.pid(name) for name in wanted}
+            toggled = sorted(wanted)[:6]
+            for name in toggled:
+                site.lines.want({n: line for n, line in wanted.items() if n != name})
+                site.lines.want(wanted)
+                await asyncio.sleep(0.03)
+            await eventually(lambda: sorted(site.byes()) == toggled, 15)
+            await eventually(lambda: not site.lines.outdated(wanted), 15)
+            for name in wanted:
+                await site.online(name, 15)
+            after = {name: site.pid(name) for name in wanted}
+            assert [name for name in wanted if after[name] != before[name]] == toggled
+
+    inside(body)
+
+
 def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:

@@ -44,6 +44,9 @@ class Lines:
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
         self._wanted: dict[str, Line] = {}
+        self._left_out: set[LineKeeper] = set()
+        """Those that a wanted set left out which nobody has applied: a later one may have them
+        again, but who switches a line off and on wants it dialled anew."""
         self._leaving: dict[str, Line] = {}
         self._strange: set[str] = set()
         """Lines whose interfaces another program has made."""
@@ -95,8 +98,10 @@ class Lines:
     # --- What is wanted, and what is. -------------------------------------------------------
 
     def want(self, wanted: Mapping[str, Line]) -> None:
-        """`apply` soon, and meanwhile go on."""
+        """`apply` soon, and meanwhile go on. Lines that `wanted` leaves out end, even if those that
+        follow have them again before they did."""
         self._wanted = dict(wanted)
+        self._left_out.update(self._unlike(wanted).values())
         self._follower.tell()
 
     async def apply(self, wanted: Mapping[str, Line]) -> None:
@@ -111,7 +116,9 @@ class Lines:
             if not self._is_open:
                 await self._end_found(wanted)
                 self._is_open = True
-            stale = [n for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))]
+            self._left_out.update(self._unlike(wanted).values())
+            stale = [name for name, k in self._keepers.items() if k in self._left_out]
+            self._left_out.clear()
             await self._drop(stale)
             for name, keeper in self._keepers.items():
                 keeper.line = wanted[name]
@@ -126,7 +133,7 @@ class Lines:
         """Lines that may be up and are not those of `wanted`, by interface name: they were edited
         or are wanted no more, and have not been taken down yet. None where an earlier netd dialled.
         """
-        kept = {n: k.line for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
+        kept = {name: keeper.line for name, keeper in self._unlike(wanted).items()}
         return {**dict.fromkeys(self._unwanted(wanted)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
@@ -161,6 +168,10 @@ class Lines:
             for name, found in self._found.items()
             if name not in wanted or _key(found) != dial_key(wanted[name])
         ]
+
+    def _unlike(self, wanted: Mapping[str, Line]) -> dict[str, LineKeeper]:
+        """Keepers of lines that are not those of `wanted`."""
+        return {n: k for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
 
     async def _drop(self, names: list[str]) -> None:
         keepers = {name: self._keepers.pop(name) for name in names}
