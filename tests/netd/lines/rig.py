@@ -140,9 +140,9 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
 
 
 @asynccontextmanager
-async def opened(run_dir: Path) -> AsyncIterator[Site]:
+async def opened(run_dir: Path, *, checks_means: bool = False) -> AsyncIterator[Site]:
     """A site on the network of `NETWORK`, ended with the block unless it was released."""
-    install(run_dir)
+    install(run_dir, checks_means=checks_means)
     sh(NETWORK)
     site = Site(run_dir)
     await site.lines.find()

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import msgspec
@@ -320,6 +322,31 @@ def test_a_name_that_cannot_be_resolved(
             await site.apply(line(server="nowhere.invalid"))
             status = await site.state("unreachable")
             assert status.reason == "the server's name nowhere.invalid cannot be resolved"
+
+    inside(body)
+
+
+def test_a_resolver_that_hangs_holds_up_no_line_by_address(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "_missing", lambda _line: "")
+    answer = threading.Event()
+
+    def hang(_host: str) -> list[IPv4Address]:
+        answer.wait(30)
+        return []
+
+    monkeypatch.setattr(surroundings, "_resolve", hang)
+
+    async def body() -> None:
+        async with opened(run_dir, checks_means=True) as site:
+            named = {f"l2tp_{n}": line(n, server=f"vpn{n}.test") for n in range(2, 22)}
+            await site.lines.apply(named)
+            for name in named:
+                await site.state("dialing", name)
+            await site.lines.apply({**named, "l2tp_1": line()})
+            await site.online()
+            answer.set()
 
     inside(body)
 

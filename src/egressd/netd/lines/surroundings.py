@@ -56,8 +56,10 @@ class Surroundings:
         """How often the machine was looked at."""
         self._on_change = on_change
         self._watcher = Watcher(self.look)
-        # Not the event loop's own threads: a resolver that hangs must hold up nobody else.
-        self._threads = ThreadPoolExecutor(_THREADS, "lines")
+        # Not the event loop's own threads, nor one for both: a resolver that hangs must hold up
+        # nobody else, lines whose server is an address neither.
+        self._resolving = ThreadPoolExecutor(_THREADS, "line-names")
+        self._checking = ThreadPoolExecutor(1, "line-means")
 
     async def open(self) -> None:
         """Look, and begin to watch."""
@@ -67,7 +69,8 @@ class Surroundings:
     async def close(self) -> None:
         """Watch no more."""
         await self._watcher.__aexit__(None, None, None)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._resolving, self._checking):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def look(self) -> None:
         """Read anew what the machine has."""
@@ -89,7 +92,7 @@ class Surroundings:
         """
         with suppress(ValueError):
             return IPv4Address(host)
-        found = await self._run(lambda: _resolve(host))
+        found = await _run(self._resolving, lambda: _resolve(host))
         if not found:
             raise Failure(Cause.UNREACHABLE, f"the server's name {host} cannot be resolved")
         return found[turn % len(found)]
@@ -113,11 +116,13 @@ class Surroundings:
 
     async def check_means(self, line: Line) -> None:
         """Raise Failure when a program or the kernel's part is missing, saying what to install."""
-        if missing := await self._run(lambda: _missing(line)):
+        # In a thread, since the kernel may have modules to load first.
+        if missing := await _run(self._checking, lambda: _missing(line)):
             raise Failure(Cause.MISSING, missing)
 
-    def _run(self, call: Callable[[], T]) -> Awaitable[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+def _run(threads: ThreadPoolExecutor, call: Callable[[], T]) -> Awaitable[T]:
+    return asyncio.get_running_loop().run_in_executor(threads, call)
 
 
 def _resolve(host: str) -> list[IPv4Address]:
