@@ -1,14 +1,51 @@
-"""What `Charon` keeps of its own: the ports that it hands out. The daemon is tried in tests/vm."""
+"""What `Charon` keeps of its own, and what it does about a daemon that hangs.
+
+That is a stand-in, which grants everything; the real one is tried in tests/vm.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.diagnosis import Failure
+from egressd.planner import lines_ipsec
+from egressd.planner.lines import Dial
 from egressd.planner.registry import LINE_PORTS
+from tests.netd.lines.rig import SERVER, exists, line, sh
+from tests.netd.lines.test_lines import Inside
+
+STAND_IN = f"""#!{sys.executable}
+import socket, struct
+from vici.protocol import Message, Packet
+
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("vici")
+listener.listen()
+connection, _ = listener.accept()
+
+def send(kind, body=b""):
+    connection.sendall(struct.pack("!IB", 1 + len(body), kind) + body)
+
+while header := connection.recv(4, socket.MSG_WAITALL):
+    packet = Packet.parse(connection.recv(struct.unpack("!I", header)[0], socket.MSG_WAITALL))
+    if packet.response_type != Packet.CMD_REQUEST:
+        send(Packet.EVENT_CONFIRM)
+        continue
+    send(Packet.CMD_RESPONSE)
+    values = Message.deserialize(packet.payload)
+    if "child" in values and "ike" in values:
+        name = values["child"].decode()
+        up = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
+        send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(up))
+"""
 
 
 def test_a_port_is_not_used_again_at_once(tmp_path: Path) -> None:
@@ -27,3 +64,51 @@ def test_every_port_is_handed_out_once(tmp_path: Path) -> None:
     assert {charon.take_port() for _ in LINE_PORTS} == set(LINE_PORTS)
     with pytest.raises(Failure, match="no more than 256 lines can have a secret"):
         charon.take_port()
+
+
+@pytest.mark.lab
+def test_one_that_hangs_is_replaced(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = run_dir / "stand-in"
+    script.write_text(STAND_IN)
+    script.chmod(0o700)
+    monkeypatch.setattr(lines_ipsec, "DAEMON", str(script))
+    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
+    dials = [
+        Dial(
+            line=line(secret="s"),
+            server=IPv4Address(SERVER),
+            local=IPv4Address("192.0.2.2"),
+            local_port=port,
+        )
+        for port in LINE_PORTS[:9]
+    ]
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        loop = asyncio.get_running_loop()
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        lost: list[int] = []
+        for dial in dials[:8]:
+            port = dial.local_port
+            await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
+        hung = charon.pid
+        assert hung is not None
+        os.kill(hung, signal.SIGSTOP)
+        began = loop.time()
+        await asyncio.gather(*(charon.end(dial.local_port) for dial in dials[:4]))
+        assert loop.time() - began < 3, "each waited for in turn takes 8 s"
+        assert lost == [dial.local_port for dial in dials[4:8]]
+        await charon.establish(dials[8], lambda: None)
+        assert not exists(hung)
+        assert charon.pid not in (None, hung)
+        # The same when it is the first to ask who finds out.
+        os.kill(charon.pid or 0, signal.SIGSTOP)
+        with pytest.raises(Failure, match="the IKE daemon failed: charon does not answer"):
+            await charon.establish(dials[0], lambda: None)
+        await charon.establish(dials[0], lambda: None)
+        await charon.close()
+
+    inside(body)

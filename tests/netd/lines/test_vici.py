@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ Conversation = Callable[[Connection], Awaitable[None]]
 class StandIn:
     """Lists what it is asked for by name, in two events a question, and refuses ``terminate``."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0.01) -> None:
         self.stays_silent = False
+        self._delay_s = delay_s
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -47,7 +49,7 @@ class StandIn:
                 for number in (1, 2):
                     event = {"of": values["of"], "number": str(number)}
                     send(Packet.EVENT, bytes([7]) + b"list-sa" + Message.serialize(event))
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(self._delay_s)
                 send(Packet.CMD_RESPONSE, b"")
             elif name == "terminate":
                 refusal = {"success": "no", "errmsg": "no such thing"}
@@ -125,12 +127,32 @@ def test_who_cannot_register_hangs_up(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
+    """All who ask have their answer by the time that the first question takes."""
+    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.4)
     charon = StandIn()
 
     async def body(connection: Connection) -> None:
         charon.stays_silent = True
-        with pytest.raises(OSError, match="does not answer"):
-            await connection.ask("terminate", {"ike": "x"})
+        began = asyncio.get_running_loop().time()
+        asked = (connection.ask("terminate", {"ike": "x"}) for _ in range(20))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert asyncio.get_running_loop().time() - began < 2
+        assert str(answers[0]) == "charon does not answer"
+        assert all(isinstance(answer, OSError) for answer in answers)
 
-    converse(tmp_path, charon, body)
+    assert converse(tmp_path, charon, body) == ["closed"]
+
+
+def test_who_was_stopped_itself_still_hears_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
+
+    async def body(connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        # The answer is on its way when everything stands still for longer than it may take.
+        loop.call_later(0.1, time.sleep, 1.5)
+        found = await connection.collect("list-sas", "list-sa", {"of": "a"})
+        assert len(found) == 2
+
+    assert converse(tmp_path, StandIn(delay_s=0.2), body) == []

@@ -5,7 +5,8 @@ that port (`lines_ipsec.connection_name`). Lines from one address to one server 
 are a group: their associations hang on one IKE_SA, which bears the name of any of them.
 
 charon is started with the first such line and outlives netd. When it dies, its associations would
-last until they expire, with nobody to renew them: the lines are told that they are lost.
+last until they expire, with nobody to renew them: the lines are told that they are lost. One that
+does not answer counts as dead, and is killed before the next is started.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Charon:
 
     async def close(self) -> None:
         """End the daemon; every association ends with it."""
-        await self._stop(polite=True)
+        await self._stop(polite=self._connection is not None)
 
     def release(self) -> None:
         """Leave the daemon running for a later netd."""
@@ -319,7 +320,8 @@ class Charon:
 
     async def _connect(self) -> Connection:
         def closed() -> None:
-            self._lose_all("the IKE daemon hung up")
+            log.warning("the IKE daemon hung up or does not answer")
+            self._lose_all("the IKE daemon hung up or does not answer")
 
         path = self._folder / lines_ipsec.SOCKET
         self._connection = await Connection.open(path, self._hear, closed, _EVENTS)

@@ -21,6 +21,7 @@ _LENGTH: Final = struct.Struct("!I")
 _SEGMENT_MAX: Final = 512 * 1024
 """Bytes of a packet (``vici_socket.c``)."""
 _ANSWER_S: Final = 5.0
+"""How long charon may take to answer: it does at once, or within the second that it is given."""
 
 Values = dict[str, Any]
 
@@ -33,7 +34,7 @@ class Connection:
     """One conversation: questions in turn, and events whenever they come.
 
     ``hear(event, values)`` gets the events asked for, ``closed()`` is called when charon has
-    gone, but not after `close`.
+    gone or does not answer, but not after `close`. One that did not answer is asked no more.
     """
 
     def __init__(
@@ -41,11 +42,10 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         hear: Callable[[str, Values], None],
-        closed: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._hear = hear
-        self._closed = closed
+        self._closed: Callable[[], None] = _nothing
         self._turn = asyncio.Lock()
         self._awaited: deque[asyncio.Future[tuple[int, Values]]] = deque()
         """For each question that has no answer yet, who waits for it, if still so."""
@@ -62,13 +62,14 @@ class Connection:
         events: Iterable[str],
     ) -> Self:
         """Connect, and register for `events`. Raises OSError."""
-        connection = cls(*await asyncio.open_unix_connection(path), hear, closed)
+        connection = cls(*await asyncio.open_unix_connection(path), hear)
         try:
             for event in events:
                 await connection._send(Packet.register_event(event))
         except BaseException:
             connection.close()
             raise
+        connection._closed = closed
         return connection
 
     async def ask(self, command: str, values: Values | None = None) -> Values:
@@ -108,10 +109,17 @@ class Connection:
             self._awaited.append(answer)
             self._writer.write(_LENGTH.pack(len(packet)) + packet)
             try:
-                async with asyncio.timeout(_ANSWER_S):
-                    return await answer
-            except TimeoutError:
-                raise OSError("charon does not answer") from None
+                # In two parts: the first may have passed while it was us who did not run.
+                for _ in range(2):
+                    await asyncio.wait({answer}, timeout=_ANSWER_S / 2)
+                if answer.done():
+                    return answer.result()
+            finally:
+                answer.cancel()
+            # Whoever asks next is not to wait as long again, and to find out the same.
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+            raise OSError("charon does not answer")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
