@@ -56,6 +56,7 @@ SETS: Final = {
     "same": "type mark . mark",
     "plain": "type mark . mark",
     "wlports": "type inet_proto . inet_service",
+    **lines_guard.SETS,
     **services_guard.SETS,
     "members": "type mark . mark",
     # Filled by the speed limits' adapter, and by no load: what they count lives on.

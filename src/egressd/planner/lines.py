@@ -33,7 +33,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
     """A line, and what was found out for one attempt at it.
 
     ``local`` is the carrier's address, which every packet of the daemons bears. ``local_port``
-    is an L2TP line's own UDP port; 0 leaves the choice to the kernel.
+    is an L2TP line's own UDP port; PPTP has none.
     """
 
     line: Line

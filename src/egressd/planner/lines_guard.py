@@ -6,6 +6,12 @@ Without an IPsec association L2TP just comes up in clear, or goes on so when the
 ends. Such a line sends from a port of `LINE_PORTS`, and nothing else does; whatever the
 daemons' state, a packet from or to those ports that IPsec does not carry is dropped.
 
+Nobody but its server talks to the daemon of a line without a secret: whoever names a tunnel's
+number (16 bits) could end it, and whoever asks for a tunnel takes of its memory. Such a line
+sends from a port of `CLEAR_LINE_PORTS`, and the kernel remembers whom the port has called. The
+server may answer from another port than the one that was called (RFC 2661, 8.1), so that its
+address counts, not its port. From then on it is a flow that conntrack knows.
+
 And nobody at a line's far end talks to this machine, but to answer it. That goes for late packets
 of flows that ended when the line was down, too: the reset that would answer them is routed like
 any packet of this machine, and so would leave by a WAN.
@@ -16,18 +22,27 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.model.names import LINE_TYPES
-from egressd.planner.registry import LINE_PORTS
+from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 _RANGE: Final = f"{LINE_PORTS.start}-{LINE_PORTS.stop - 1}"
+_CLEAR: Final = f"{CLEAR_LINE_PORTS.start}-{CLEAR_LINE_PORTS.stop - 1}"
 
+SETS: Final = {
+    # Filled by OUTPUT. xl2tpd gives a server up that was silent for 7 s.
+    "called": "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 1m",
+}
 OUTPUT: Final = (
     # Engine instances answer clients in the name of whoever they asked, at any port.
     f"udp sport {_RANGE} ip daddr != @lannet rt ipsec missing drop",
     f"udp sport {_RANGE} fib saddr type local rt ipsec missing drop",
+    f"udp sport {_CLEAR} ct state != established fib saddr type local"
+    " update @called { ip daddr . udp sport }",
 )
 INPUT: Final = (
     # What clients send to such a port of somebody else's comes to instances by TPROXY.
     f"udp dport {_RANGE} fib daddr type local meta ipsec missing drop",
+    f"udp dport {_CLEAR} ct state != established fib daddr type local"
+    " ip saddr . udp dport != @called drop",
 )
 STRANGERS: Final = (
     "ct state { established, related } accept",

@@ -181,6 +181,10 @@ LINE_PORTS: Final = range(16_896, 17_152)
 """Local UDP ports of L2TP lines with an IPsec secret, below Linux's ephemeral range too. What
 leaves from one, or comes to one, without IPsec is dropped."""
 
+CLEAR_LINE_PORTS: Final = range(17_152, 18_176)
+"""Local UDP ports of L2TP lines without one. What comes to one is dropped unless it is from whom
+that port has called."""
+
 APART: Final = IPv4Network("127.128.0.0/10")
 """Addresses by which the engine sees UDP whose names decide where it goes: one for each client
 and destination."""

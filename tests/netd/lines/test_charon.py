@@ -1,4 +1,4 @@
-"""What `Charon` keeps of its own, and what it does about a daemon that hangs.
+"""What `Charon` does about a daemon that hangs.
 
 That is a stand-in, which grants everything; the real one is tried in tests/vm.
 """
@@ -46,24 +46,6 @@ while header := connection.recv(4, socket.MSG_WAITALL):
         up = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
         send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(up))
 """
-
-
-def test_a_port_is_not_used_again_at_once(tmp_path: Path) -> None:
-    charon = Charon(tmp_path)
-    kept = charon.take_port()
-    used = set()
-    for _ in range(len(LINE_PORTS) - 1):
-        port = charon.take_port()
-        charon.give_back(port)
-        used.add(port)
-    assert used == set(LINE_PORTS) - {kept}
-
-
-def test_every_port_is_handed_out_once(tmp_path: Path) -> None:
-    charon = Charon(tmp_path)
-    assert {charon.take_port() for _ in LINE_PORTS} == set(LINE_PORTS)
-    with pytest.raises(Failure, match="no more than 256 lines can have a secret"):
-        charon.take_port()
 
 
 @pytest.mark.lab

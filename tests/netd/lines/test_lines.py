@@ -20,6 +20,7 @@ from egressd.model.messages import LineStatus
 from egressd.netd.lines import keeper, surroundings
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
+from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.lab.netns import Namespace, eventually
 from tests.netd.lines.conftest import Body
 from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh
@@ -474,6 +475,37 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]
+
+    inside(body)
+
+
+def port_of(site: Site, name: str) -> int:
+    """The local port that the line's daemon was told."""
+    text = (site.folder(name) / "xl2tpd.conf").read_text()
+    return int(text.partition("\nport = ")[2].partition("\n")[0])
+
+
+def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
+    run_dir: Path, inside: Inside
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            one, two, three = line(1), line(2), line(3)
+            await site.apply(one, two)
+            await site.online("l2tp_1")
+            await site.online("l2tp_2")
+            before = port_of(site, "l2tp_1"), port_of(site, "l2tp_2")
+            assert len(set(before) & set(CLEAR_LINE_PORTS)) == 2
+            await site.lines.release()
+            site.lines = Lines(run_dir, site.told.append)
+            await site.lines.find()
+            await site.lines.open()
+            # It is given out again from where it was, but for those that are in use.
+            site.lines._clear_ports._turn = min(before) - 1 - CLEAR_LINE_PORTS.start
+            await site.apply(one, two, three)
+            await site.online("l2tp_3")
+            assert port_of(site, "l2tp_3") not in before
+            assert (port_of(site, "l2tp_1"), port_of(site, "l2tp_2")) == before
 
     inside(body)
 

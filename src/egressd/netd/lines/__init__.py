@@ -5,6 +5,7 @@
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
   `shared_secrets` hands it one secret a server.
+- `ports`: a local UDP port for each L2TP line, which is what the guard in `planner` goes by.
 - `diagnosis`: what the daemons' logs say, in plain words. `news`: what is told of it.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
 

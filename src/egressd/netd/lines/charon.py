@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random
 import socket
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
@@ -74,8 +73,6 @@ class Charon:
         self._associations: dict[str, _Association] = {}
         self._groups: dict[str, int] = {}
         """Name of a connection, and so perhaps of an IKE_SA -> its group."""
-        self._ports: set[int] = set()
-        self._turn = random.randrange(len(LINE_PORTS))  # noqa: S311 (chance, no secret)
         self._starting = asyncio.Lock()
         self._secrets = SharedSecrets()
         self._checks: set[asyncio.Task[None]] = set()
@@ -107,27 +104,6 @@ class Charon:
     def pid(self) -> int | None:
         """The daemon's process, if it runs."""
         return None if self._unit is None or self._unit.is_over else self._unit.pid
-
-    # --- Ports. -----------------------------------------------------------------------------
-
-    def take_port(self) -> int:
-        """A local UDP port for one line. Raises Failure when all are taken.
-
-        They are given out in turn: a server that has not noticed a session's end
-        would take what comes from its port for a part of it (Linux's L2TP connects a UDP socket
-        for each tunnel), and the new session would stay silent.
-        """
-        for _ in LINE_PORTS:
-            self._turn = (self._turn + 1) % len(LINE_PORTS)
-            port = LINE_PORTS[self._turn]
-            if port not in self._ports:
-                self._ports.add(port)
-                return port
-        raise Failure(Cause.FAILED, f"no more than {len(LINE_PORTS)} lines can have a secret")
-
-    def give_back(self, port: int) -> None:
-        """No line uses the port any more."""
-        self._ports.discard(port)
 
     # --- Associations. ----------------------------------------------------------------------
 
@@ -183,7 +159,6 @@ class Charon:
         `group` is what `establish` gave.
         """
         name = lines_ipsec.connection_name(dial.local_port)
-        self._ports.add(dial.local_port)
         if self._connection is None:
             return False
         try:

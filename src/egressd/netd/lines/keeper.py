@@ -31,6 +31,7 @@ from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.planner import lines_pppd
@@ -87,6 +88,7 @@ class LineKeeper:
         *,
         surroundings: Surroundings,
         charon: Charon,
+        ports: Ports,
         on_change: Callable[[], None],
     ) -> None:
         self.line = line
@@ -95,6 +97,7 @@ class LineKeeper:
         self._folder = folder
         self._surroundings = surroundings
         self._charon = charon
+        self._ports = ports
         self._on_change = on_change
         self._status = LineStatus(is_online=False, state="waiting")
         self._backoff = Backoff()
@@ -229,8 +232,9 @@ class LineKeeper:
             self._unit = None
             self._old_look = self._surroundings.looks
         if self._local_port:
-            await self._charon.end(self._local_port)
-            self._charon.give_back(self._local_port)
+            if self.line.secret:
+                await self._charon.end(self._local_port)
+            self._ports.give_back(self._local_port)
             self._local_port = 0
 
     # --- Dialling. --------------------------------------------------------------------------
@@ -251,8 +255,8 @@ class LineKeeper:
             by = "" if line.interface == "auto" else f" on {line.interface}"
             raise Failure(Cause.NO_CARRIER, f"there is {missing}{by} to reach {server} by")
         self._surroundings.check_way(server, way)
-        if line.secret:
-            self._local_port = self._charon.take_port()
+        if line.type == "l2tp":
+            self._local_port = self._ports.take()
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
         what = daemon(dial)
         group = await self._charon.establish(dial, self._lost_security) if line.secret else 0
@@ -275,6 +279,8 @@ class LineKeeper:
         """Take over what an earlier netd started. Raises Failure when it does not stand."""
         note = note_of(found)
         self._server, self._local_port = IPv4Address(note.server), note.local_port
+        if note.local_port:
+            self._ports.keep(note.local_port)
         dial = Dial(
             line=self.line,
             server=self._server,

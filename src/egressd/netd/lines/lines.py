@@ -18,9 +18,11 @@ from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import unit
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
+from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.planner.lines import dial_key
+from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
 
@@ -40,6 +42,8 @@ class Lines:
         self._folder = run_dir / "units"
         self._on_change = on_change
         self._charon = Charon(run_dir / "charon")
+        self._secret_ports = Ports(LINE_PORTS, "lines can have a secret")
+        self._clear_ports = Ports(CLEAR_LINE_PORTS, "L2TP lines can be without a secret")
         self._surroundings = Surroundings(self._tell_all)
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
@@ -189,6 +193,7 @@ class Lines:
             self._folder / line.name,
             surroundings=self._surroundings,
             charon=self._charon,
+            ports=self._secret_ports if line.secret else self._clear_ports,
             on_change=lambda: self._on_change(line.name),
         )
         self._keepers[line.name] = keeper

@@ -1,0 +1,109 @@
+"""The guard's rules in the kernel: who may talk to the port of a line without a secret."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from egressd.planner import lines_guard
+from egressd.planner.registry import CLEAR_LINE_PORTS
+from tests.lab.netns import Namespace
+
+pytestmark = pytest.mark.lab
+
+OWN, SERVER, STRANGER = "192.0.2.2", "192.0.2.9", "192.0.2.66"
+PORT, OTHER = CLEAR_LINE_PORTS[0], CLEAR_LINE_PORTS[-1]
+
+TABLE = f"""
+table inet guard {{
+    set lannet {{ type ipv4_addr; flags interval; }}
+    set called {{ {lines_guard.SETS["called"]}; }}
+    chain output {{
+        type filter hook output priority filter
+        {"; ".join(lines_guard.OUTPUT)}
+    }}
+    chain input {{
+        type filter hook input priority filter
+        {"; ".join(lines_guard.INPUT)}
+    }}
+}}
+"""
+
+
+@pytest.fixture
+def far(namespace: Namespace) -> Iterator[Namespace]:
+    """The network that the line's server and a stranger are in."""
+    with Namespace() as made:
+        namespace.cable("wan1", made, "far0")
+        namespace.shell(f"ip address add {OWN}/24 dev wan1")
+        made.shell(f"ip address add {SERVER}/24 dev far0; ip address add {STRANGER}/24 dev far0")
+        yield made
+
+
+def _enter(host: Namespace) -> None:
+    """Have this thread, whose sockets are made there, join the network of `host`."""
+    with Path(host.path).open() as descriptor:
+        if ctypes.CDLL(None).setns(descriptor.fileno(), 0):
+            raise OSError("setns")
+
+
+def bound(host: Namespace, address: str, port: int) -> socket.socket:
+    """A UDP socket of that host, which stays it wherever it is used."""
+
+    def make() -> socket.socket:
+        _enter(host)
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((address, port))
+        made.settimeout(1)
+        return made
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(make).result()
+
+
+def heard(own: socket.socket, callers: dict[str, socket.socket], to: int = PORT) -> set[str]:
+    """Whose datagrams to the port `own` gets."""
+    for name, caller in callers.items():
+        caller.sendto(name.encode(), (OWN, to))
+    found = set()
+    own.settimeout(0.3)
+    with suppress(TimeoutError):
+        while True:
+            found.add(own.recv(100).decode())
+    return found
+
+
+def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) -> None:
+    with ExitStack() as stack:
+
+        def udp(host: Namespace, address: str, port: int) -> socket.socket:
+            return stack.enter_context(bound(host, address, port))
+
+        own, other = (udp(namespace, OWN, port) for port in (PORT, OTHER))
+        callers = {
+            "server": udp(far, SERVER, 1701),
+            "its other port": udp(far, SERVER, 5701),
+            "stranger": udp(far, STRANGER, 1701),
+        }
+        assert heard(own, callers) == set(callers), "so far nobody is kept away"
+        namespace.shell(f"conntrack -F; nft -f - <<'END'\n{TABLE}\nEND")
+        assert heard(own, callers) == set()
+        own.sendto(b"SCCRQ", (SERVER, 1701))
+        # The first to answer is not the port that was called.
+        assert heard(own, {"its other port": callers["its other port"]}) == {"its other port"}
+        assert heard(own, callers) == {"server", "its other port"}
+        assert heard(other, callers, OTHER) == set(), "that line has not called anybody"
+        # What was answered goes on when nobody remembers the call any more.
+        namespace.shell("nft flush set inet guard called")
+        own.sendto(b"ZLB", (SERVER, 5701))
+        assert heard(own, callers) == {"server", "its other port"}
+        # Another line's call to the stranger does not let it talk to this one.
+        other.sendto(b"SCCRQ", (STRANGER, 1701))
+        assert heard(other, callers, OTHER) == {"stranger"}
+        assert "stranger" not in heard(own, callers)
