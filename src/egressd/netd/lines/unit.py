@@ -39,6 +39,9 @@ _KILL_ROUNDS: Final = 5
 
 _LOG_MAX: Final = 1 << 20
 """Bytes of a log after which it is emptied."""
+_LOOK_S: Final = 2.0
+"""How often that is looked at: the folder lies in memory, and how much a daemon logs is up to who
+sends it packets. A limit of the kernel's (RLIMIT_FSIZE) would end it."""
 
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
@@ -65,6 +68,7 @@ class Unit:
         self._pidfd = pidfd
         self._gone = asyncio.Event()
         asyncio.get_running_loop().add_reader(pidfd, self._exited)
+        self._empty_logs()
 
     # --- Making one. ------------------------------------------------------------------------
 
@@ -131,17 +135,23 @@ class Unit:
         return self._gone.is_set()
 
     def read(self, name: str) -> str:
-        """A file that the daemon writes, emptied when it has become large; "" if there is none."""
-        path = self.folder / name
+        """A file that the daemon writes; "" if there is none."""
         try:
-            text = path.read_text(errors="replace")
-            if len(text) > _LOG_MAX:
-                os.truncate(path, 0)
+            return (self.folder / name).read_text(errors="replace")
         except OSError:
             return ""
-        return text
+
+    def _empty_logs(self) -> None:
+        """Empty files that have become large, now and from now on; daemons append to them."""
+        with suppress(OSError), os.scandir(self.folder) as found:
+            for entry in found:
+                if entry.is_file(follow_symlinks=False) and entry.stat().st_size > _LOG_MAX:
+                    os.truncate(entry, 0)
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(_LOOK_S, self._empty_logs)
 
     def _exited(self) -> None:
+        self._looking.cancel()
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self.how = how_it_ended(self._pidfd)
         os.close(self._pidfd)
@@ -172,6 +182,7 @@ class Unit:
     def release(self) -> None:
         """Leave it running, for a later netd to find."""
         if not self.is_over:
+            self._looking.cancel()
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._gone.set()
