@@ -168,6 +168,12 @@ def test_lines(line_type: str, row: str, draft: LineDraft) -> None:
     assert told(parse_lines(line_type, row)) == [draft]
 
 
+@pytest.mark.parametrize("line_type", ["l2tp", "pptp"])
+def test_the_shortest_row_has_no_port(line_type: str) -> None:
+    (draft,) = told(parse_lines(line_type, "vpn.example,10086,hunter2", needs_name=False))
+    assert draft == line(type=line_type, username="10086", password="hunter2", name="")
+
+
 def test_lines_that_need_no_name() -> None:
     text = "a.example,u,p,s\nb.example,1702,u,p,s\n-x,u,p,s\nc.example,u,p,s,l2tp_9,note\n"
     first, second, third, fourth = told(parse_lines("l2tp", text, needs_name=False))

@@ -45,12 +45,14 @@ def _by_name(line_type: str, found: list[str]) -> dict[str, str]:
 def _has_port(line_type: str, found: list[str]) -> bool:
     """Whether the second field is the port. The name tells, wherever it stands.
 
-    Without a name in its place (it is automatic), the number of fields does; and in a shorter row
-    what may be a port is one. A user name may be all digits, too.
+    Without a name in its place (it is automatic), the number of fields does; and in a row between
+    the shortest and the longest what may be a port is one. A user name may be all digits, too.
     """
     form = _FORMS[line_type]
     if len(found) == len(form):
         return True
+    if len(found) == _LEAST:
+        return False
     place = form.index("name")
     prefix = f"{line_type}_"
     if found[place - 1 : place] and found[place - 1].startswith(prefix):
