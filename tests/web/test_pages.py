@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Response, Route, expect
 
 from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
@@ -120,11 +120,36 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         dialog.get_by_label("Set the group").check()
         dialog.get_by_label("Group", exact=True).fill("moved")
         dialog.get_by_label("Reached by").select_option("An interface")
+        # An empty name would take the egress away.
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.get_by_label("Interface", exact=True)).to_be_focused()
+        dialog.get_by_label("Reached by").select_option("Another node")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.get_by_label("Node", exact=True)).to_be_focused()
+        dialog.get_by_label("Reached by").select_option("An interface")
         dialog.get_by_label("Interface", exact=True).fill("wan2")
         dialog.get_by_role("button", name="Save").click()
         expect(dialog).to_have_count(0)
         assert {n["group"] for n in served.lab.api.get("/nodes")["data"]} == {"moved"}
         expect(page.get_by_role("row").filter(has_text="fresh")).to_contain_text("wan2")
+
+
+def test_nodes_that_the_page_has_are_not_sent_again(served: Site) -> None:
+    def is_list(answer: Response) -> bool:
+        return answer.url.endswith("/nodes") and answer.request.method == "GET"
+
+    with served.visit("#/nodes") as page:
+        form = page.get_by_role("form", name="Edit ss")
+        # The first time, the form may write the same fields in another order.
+        for status in (200, 304):
+            page.get_by_role("button", name="Edit ss").click()
+            with page.expect_response(is_list) as answered:
+                form.get_by_role("button", name="Save").click()
+            expect(form).to_have_count(0)
+            # The browser keeps no list, which holds passwords: it is the page that has the nodes.
+            assert answered.value.header_value("cache-control") == "no-store"
+            assert answered.value.status in (status, 304)
+        expect(page.get_by_role("row").filter(has_text="socks5").first).to_be_visible()
 
 
 def test_a_delay_test_is_cancelled(served: Site) -> None:
