@@ -17,6 +17,7 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.goto(URL)
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
     screenshot(page, "first-start")
+    expect(page.get_by_label("Setup code")).to_be_focused()
     page.get_by_label("Setup code").fill("AAAA-BBBB-CCCC")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Password again").fill("something else")
@@ -34,6 +35,13 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
 
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    expect(page.get_by_label("Password", exact=True)).to_be_focused()
+    # A guess that nobody made would count as well.
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_timeout(300)
+    assert not [url for url in sent if url.endswith("/console/login")]
     page.get_by_label("Password", exact=True).fill("not this one at all")
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("alert")).to_contain_text("password")
