@@ -79,7 +79,7 @@ def test_who_does_not_have_it_is_sent_it(known: str | None) -> None:
     response = send(asked(known), listing)
     assert response.status_code == 200
     assert response.body == listing.body
-    assert response.headers["cache-control"] == "private, no-cache"
+    assert response.headers["cache-control"] == "no-store"
 
 
 Table = dict[int, str]

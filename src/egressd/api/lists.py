@@ -17,7 +17,8 @@ from starlette.responses import Response
 
 from egressd.model.encodings import takes_gzip
 
-_CACHE_CONTROL: Final = "private, no-cache"
+_UNCACHED: Final = "no-store"
+"""Lists hold passwords, which no browser is to keep on its disk. Who wants a 304 keeps the list."""
 _VERSIONS_MAX: Final = 64
 """Versions that share what they have in common (`immutables.Map`) take next to nothing."""
 
@@ -66,7 +67,7 @@ class ZippedAnswer:
 
     def response(self, request: Request, revision: int, answer: Callable[[], object]) -> Response:
         """The answer at `revision`, zipped where the caller takes that."""
-        headers = {"cache-control": "no-store", "vary": "accept-encoding"}
+        headers = {"cache-control": _UNCACHED, "vary": "accept-encoding"}
         if not takes_gzip(request.headers.get("accept-encoding", "")):
             return _json(msgspec.json.encode(answer()), headers)
         if revision != self._revision:
@@ -112,7 +113,7 @@ class Versions(Generic[Row]):
 
 def send(request: Request, listing: Listing) -> Response:
     """The list, or 304 when the caller has it (``If-None-Match``)."""
-    headers = {"etag": listing.etag, "cache-control": _CACHE_CONTROL}
+    headers = {"etag": listing.etag, "cache-control": _UNCACHED}
     if _has(request.headers.get("if-none-match", ""), listing.etag):
         return Response(status_code=304, headers=headers)
     return _json(listing.body, headers)
