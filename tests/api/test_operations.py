@@ -426,7 +426,7 @@ async def test_a_preview_tells_and_changes_nothing(
     await rule(device, "10.9.9.9", "DIRECT")
     before = device.bench.ledger.state
     told = (await post(device, f"/preview/{what}", body)).json()
-    assert (told["imported"], told["skipped"]) == (2, 1)
+    assert (told["imported"], told["skipped"], told["bad"]) == (2, 1, 1)
     assert len(told["errors"]) == 1
     assert told["errors"][0].startswith("line 2: ")
     assert device.bench.ledger.state is before
@@ -435,10 +435,11 @@ async def test_a_preview_tells_and_changes_nothing(
     assert (done["imported"], done["skipped"]) == (2, 1)
 
 
-async def test_a_preview_tells_every_bad_row(device: Device) -> None:
-    text = "\n".join(["bad"] * 1500)
+async def test_a_preview_counts_every_bad_row_and_tells_the_first(device: Device) -> None:
+    await rule(device, "10.0.0.1", "DIRECT")
+    text = "\n".join(["10.0.0.1,DIRECT"] + ["bad"] * 1500)
     told = (await post(device, "/preview/rules", {"text": text})).json()
-    assert (told["skipped"], len(told["errors"])) == (1500, 1000)
+    assert (told["skipped"], told["bad"], len(told["errors"])) == (1501, 1500, 1000)
 
 
 async def test_nodes_are_exported_as_links(device: Device) -> None:

@@ -209,6 +209,9 @@ export interface ProbeResult {
 
 export interface ImportPreview {
   imported: number;
+  /** Bad ones among them. */
   skipped: number;
+  bad: number;
+  /** Of the first 1,000 bad rows. */
   errors: string[];
 }

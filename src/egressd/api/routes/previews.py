@@ -16,7 +16,12 @@ from egressd.api.wire.nodes import NodeImport
 from egressd.api.wire.operations import Preview
 from egressd.model.drafts import ImportOutcome
 
-_PREVIEW: Final = {"imported": 1, "skipped": 1, "errors": ["line 2: ip must be an IPv4 address"]}
+_PREVIEW: Final = {
+    "imported": 1,
+    "skipped": 1,
+    "bad": 1,
+    "errors": ["line 2: ip must be an IPv4 address"],
+}
 
 
 def add(app: FastAPI, services: Services) -> None:
@@ -96,5 +101,10 @@ def add(app: FastAPI, services: Services) -> None:
 
 def _previewed(outcome: ImportOutcome) -> Response:
     return reply(
-        Preview(imported=outcome.imported, skipped=outcome.skipped, errors=list(outcome.errors))
+        Preview(
+            imported=outcome.imported,
+            skipped=outcome.skipped,
+            bad=outcome.error_count,
+            errors=list(outcome.errors),
+        )
     )

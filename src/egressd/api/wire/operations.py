@@ -96,7 +96,8 @@ class Preview(Answer, frozen=True, kw_only=True):
     """What an import would do."""
 
     imported: int
-    skipped: int
+    skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]
+    bad: Annotated[int, Meta(description="Rows that are bad.")]
     errors: Annotated[list[str], Meta(description="The first 1,000 bad rows, each with its line.")]
 
 
