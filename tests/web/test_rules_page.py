@@ -112,6 +112,35 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         assert not [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]
 
 
+def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "rules.csv"
+    # As a spreadsheet in Chinese saves it.
+    file.write_bytes("10.77.1.200,DIRECT,客厅\n".encode("gbk") + b"bad\n" * 1200)
+    with site.visit("#/rules") as page:
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog = page.get_by_role("dialog", name="Import rules")
+        rows = dialog.get_by_label("Rows to import")
+        dialog.locator("input[type=file]").set_input_files(file)
+        expect(dialog.get_by_text("1,200 bad", exact=True)).to_be_visible()
+        expect(dialog.get_by_text("0 there already", exact=True)).to_be_visible()
+        expect(dialog.get_by_text("Only the first 1,000 bad rows are marked.")).to_be_visible()
+        file.write_bytes("10.77.1.200,DIRECT,客厅\n".encode("gbk"))
+        dialog.locator("input[type=file]").set_input_files(file)
+        expect(rows).to_have_value("10.77.1.200,DIRECT,客厅\n")
+
+        question = page.get_by_role("dialog", name="Close without importing?")
+        for _ in range(3):
+            page.keyboard.press("Escape")
+            expect(question).to_be_visible()
+            page.keyboard.press("Escape")
+            expect(question).to_have_count(0)
+            expect(rows).to_be_visible()
+        dialog.get_by_role("button", name="Cancel").click()
+        question.get_by_role("button", name="Close", exact=True).last.click()
+        expect(dialog).to_have_count(0)
+
+
 def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
     site.lab.api.post("/rules", {"ip": "10.77.3.1", "target_node": "DIRECT", "comment": "keys"})
     site.lab.api.post("/rules", {"ip": "10.77.3.2", "target_node": "DIRECT", "comment": "keys"})

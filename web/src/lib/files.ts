@@ -10,6 +10,18 @@ export function download(name: string, text: string, type = "text/plain"): void 
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** A file's text: UTF-16 by its mark, UTF-8, or what Chinese spreadsheets write, GB 18030. */
+export function decoded(bytes: Uint8Array): string {
+  const mark = (bytes[0] ?? 0) * 256 + (bytes[1] ?? 0);
+  if (mark === 0xfffe) return new TextDecoder("utf-16le").decode(bytes);
+  if (mark === 0xfeff) return new TextDecoder("utf-16be").decode(bytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("gb18030").decode(bytes);
+  }
+}
+
 /** A row of fields, in quotes where an import would part, trim, or pass over what they hold. */
 export function csvRow(fields: readonly (string | number)[]): string {
   return fields

@@ -94,8 +94,12 @@ export const en = {
 
   "import.act": "Import",
   "import.bad": "{n} bad",
+  "import.badMore": "Only the first {n} bad rows are marked.",
   "import.badOnly": "Bad rows only",
   "import.checking": "Checking…",
+  "import.discard": "Close without importing?",
+  "import.discardAct": "Close",
+  "import.discardWarning": "The rows that were entered here are lost.",
   "import.file": "Open a file",
   "import.form": "One a line:",
   "import.good": "{n} to import",

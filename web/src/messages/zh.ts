@@ -95,8 +95,12 @@ export const zh: Record<Key, string> = {
 
   "import.act": "导入",
   "import.bad": "{n} 行有误",
+  "import.badMore": "仅标出前 {n} 行有误的内容。",
   "import.badOnly": "只看有误的行",
   "import.checking": "检查中…",
+  "import.discard": "不导入就关闭？",
+  "import.discardAct": "关闭",
+  "import.discardWarning": "此处填写的内容将会丢失。",
   "import.file": "打开文件",
   "import.form": "每行一条：",
   "import.good": "{n} 行可导入",
