@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,43 @@ def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path
         dialog.get_by_role("button", name="Cancel").click()
         question.get_by_role("button", name="Close", exact=True).last.click()
         expect(dialog).to_have_count(0)
+
+
+def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
+    exact = {"name": "exact", "protocol": "socks5", "group": "not exact"}
+    config = {"server": "203.0.113.7", "port": 1080}
+    site.lab.api.post("/nodes", {**exact, "config_json": json.dumps(config)})
+    with site.visit("#/rules") as page:
+        page.get_by_role("button", name="Add a rule").click()
+        form = page.get_by_role("form", name="Add a rule")
+        target = form.get_by_label("Leaves by")
+        target.fill("exac")
+        expect(page.get_by_role("option")).to_have_count(2)
+        target.press_sequentially("t")
+        target.press("Enter")
+        expect(target).to_have_value("exact")
+
+        # Escape closes what is on top, one thing at a time.
+        target.click()
+        expect(page.get_by_role("listbox")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("listbox")).to_have_count(0)
+        expect(target).to_have_value("exact")
+        page.keyboard.press("Escape")
+        expect(form).to_have_count(0)
+
+        site.lab.api.post("/rules", {"ip": "10.77.5.9", "target_node": "DIRECT"})
+        page.get_by_label("Filter").fill("10.77.5.9")
+        expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "2")
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("button", name="Change…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Set where they leave by").check()
+        dialog.get_by_label("Leaves by", exact=True).click()
+        expect(page.get_by_role("listbox")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("listbox")).to_have_count(0)
+        expect(dialog).to_be_visible()
 
 
 def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
