@@ -245,6 +245,11 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         expect(page.get_by_role("switch", name="Proxy service scraper")).not_to_be_checked()
         (service,) = served.lab.api.get("/proxy-services")["data"]
         assert service["is_enabled"] is False
+        page.get_by_role("button", name="More").click()
+        with page.expect_download() as downloading:
+            page.get_by_role("menuitem", name="Export").click()
+        # An import would switch it on.
+        assert Path(downloading.value.path()).read_text() == "# scraper,wan2,18080,,\n"
 
 
 def test_why_explains_and_proves(served: Site) -> None:

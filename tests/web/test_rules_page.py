@@ -142,6 +142,28 @@ def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path
         expect(dialog).to_have_count(0)
 
 
+def test_an_export_says_what_its_form_has_no_place_for(site: Site) -> None:
+    rules: dict[str, dict[str, object]] = {
+        "10.77.5.1": {"is_enabled": True, "upload_limit_kbps": 500},
+        "10.77.5.2": {"is_enabled": False},
+    }
+    for ip, more in rules.items():
+        rule = {"ip": ip, "target_node": "DIRECT", "comment": "partly"}
+        site.lab.api.post("/rules", rule | more)
+    with site.visit("#/rules?q=partly") as page:
+        expect(page.get_by_role("grid")).to_have_attribute("aria-rowcount", "3")
+        page.get_by_role("button", name="More").click()
+        with page.expect_download() as downloading:
+            page.get_by_role("menuitem", name="Export").click()
+        assert Path(downloading.value.path()).read_text().splitlines() == [
+            "10.77.5.1,DIRECT,partly",
+            "# 10.77.5.2,DIRECT,partly",
+        ]
+        said = page.get_by_role("status").filter(has_text="backup")
+        expect(said).to_contain_text("1 row that is off is a comment line")
+        expect(said).to_contain_text("no place for the limits and the MAC of 1 rule.")
+
+
 def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
     exact = {"name": "exact", "protocol": "socks5", "group": "not exact"}
     config = {"server": "203.0.113.7", "port": 1080}

@@ -92,6 +92,9 @@ export const en = {
   "table.selectAll": "Select all rows",
   "table.selected": "{n} selected",
 
+  "export.backup": "A backup holds everything.",
+  "export.off": "{n} row that is off is a comment line, which an import passes over. | {n} rows that are off are comment lines, which an import passes over.",
+
   "import.act": "Import",
   "import.bad": "{n} bad",
   "import.badMore": "Only the first {n} bad rows are marked.",
@@ -128,6 +131,7 @@ export const en = {
   "rules.delete": "Delete {n} rule? | Delete {n} rules?",
   "rules.deleteOne": "Delete the rule of {ip}",
   "rules.deleteWarning": "Their clients then go where clients without a rule go.",
+  "rules.exportLost": "The file has no place for the limits and the MAC of {n} rule. | The file has no place for the limits and MACs of {n} rules.",
   "rules.import": "Import rules",
   "rules.none": "There is no rule yet. A rule says where a client's traffic leaves.",
   "rules.setTarget": "Set where they leave by",
@@ -218,6 +222,7 @@ export const en = {
   "lines.deleteOne": "Delete {name}",
   "lines.deleteWarning": "They hang up, and the clients of rules that name them are blocked.",
   "lines.export": "Export, with passwords",
+  "lines.exportLost": "The file has no place for what {n} line is dialled over and its DNS. | The file has no place for what {n} lines are dialled over and their DNS.",
   "lines.import": "Import lines",
   "lines.none": "There is no VPN line yet.",
   "lines.switch": "Line {name}",

@@ -93,6 +93,9 @@ export const zh: Record<Key, string> = {
   "table.selectAll": "全选",
   "table.selected": "已选 {n} 项",
 
+  "export.backup": "备份中包含全部内容。",
+  "export.off": "{n} 个已停用的条目写成注释行，导入时会跳过。",
+
   "import.act": "导入",
   "import.bad": "{n} 行有误",
   "import.badMore": "仅标出前 {n} 行有误的内容。",
@@ -129,6 +132,7 @@ export const zh: Record<Key, string> = {
   "rules.delete": "删除 {n} 条规则？",
   "rules.deleteOne": "删除 {ip} 的规则",
   "rules.deleteWarning": "删除后，这些客户端按无规则的客户端处理。",
+  "rules.exportLost": "文件无法保存 {n} 条规则的限速和 MAC。",
   "rules.import": "导入规则",
   "rules.none": "还没有规则。规则决定客户端的流量从哪里出去。",
   "rules.setTarget": "修改出口",
@@ -219,6 +223,7 @@ export const zh: Record<Key, string> = {
   "lines.deleteOne": "删除 {name}",
   "lines.deleteWarning": "线路将断开，指向它们的规则对应的客户端会被阻断。",
   "lines.export": "导出（含密码）",
+  "lines.exportLost": "文件无法保存 {n} 条线路的拨号接口和 DNS 设置。",
   "lines.import": "导入线路",
   "lines.none": "还没有 VPN 线路。",
   "lines.switch": "线路 {name}",
