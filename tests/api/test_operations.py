@@ -370,7 +370,8 @@ async def test_a_probe_goes_the_clients_way(device: Device) -> None:
     device.bench.netd.delay_of = delay_of
     body = {"client": "10.0.0.1", "destination": "example.com", "url": "http://who.test/"}
     told = (await post(device, "/probe", body)).json()
-    assert (told["target"], told["exit_ip"], told["delay"]) == ("Group_hk", "203.0.113.8", 10)
+    # The fastest is not for that the client's.
+    assert (told["target"], told["way"], told["exit_ip"]) == ("Group_hk", "", "")
     assert (told["url"], told["in_force"]) == ("http://who.test/", True)
     assert [(way["name"], way["delay"]) for way in told["ways"]] == [
         ("fast", 10),
@@ -381,6 +382,12 @@ async def test_a_probe_goes_the_clients_way(device: Device) -> None:
     for probe in probes:
         document = json.loads(probe.config)
         assert document["outbounds"][0]["routing_mark"] == 0x3000_0000
+    (group,) = device.bench.netd.plan.groups
+    for taken, seen, delay in (("slow", "203.0.113.7", 90), ("dead", "", -1)):
+        node_id = device.bench.ledger.state.node_by_name[taken]
+        device.bench.netd.members = {group: f"node:{node_id}"}
+        told = (await post(device, "/probe", body)).json()
+        assert (told["way"], told["exit_ip"], told["delay"]) == (taken, seen, delay)
     device.bench.netd.plan.hosts["10.0.0.1"] = 1
     assert not (await post(device, "/probe", body)).json()["in_force"]
 

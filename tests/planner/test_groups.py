@@ -75,6 +75,13 @@ def test_sticky_is_even_from_the_start() -> None:
     assert max(Counter(choice.slots).values()) - min(Counter(choice.slots).values()) <= 1
 
 
+def test_whose_node_is_not_kept_by_address_is_not_told_one() -> None:
+    choice = choose(group("sticky"), {}, Choice(), ["10.0.0.1"])
+    assert choice.of_client("10.0.0.1") == choice.kept["10.0.0.1"]
+    assert choice.of_client("10.0.0.2") == ""
+    assert Choice(elected="a").of_client("10.0.0.2") == "a"
+
+
 def test_fallback_goes_by_the_order() -> None:
     one, two, three = KEYS[:3]
     assert choose(group("fallback"), {three: 1, two: 2}, Choice(), ()).elected == one

@@ -22,6 +22,7 @@ from egressd.model.messages import (
     InterfaceStatus,
     LineNews,
     LineStatus,
+    Located,
     Probe,
     RuleCount,
     Status,
@@ -74,6 +75,7 @@ class NetdDouble:
         self.engine_refuses: dict[str, str] = {}
         self.delay_of: Callable[[Probe], Delay] = lambda _: Delay(delay=42)
         self.tried: list[str] = []
+        self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
 
     async def set_plan(self, plan: Plan) -> None:
@@ -114,9 +116,9 @@ class NetdDouble:
         self._reach()
         return self.counted
 
-    async def locate(self, client: str) -> int:
+    async def locate(self, client: str) -> Located:
         self._reach()
-        return self.plan.hosts.get(client, 0)
+        return Located(self.plan.hosts.get(client, 0), self.members)
 
     def return_after_restart(self) -> None:
         self.is_away = False

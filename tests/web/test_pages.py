@@ -271,6 +271,45 @@ def test_why_explains_and_proves(served: Site) -> None:
         expect(page.get_by_role("button", name="Prove it")).to_be_disabled()
 
 
+def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
+    lab = served.lab
+    lab.api.post("/nodes", lab.nodes["socks5"].draft("prove") | {"name": "prove-1"})
+    lab.api.post("/nodes", lab.nodes["http"].draft("prove") | {"name": "prove-2"})
+    client = lab.client(3)
+    lab.api.post("/rules", {"ip": client.address, "target_node": "Group_prove"})
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    with served.visit(f"#/why?client={client.address}") as page:
+        page.get_by_label("Destination").fill("site.test")
+        page.get_by_label("Port").fill("80")
+        page.get_by_role("button", name="Explain").click()
+        page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
+        prove = page.get_by_role("button", name="Prove it")
+        prove.click()
+        ways = page.get_by_role("list", name="Nodes that were tried")
+        expect(ways.get_by_role("listitem")).to_have_count(2, timeout=15_000)
+        seen = client.http(SEEN_AT).seen
+        expect(page.get_by_text(f"Seen as {seen}")).to_be_visible()
+        expect(ways.get_by_role("listitem").filter(has_text="this client's")).to_contain_text(seen)
+        screenshot(page, "why-group")
+
+        # An answer that comes when another client is shown is not that client's.
+        page.route("**/ops/probe", hold)
+        with page.expect_request("**/ops/probe"):
+            prove.click()
+        page.get_by_label("Client").fill("10.77.0.200")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.get_by_role("heading", name="10.77.0.200 is blocked")).to_be_visible()
+        with page.expect_response("**/ops/probe", timeout=15_000):
+            held[0].continue_()
+        page.wait_for_timeout(300)
+        expect(page.get_by_text("Seen as")).to_have_count(0)
+        expect(page.get_by_text("Sends a real request")).to_be_visible()
+
+
 def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served: Site) -> None:
     lab = served.lab
     with served.visit("#/api") as page:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
@@ -84,11 +86,18 @@ def explain(
         raise SystemExit(1)
 
 
-def _show_proof(proof: dict[str, object]) -> None:
+def _show_proof(proof: dict[str, Any]) -> None:
     if proof["error"]:
         click.echo(f"probe: failed: {proof['error']}")
-    else:
+    elif proof["way"] or proof["exit_ip"]:
         click.echo(f"probe: {proof['url']} saw {proof['exit_ip']} after {proof['delay']} ms")
+    else:
+        click.echo(f"probe: {proof['url']} saw one of these addresses")
+    if len(proof["ways"]) > 1:
+        for way in proof["ways"]:
+            came = way["error"] or f"{way['exit_ip']} after {way['delay']} ms"
+            taken = " (the client's)" if way["name"] == proof["way"] else ""
+            click.echo(f"probe: by {way['name']}{taken}: {came}")
     if not proof["in_force"]:
         click.echo("probe: the kernel does not send this client there now", err=True)
 

@@ -127,6 +127,8 @@ class Located(msgspec.Struct, frozen=True, tag="located"):
     """The mark that the kernel's tables give a client of a rule; 0 for one without."""
 
     mark: int
+    members: dict[str, str] = {}
+    """Group key -> the instance that new flows of this client are sent to, where that is known."""
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):

@@ -115,9 +115,9 @@ class NetdClient:
         answer = await self._ask(request, Delays, more_s=timeout_ms / 1000)
         return answer.results
 
-    async def locate(self, client: str) -> int:
-        """The mark that the kernel gives `client`; 0 for one without a rule. Raises Failed."""
-        return (await self._ask(Locate(client), Located)).mark
+    async def locate(self, client: str) -> Located:
+        """Where the kernel sends `client`. Raises Failed."""
+        return await self._ask(Locate(client), Located)
 
     async def counters(self) -> dict[int, RuleCount]:
         """The traffic of each enabled rule, by its id. Raises Failed."""

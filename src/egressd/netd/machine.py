@@ -161,6 +161,11 @@ class Machine:
                 return int(mark, 16)
         return 0
 
+    def members(self, client: str) -> dict[str, str]:
+        """Group key -> the instance that a client's new flows are sent to, where that is known."""
+        found = ((key, choice.of_client(client)) for key, choice in self.choices.items())
+        return {key: instance for key, instance in found if instance}
+
     async def is_intact(self) -> bool:
         """Whether the chains are as they were loaded."""
         return await asyncio.to_thread(self._nft.chains) == self._chains

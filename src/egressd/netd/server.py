@@ -161,7 +161,8 @@ class Server:
             case MeasureDelay(probes=probes, url=url, timeout_ms=timeout_ms):
                 return Delays(await reconciler.pool.delays(probes, url, timeout_ms))
             case Locate(client=client):
-                return Located(await reconciler.machine.locate(client))
+                machine = reconciler.machine
+                return Located(await machine.locate(client), machine.members(client))
             case GetCounters():
                 return Counters(await reconciler.counters())
             case _:

@@ -172,6 +172,11 @@ def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> 
     return {instance.key: instance for instance in made if instance is not None}
 
 
+def group_key(state: DesiredState, target: str) -> str:
+    """The key of a group that there is, given as a target."""
+    return f"group:{state.numbers[target]}"
+
+
 def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
     """The groups among `targets`, with those of their members that can be dialled."""
     names = [t for t in targets if parse_target(t).kind == "group" and t in state.numbers]
@@ -180,7 +185,7 @@ def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
         if dial_path(state, node) is not None:
             members[GROUP_PREFIX + node.group].append(f"node:{node.id}")
     return {
-        f"group:{state.numbers[name]}": Group(
+        group_key(state, name): Group(
             mark=group_mark(state.numbers[name]),
             members=tuple(keys),
             strategy=state.settings.group_strategy,

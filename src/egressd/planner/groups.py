@@ -52,6 +52,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         """The nodes that new flows are sent to."""
         return {self.elected, *self.kept.values(), *self.slots} - {""}
 
+    def of_client(self, client: str) -> str:
+        """The node of a client's new flows; empty where only the kernel's hash tells."""
+        return self.elected or self.kept.get(client, "")
+
 
 def living_of(group: Group, delays: Mapping[str, int]) -> tuple[str, ...]:
     """The nodes that flows may stay with: those that live, or all if none does."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.messages import Delay, LineStatus, Probe, RuleCount, Status
+from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 
 
@@ -74,8 +74,8 @@ class Netd(Protocol):
         """Measure each probe."""
         ...
 
-    async def locate(self, client: str) -> int:
-        """The mark that the kernel's tables give a client's address; 0 without a rule."""
+    async def locate(self, client: str) -> Located:
+        """Where the kernel's tables send a client's address."""
         ...
 
     async def counters(self) -> dict[int, RuleCount]:

@@ -12,8 +12,9 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Delay, Located, Probe
 from egressd.model.names import parse_target
+from egressd.planner.compile import group_key
 from egressd.planner.probes import target_documents
 from egressd.planner.targets import mark_of
 from egressd.service import checks
@@ -45,17 +46,24 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a request on a client's way. Where it has several, the fastest stands first."""
+    """What came of a request on a client's way.
+
+    ``exit_ip``, ``delay`` and ``error`` are those of ``way``. Where that is not known, the delay
+    and the error are the fastest way's, and there is an address only where all that answer have it.
+    """
 
     target: str
     url: str
     in_force: bool
     """Whether the kernel's tables send this client's address to its rule's target now."""
+    way: str
+    """The name of the way that the client's new connections take; empty where it is not known."""
     exit_ip: str
-    """The address that the page saw; empty when it told none."""
+    """The address that the page saw; empty when it told none, or is not certain."""
     delay: int
     error: str
     ways: tuple[Way, ...]
+    """All that were tried, the fastest first."""
 
 
 class Why:
@@ -85,22 +93,28 @@ class Why:
         documents = target_documents(state, parse_target(told.target), self._resolvers())
         if told.is_blocked or not documents:
             raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
-        probes = [
-            Probe(name=name, config=config, read_max=_PAGE_MAX)
-            for name, config in list(documents.items())[:WAYS_MAX]
-        ]
+        located = await self._netd.locate(asked.client)
+        taken = _way_taken(state, told, located) or (
+            next(iter(documents)) if len(documents) == 1 else ""
+        )
+        names = sorted(documents, key=lambda name: name != taken)[:WAYS_MAX]
+        probes = [Probe(name=n, config=documents[n], read_max=_PAGE_MAX) for n in names]
         found = await self._netd.delays(probes, url, PROBE_TIMEOUT_MS)
         ways = sorted(
             (_way(probe.name, found[probe.name]) for probe in probes),
             key=lambda way: (way.delay < 0, way.delay),
         )
+        way = next((way for way in ways if way.name == taken), None)
+        seen = {way.exit_ip for way in ways if way.delay >= 0}
+        is_same = len(seen) == 1 and len(ways) == len(documents)
         return Proof(
             target=told.target,
             url=url,
-            in_force=await self._netd.locate(asked.client) == _expected_mark(state, told),
-            exit_ip=ways[0].exit_ip,
-            delay=ways[0].delay,
-            error=ways[0].error,
+            in_force=located.mark == _expected_mark(state, told),
+            way="" if way is None else way.name,
+            exit_ip=way.exit_ip if way is not None else seen.pop() if is_same else "",
+            delay=(way or ways[0]).delay,
+            error=(way or ways[0]).error,
             ways=tuple(ways),
         )
 
@@ -117,6 +131,19 @@ def _address_in(page: bytes) -> str:
         except ValueError:
             continue
     return ""
+
+
+def _way_taken(state: DesiredState, told: Explanation, located: Located) -> str:
+    """The node that a group sends the client's new connections to, where netd knows it."""
+    # Clients without a rule have an engine instance of their own, which chooses by itself; what is
+    # whitelisted may come from an engine, not from the client.
+    if told.rule is None or told.target != told.rule.target_node:
+        return ""
+    if parse_target(told.target).kind != "group":
+        return ""
+    key = located.members.get(group_key(state, told.target), "")
+    node = state.nodes.get(int(key.removeprefix("node:"))) if key else None
+    return "" if node is None else node.name
 
 
 def _expected_mark(state: DesiredState, told: Explanation) -> int:

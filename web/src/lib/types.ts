@@ -198,8 +198,18 @@ export interface ExplainedRule {
   target_node: string;
 }
 
+export interface ProbeWay {
+  name: string;
+  exit_ip: string;
+  delay: number;
+  error: string;
+}
+
 export interface ProbeResult {
   target: string;
+  /** The one of `ways` that the client's connections take; empty where that is not known. */
+  way: string;
+  ways: ProbeWay[];
   exit_ip: string;
   delay: number;
   error: string;

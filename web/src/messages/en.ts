@@ -271,6 +271,10 @@ export const en = {
   "why.probeHint": "Sends a real request on this client's way, and shows the address that was seen.",
   "why.url": "A site that tells the address it sees",
   "why.proved": "Seen as {ip}, after {ms} ms.",
+  "why.provedAll": "Seen as {ip}, by whichever node.",
+  "why.provedSome": "Which of these nodes this client goes by is not known.",
+  "why.taken": "this client's",
+  "why.ways": "Nodes that were tried",
   "why.failed": "It did not get through.",
   "why.notInForce": "The kernel sends this client elsewhere at the moment.",
 

@@ -272,6 +272,10 @@ export const zh: Record<Key, string> = {
   "why.probeHint": "沿该客户端的路径发送真实请求，并显示对方看到的地址。",
   "why.url": "能显示来访地址的网站",
   "why.proved": "对方看到的地址：{ip}，耗时 {ms} 毫秒。",
+  "why.provedAll": "无论经过哪个节点，对方看到的地址都是 {ip}。",
+  "why.provedSome": "无法确定该客户端经过以下哪个节点。",
+  "why.taken": "该客户端使用",
+  "why.ways": "已尝试的节点",
   "why.failed": "未能连通。",
   "why.notInForce": "内核当前将该客户端送往别处。",
 

@@ -200,6 +200,7 @@ def _add_looks(endpoints: Endpoints, services: Services) -> None:
             "target": "Group_hk",
             "url": "https://www.cloudflare.com/cdn-cgi/trace",
             "in_force": True,
+            "way": "hk-01",
             "exit_ip": "203.0.113.7",
             "delay": 187,
             "error": "",
