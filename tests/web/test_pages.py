@@ -165,6 +165,39 @@ def test_a_delay_test_is_cancelled(served: Site) -> None:
         expect(page.get_by_role("button", name="Test delays")).to_be_enabled()
 
 
+def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
+    api = served.lab.api
+    rows = "\n".join(f"203.0.113.{n},1080,,,calm-{n}" for n in range(1, 6))
+    api.post("/nodes/import", {"type": "socks5", "text": rows})
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    with served.visit("#/nodes?q=calm") as page:
+        badges = [
+            page.get_by_role("button", name=f"Measure the delay of calm-{n}") for n in range(1, 6)
+        ]
+        page.route("**/nodes/delay?*", hold)
+        page.get_by_role("button", name="Test delays").click()
+        expect(badges[2]).to_contain_text("…")
+        page.wait_for_timeout(300)
+        # The rest of the browser's connections is for the page.
+        assert len(held) == 3
+        held[0].abort()
+        held[1].fulfill(json={"delay": 42})
+        expect(badges[1]).to_contain_text("42 ms")
+        # Who was not reached has not failed.
+        expect(badges[0]).to_contain_text("test")
+        page.get_by_role("button", name="Cancel").click()
+
+        (node,) = [n for n in api.get("/nodes")["data"] if n["name"] == "calm-2"]
+        config = {"server": "203.0.113.99", "port": 1080}
+        draft = {key: node[key] for key in ("name", "protocol", "group")}
+        api.put(f"/nodes/{node['id']}", draft | {"config_json": json.dumps(config)})
+        expect(badges[1]).to_contain_text("test")
+
+
 def test_a_line_says_why_it_is_offline(served: Site) -> None:
     with served.visit("#/lines") as page:
         page.get_by_role("button", name="Add a line").click()

@@ -3,8 +3,10 @@
 import { SvelteMap } from "svelte/reactivity";
 import { Refused, call } from "./http.ts";
 import { V1 } from "./paths.ts";
+import type { Node } from "./types.ts";
 
-const AT_ONCE = 8;
+/** A browser has 6 connections to a device, and the page needs some for itself. */
+const AT_ONCE = 3;
 
 export interface DelayResult {
   /** Milliseconds, or -1. */
@@ -12,9 +14,11 @@ export interface DelayResult {
   error: string;
 }
 
+type Result = DelayResult | "pending";
+
 class Delays {
-  /** The latest results, by node name. */
-  readonly results = new SvelteMap<string, DelayResult | "pending">();
+  /** The latest results by node id, and the configuration that each is of. */
+  readonly #results = new SvelteMap<number, { config: string; result: Result }>();
   total = $state(0);
   done = $state(0);
 
@@ -24,20 +28,28 @@ class Delays {
     return this.done < this.total;
   }
 
+  /** The latest result of a node as it is configured now. */
+  of(node: Node): Result | undefined {
+    const found = this.#results.get(node.id);
+    return found?.config === node.config_json ? found.result : undefined;
+  }
+
   /** Measure these nodes. A run that goes on is given up. */
-  async measure(names: string[]): Promise<void> {
+  async measure(nodes: readonly Node[]): Promise<void> {
     this.cancel();
     const abort = new AbortController();
     this.#abort = abort;
-    this.total = names.length;
+    this.total = nodes.length;
     this.done = 0;
-    const waiting = [...names];
+    const waiting = [...nodes];
     const worker = async (): Promise<void> => {
-      for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
-        this.results.set(name, "pending");
-        const result = await measured(name, abort.signal);
+      for (let node = waiting.shift(); node !== undefined; node = waiting.shift()) {
+        const { id, config_json: config } = node;
+        this.#results.set(id, { config, result: "pending" });
+        const result = await measured(node.name, abort.signal);
         if (abort.signal.aborted) return;
-        this.results.set(name, result);
+        if (result) this.#results.set(id, { config, result });
+        else this.#results.delete(id);
         this.done += 1;
       }
     };
@@ -48,20 +60,22 @@ class Delays {
   cancel(): void {
     this.#abort?.abort();
     this.#abort = null;
-    for (const [name, result] of this.results) {
-      if (result === "pending") this.results.delete(name);
+    for (const [id, { result }] of this.#results) {
+      if (result === "pending") this.#results.delete(id);
     }
     this.total = this.done = 0;
   }
 }
 
-async function measured(name: string, signal: AbortSignal): Promise<DelayResult> {
+/** Undefined where nothing was measured: the device was not reached, or the session is over. */
+async function measured(name: string, signal: AbortSignal): Promise<DelayResult | undefined> {
   try {
     const path = `${V1}/nodes/delay?name=${encodeURIComponent(name)}`;
     const answer = await call<{ delay: number; error?: string }>("GET", path, undefined, signal);
     return { delay: answer.delay, error: answer.error ?? "" };
   } catch (error) {
-    return { delay: -1, error: error instanceof Refused ? error.message : "" };
+    if (!(error instanceof Refused) || error.status === 0 || error.status === 401) return undefined;
+    return { delay: -1, error: error.message };
   }
 }
 
