@@ -198,6 +198,27 @@ def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
         expect(badges[1]).to_contain_text("test")
 
 
+def test_who_is_blocked_is_told_before_nodes_are_deleted(served: Site) -> None:
+    api = served.lab.api
+    rows = "203.0.113.11,1080,,,cut-1\n203.0.113.12,1080,,,cut-2"
+    api.post("/nodes/import", {"type": "socks5", "text": rows, "group": "cut"})
+    api.post("/rules", {"ip": "10.77.7.1", "target_node": "Group_cut"})
+    with served.visit("#/nodes?q=cut") as page:
+        question = page.get_by_role("dialog", name=re.compile("^Delete "))
+        page.get_by_role("button", name="Delete cut-1").click()
+        expect(question).to_contain_text("Nobody is blocked by that.")
+        question.get_by_role("button", name="Cancel").click()
+
+        api.put("/whitelist", {"domains": "listed.test", "ips": "", "node": "cut-2"})
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("toolbar").get_by_role("button", name="Delete").click()
+        expect(question).to_contain_text("1 rule leads nowhere then.")
+        expect(question).to_contain_text("The whitelist's destinations are blocked.")
+        question.get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
+    api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
+
+
 def test_a_line_says_why_it_is_offline(served: Site) -> None:
     with served.visit("#/lines") as page:
         page.get_by_role("button", name="Add a line").click()
