@@ -13,6 +13,7 @@ from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
 from egressd.netd.kernel.ranges import Ranges
+from egressd.planner.registry import egress_mark, inbound_number
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -144,6 +145,21 @@ def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
         assert conntrack.forget_questions(IPv4Address(silent)) == 2
         assert {port for _, _, port in entries()} == {1001, 1003, 1004}
         assert conntrack.count([IPv4Network("0.0.0.0/0")]) == 4  # a question by TCP goes on
+
+    namespace.run(body)
+
+
+def test_flows_to_what_was_an_address_of_this_machine_are_forgotten(namespace: Namespace) -> None:
+    def body() -> None:
+        own, other = "192.0.2.53", "192.0.2.54"
+        track("10.1.0.2", own, 1000)
+        track("10.1.0.2", other, 1001)
+        track("10.1.0.2", own, 1002, mark=0x3000_0000)  # it went on
+        track("10.1.0.3", own, 1003, answerer=other)
+        track("10.1.0.3", own, 1005, mark=0x1000_0001)
+        track("10.1.0.3", own, 1006, mark=egress_mark(inbound_number(0)))
+        assert conntrack.forget_own(IPv4Address(own)) == 2
+        assert {port for _, _, port in entries()} == {1001, 1003, 1005, 1006}
 
     namespace.run(body)
 

@@ -6,6 +6,7 @@ the tunnel, under the line's name. Lines with real daemons are dialled in `tests
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -49,19 +50,19 @@ def _line(lab: Lab) -> Iterator[None]:
     down(lab)
 
 
-def up(lab: Lab) -> None:
+def up(lab: Lab, line: str = LINE, far_end: str = FAR_END) -> None:
     """Make the interface that pppd would, with the servers at its far end."""
     lab.router.run("ip", "link", "add", "l2tp_1", "type", "veth", "peer", "name", "far1")
     lab.router.run("ip", "link", "set", "far1", "netns", lab.internet.namespace)
     for host, name, own, peer, mtu in (
-        (lab.router, "l2tp_1", LINE, FAR_END, MTU),
-        (lab.internet, "far1", FAR_END, LINE, 1500),
+        (lab.router, "l2tp_1", line, far_end, MTU),
+        (lab.internet, "far1", far_end, line, 1500),
     ):
         host.run("ip", "link", "set", name, "arp", "off", "address", "02:00:00:00:00:01")
         host.run("ip", "link", "set", name, "mtu", str(mtu))
         host.run("ip", "address", "add", own, "peer", peer, "dev", name)
         host.run("ip", "link", "set", name, "up")
-    lab.internet.run("ip", "route", "replace", LINE, "dev", "far1")
+    lab.internet.run("ip", "route", "replace", line, "dev", "far1")
 
 
 def down(lab: Lab) -> None:
@@ -147,6 +148,46 @@ def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
         eventually(lambda: "via" not in way(wan.address, wan.gateway))
     finally:
         lab.router.run("ip", "link", "delete", manage[2])
+
+
+@pytest.mark.parametrize("end", ["line", "far_end"])
+def test_nobody_leaves_by_a_line_with_an_end_in_the_lan(lab: Lab, end: str) -> None:
+    up(lab, **{end: lab.client(2).address})
+    try:
+        with pytest.raises(AssertionError):
+            eventually(lambda: carried(lab), 2)
+        assert seen(lab) in AT_ONCE
+        assert not lab.api.get("/vpn-lines")["data"][0]["is_online"]
+    finally:
+        down(lab)
+    up(lab)
+    assert eventually(lambda: carried(lab)) < 3
+
+
+def test_what_was_begun_with_an_address_of_a_line_gets_out_when_that_is_gone(lab: Lab) -> None:
+    send(lab, 2, "DIRECT")
+    up(lab, line=SERVER)
+    eventually(lambda: lab.api.get("/vpn-lines")["data"][0]["is_online"])
+    assert not _is_answered(lab)  # and is tracked as a flow to the router
+    down(lab)
+    eventually(lambda: _is_answered(lab), 10)
+
+
+_ASK = """
+import socket, sys
+asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+asking.bind(("", 40_123))
+asking.connect((sys.argv[1], 7))
+asking.settimeout(1)
+asking.send(b"hello")
+asking.recv(4096)
+"""
+
+
+def _is_answered(lab: Lab) -> bool:
+    """Whether the server answers client 2, that asks by UDP and always from the same port."""
+    run = lab.client(2).host.run(sys.executable, "-c", _ASK, SERVER, check=False)
+    return run.returncode == 0
 
 
 def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:

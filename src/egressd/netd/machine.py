@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from ipaddress import IPv4Address
 
@@ -20,9 +20,10 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
+from egressd.planner.lines_address import Taken, objection
 from egressd.planner.resolvers import Resolver, read_resolver
 from egressd.planner.sets import Elements
-from egressd.planner.topology import Topology, discover, recalled
+from egressd.planner.topology import Topology, discover, is_line, recalled
 
 log = structlog.get_logger()
 
@@ -47,6 +48,8 @@ class Machine:
         """Resolvers that do not answer."""
         self.outdated: Collection[str] = ()
         """VPN lines that are up as they are not to be any more: nobody leaves by them."""
+        self.taken = Taken()
+        """Addresses that no VPN line may have: nobody leaves by one that has."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
@@ -90,6 +93,11 @@ class Machine:
         """
         if self.topology.lans:
             sysctl.write(sysctls.forwarding())
+
+    def line_addresses(self) -> set[IPv4Address]:
+        """The machine's own addresses that are VPN lines'."""
+        lines = (found for name, found in self.facts.interfaces.items() if is_line(name))
+        return {address.ip for line in lines for address in line.addresses}
 
     def mapped_ports(self) -> set[int]:
         """The ports of engine instances that the kernel sends clients to."""
@@ -183,8 +191,14 @@ class Machine:
             choices=self.choices,
             handed_out=self.handed_out,
             silent=self.silent,
-            outdated=self.outdated,
+            outdated=(*self.outdated, *self._refused()),
         )
+
+    def _refused(self) -> Iterator[str]:
+        """VPN lines with addresses that they must not have."""
+        for name in self.facts.interfaces:
+            if is_line(name) and objection(name, self.facts, self.taken):
+                yield name
 
     async def _transact_or_load(self, text: str, plan: Plan, ports: Mapping[str, int]) -> None:
         try:

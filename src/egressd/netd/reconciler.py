@@ -34,6 +34,7 @@ from egressd.netd import impact, validation
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Choices, Groups
+from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.ranges import RangeMap
 from egressd.netd.limits import Limits
@@ -47,6 +48,8 @@ from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
+from egressd.planner.lines_address import Taken
+from egressd.planner.resolvers import listed
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -333,6 +336,13 @@ class Reconciler:
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self.machine.outdated = tuple(outdated)
+        resolvers = listed(self.plan, self.machine.handed_out).values()
+        self.machine.taken = Taken(
+            lan_networks=self.machine.topology.lan_networks,
+            servers=self._lines.servers(),
+            resolvers=frozenset(server for each in resolvers for server in each),
+        )
+        self._lines.reserve(self.machine.taken)
         leaving_lines = filter(None, outdated.values())
         self.machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
 
@@ -358,12 +368,16 @@ class Reconciler:
     async def refresh(self) -> None:
         """Look at the machine again and adapt: interfaces, addresses, gateways, routes, lines."""
         async with self._lock:
+            own = self.machine.line_addresses()
             self.machine.look()
             self.machine.handed_out = self._lines.resolvers()
             self._route()
             await self.machine.update(self.plan, self._serving.ports())
             self.machine.forward()
             await self._limits.look(self.plan.limits, self._limited_lans())
+        with _as_far_as_possible("remove flows to addresses that lines had"):
+            for address in own.difference(self.machine.topology.router_addresses):
+                await asyncio.to_thread(conntrack.forget_own, address)
 
     async def verify(self) -> None:
         """The net beneath the events: look whether all is as it was left."""

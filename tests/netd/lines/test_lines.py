@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from egressd.model.messages import LineStatus
 from egressd.netd.lines import keeper, surroundings
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
+from egressd.planner.lines_address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.lab.netns import Namespace, eventually
 from tests.netd.lines.conftest import Body
@@ -430,6 +431,28 @@ def test_a_pinned_line_waits_for_its_wan(run_dir: Path, inside: Inside) -> None:
             sh("ip link set wan2 up; ip route add default via 198.51.100.1 table 77")
             await site.online(timeout_s=3)
             assert note(site) == {"carrier": "wan2", "local": "198.51.100.2"}
+
+    inside(body)
+
+
+def test_a_line_with_somebody_elses_address_is_refused(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            lan = Taken(lan_networks=(("lan0", IPv4Network("10.9.0.0/24")),))
+            await site.apply(line())
+            await site.online()
+            site.lines.reserve(lan)
+            status = await site.state("refused")
+            assert status.reason == "the server hands out 10.9.0.2, which is in the LAN lan0"
+            await eventually(lambda: "l2tp_1" not in sh("ip -o link"))
+            assert not status.is_online
+            await site.state("dialing")
+            await site.until(lambda status: status.state == "refused" and 1 < wait_s(status) < 3)
+            site.lines.reserve(Taken())
+            await site.online()
+            sh("ip address add 10.9.0.9/24 dev wan2")
+            status = await site.state("refused")
+            assert status.reason == "the server hands out 10.9.0.2, which is in the network of wan2"
 
     inside(body)
 

@@ -27,6 +27,7 @@ from egressd.netd.kernel.netlink import (
     u32,
 )
 from egressd.netd.kernel.ranges import Ranges
+from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
 _GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
 _HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
@@ -93,6 +94,25 @@ def forget_questions(resolver: IPv4Address) -> int:
             entry = attributes(body, len(_HEADER))
             flow = _flow(entry, is_opener=True)
             if (flow.protocol, flow.port) == (IPPROTO_UDP, _DNS_PORT):
+                deleted += _delete(told, entry)
+    return deleted
+
+
+def forget_own(address: IPv4Address) -> int:
+    """Delete the flows that were begun with `address` while it was this machine's own; how many.
+
+    They are not translated, and would not be if they went on by way of a WAN or line: they would
+    never get out. The engine's own flows are not translated either, nor what a WAN brought in.
+    Raises OSError.
+    """
+    deleted = 0
+    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, address.packed)):
+            entry = attributes(body, len(_HEADER))
+            flow = _flow(entry, is_opener=True)
+            is_engines = flow.mark & MARK_KIND_MASK == MARK_ENGINE
+            is_from_wan = inbound_place(flow.mark) is not None
+            if not (flow.is_source_translated or is_engines or is_from_wan):
                 deleted += _delete(told, entry)
     return deleted
 

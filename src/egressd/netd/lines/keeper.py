@@ -153,10 +153,17 @@ class LineKeeper:
 
     @property
     def strange_link(self) -> Interface | None:
-        """The line's interface, if another program made it."""
+        """The line's interface, if another program made it, with addresses that it may have."""
         if self._unit is not None or self._surroundings.looks == self._old_look:
             return None
+        if self._surroundings.objection(self.line.name):
+            return None
         return self._surroundings.link(self.line.name)
+
+    @property
+    def server(self) -> IPv4Address | None:
+        """The address that the line was dialled to last."""
+        return self._server
 
     @property
     def pids(self) -> set[int]:
@@ -313,6 +320,8 @@ class LineKeeper:
             link = self._surroundings.link(self.line.name)
             if not self._is_secured:
                 raise Failure(Cause.LOST, "the IPsec association ended")
+            if objection := self._surroundings.objection(self.line.name):
+                raise Failure(Cause.REFUSED, objection)
             if running.is_over or (self._online_since and link is None):
                 raise await self._why(dial, running)
             now = self._carrier(dial.server)

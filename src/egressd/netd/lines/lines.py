@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.planner.lines import dial_key
+from egressd.planner.lines_address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
@@ -147,6 +149,16 @@ class Lines:
     def resolvers(self) -> dict[str, tuple[str, ...]]:
         """The DNS servers that each line's peer hands out, where it is up and has any."""
         return {name: k.resolvers for name, k in self._keepers.items() if k.resolvers}
+
+    def servers(self) -> frozenset[IPv4Address]:
+        """The addresses that lines are dialled to, where they are known."""
+        return frozenset(k.server for k in self._keepers.values() if k.server is not None)
+
+    def reserve(self, taken: Taken) -> None:
+        """Take down lines that have such addresses, from now on."""
+        if taken != self._surroundings.taken:
+            self._surroundings.taken = taken
+            self._tell_all()
 
     def pids(self) -> set[int]:
         """Processes that work for lines."""

@@ -19,7 +19,8 @@ from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.netlink import NetlinkError
 from egressd.netd.lines.diagnosis import Cause, Failure
-from egressd.planner import lines_ipsec, lines_pppd, lines_xl2tpd
+from egressd.planner import lines_address, lines_ipsec, lines_pppd, lines_xl2tpd
+from egressd.planner.lines_address import Taken
 from egressd.planner.lines_carrier import Carrier
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class Surroundings:
         self.facts = Facts()
         self.looks = 0
         """How often the machine was looked at."""
+        self.taken = Taken()
+        """Addresses that no line may have."""
         self._on_change = on_change
         self._watcher = Watcher(self.look)
         # Not the event loop's own threads, nor one for both: a resolver that hangs must hold up
@@ -84,6 +87,10 @@ class Surroundings:
         if interface is None or not (interface.is_up and interface.addresses and interface.peers):
             return None
         return interface
+
+    def objection(self, name: str) -> str:
+        """Why a line must not have the addresses that it has: see `lines_address.objection`."""
+        return lines_address.objection(name, self.facts, self.taken)
 
     async def address(self, host: str, turn: int) -> IPv4Address:
         """The address of a server; of several that a name has, another each turn.
