@@ -164,6 +164,26 @@ def test_nobody_leaves_by_a_line_with_an_end_in_the_lan(lab: Lab, end: str) -> N
     assert eventually(lambda: carried(lab)) < 3
 
 
+@pytest.mark.parametrize("far_end", [SERVER, RESOLVERS["device"], RESOLVERS["google"]])
+def test_what_is_at_the_far_ends_address_is_reached_as_ever(lab: Lab, far_end: str) -> None:
+    send(lab, 2, "DIRECT")
+    up(lab, far_end=far_end)
+    eventually(lambda: carried(lab))
+
+    def way_to_it() -> str:
+        return lab.router.run("ip", "route", "get", far_end).stdout
+
+    eventually(lambda: "dev wan1" in way_to_it())
+    assert lab.client(2).http(WEB).seen == lab.wan(1).address
+    question = f"far-{far_end.replace('.', '-')}.{WHOAMI}"
+    assert lab.client(2).dns(question, RESOLVERS["google"]).addresses == (lab.wan(1).address,)
+    assert carried(lab)
+    lab.router.run("ip", "link", "set", "l2tp_1", "down")
+    lab.router.run("ip", "link", "set", "l2tp_1", "up")  # the kernel makes its route again
+    eventually(lambda: carried(lab))
+    eventually(lambda: "dev wan1" in way_to_it())
+
+
 def test_what_was_begun_with_an_address_of_a_line_gets_out_when_that_is_gone(lab: Lab) -> None:
     send(lab, 2, "DIRECT")
     up(lab, line=SERVER)

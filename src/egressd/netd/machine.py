@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
 import structlog
 
@@ -78,6 +78,13 @@ class Machine:
         )
         settled = sysctl.write(sysctls.wanted(self.topology))
         synced = routes.sync(desired.routes, desired.rules)
+        # Who asks for a far end's address means another machine; the line's own table needs none.
+        listed = {(r.interface, r.destination) for r in self.facts.routes if is_line(r.interface)}
+        routes.withdraw_peers(
+            interface
+            for name, interface in self.facts.interfaces.items()
+            if any((name, IPv4Network(peer)) in listed for peer in interface.peers)
+        )
         absent = (
             f"the configuration's LAN {name} is not there, or has no address: what comes in by"
             " interfaces that may be it under another name is not forwarded"

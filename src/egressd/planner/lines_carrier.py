@@ -28,7 +28,7 @@ def carrier(line: Line, server: IPv4Address, facts: Facts) -> Carrier | None:
 
     A line left to itself takes the main table's route to its server, other lines' routes
     aside: a server often gives its own public address as the far end, and the kernel then
-    routes that address into the tunnel.
+    routes that address into the tunnel, until that is taken back (`routes.withdraw_peers`).
     """
     if line.interface != AUTO:
         return _on(facts.interfaces.get(line.interface))

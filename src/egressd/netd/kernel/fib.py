@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel.netlink import attributes, encode, number, text, u32
-from egressd.planner.registry import ROUTE_PROTOCOL
+from egressd.planner.registry import ROUTE_PROTOCOL, TABLE_MAIN
 
 NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
 NEW_RULE, DELETE_RULE, GET_RULE = 32, 33, 34
@@ -30,6 +30,8 @@ _KIND_NAMES: Final[dict[int, Literal["unicast", "local", "unreachable"]]] = {
 _KINDS: Final = {name: kind for kind, name in _KIND_NAMES.items()}
 _ON_LINK: Final = 4
 """RTNH_F_ONLINK: a WAN with an address of its own alone (/32) has its gateway in no network."""
+_MADE_BY_KERNEL: Final = 2
+"""RTPROT_KERNEL."""
 _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
 
 _RULE = struct.Struct("=8BI")
@@ -66,6 +68,15 @@ def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
         _KINDS[route.kind],
         0 if route.gateway is None else _ON_LINK,
     ) + encode(values)
+
+
+def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
+    """The body of a request about the main table's route that the kernel makes by itself when an
+    interface gets an address with that far end.
+    """
+    return _ROUTE.pack(
+        AF_INET, 32, 0, 0, TABLE_MAIN, _MADE_BY_KERNEL, _SCOPE_LINK, _KINDS["unicast"], 0
+    ) + encode([(_DESTINATION, peer.packed), (_DEVICE, u32(index))])
 
 
 def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:

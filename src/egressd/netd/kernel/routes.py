@@ -1,6 +1,7 @@
 """Converges routes and policy rules to what is wanted, never leaving a moment without.
 
-Ours bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed. To delete and
+Ours bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed, but what
+`withdraw_peers` is asked for. To delete and
 add again what stays sends packets elsewhere meanwhile (measured: every second one). So what is
 right is left alone, a route that differs is replaced in place, what is missing is added, and
 only then goes what is no longer wanted.
@@ -16,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from egressd.model.facts import Interface
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import fib
 from egressd.netd.kernel.netlink import (
@@ -56,6 +58,20 @@ def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
         synchronisation = _Synchronisation(kernel)
         synchronisation.run(list(routes), list(rules))
         return synchronisation.result()
+
+
+def withdraw_peers(interfaces: Iterable[Interface]) -> None:
+    """Take the far ends of these interfaces out of the main table, where the kernel puts them: who
+    is at such an address is then reached as ever. Repeat-safe. Raises OSError.
+    """
+    with NetlinkSocket(ROUTE) as kernel:
+        for interface in interfaces:
+            for peer in interface.peers:
+                try:
+                    kernel.request(fib.DELETE_ROUTE, fib.encode_peer_route(peer, interface.index))
+                except NetlinkError as error:
+                    if error.errno not in (*_GONE, errno.ENODEV):
+                        raise
 
 
 def _place(route: RouteEntry) -> tuple[int, IPv4Network, int]:
