@@ -184,6 +184,15 @@ def test_what_is_at_the_far_ends_address_is_reached_as_ever(lab: Lab, far_end: s
     eventually(lambda: "dev wan1" in way_to_it())
 
 
+def test_the_check_of_sources_is_switched_off_again(lab: Lab) -> None:
+    up(lab)
+    eventually(lambda: carried(lab))
+    check = "net.ipv4.conf.l2tp_1.rp_filter"
+    lab.router.run("sysctl", "-qw", f"{check}=1")
+    eventually(lambda: lab.router.run("sysctl", "-n", check).stdout.strip() == "0")
+    assert carried(lab)
+
+
 def test_what_was_begun_with_an_address_of_a_line_gets_out_when_that_is_gone(lab: Lab) -> None:
     send(lab, 2, "DIRECT")
     up(lab, line=SERVER)

@@ -3,6 +3,7 @@
 import pytest
 
 from egressd.planner import sysctls
+from egressd.planner.topology import Topology
 
 GIB = 1 << 30
 PAGE = 4096
@@ -15,6 +16,12 @@ def test_flows_find_room_in_a_small_machine_too(memory: int, flows: int) -> None
     room = sysctls.room(memory // PAGE)
     assert room["net/netfilter/nf_conntrack_max"] == flows
     assert flows * 320 <= memory / 12
+
+
+def test_answers_are_taken_from_wans_and_lines_whatever_leads_back_to_who_sends_them() -> None:
+    wanted = sysctls.wanted(Topology(wans=("wan1",), routable=("wan1", "l2tp_1", "docker0")))
+    unchecked = {name.split("/")[3] for name in wanted if name.endswith("/rp_filter")}
+    assert unchecked == {"all", "default", "wan1", "l2tp_1"}
 
 
 def test_each_limit_of_the_neighbours_is_above_the_one_before() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.topology import Topology
+from egressd.planner.topology import Topology, is_line
 
 _NEIGHBOURS: Final = (4_096, 16_384, 32_768)
 """``gc_thresh1`` to ``gc_thresh3``."""
@@ -17,9 +17,9 @@ _PIPES_SHARE: Final = 4
 def wanted(topology: Topology) -> dict[str, str]:
     """What is set to just this value.
 
-    - ``rp_filter`` 0 on WANs: the reverse look-up of an answer has the LAN as input interface and
-      no mark, so the floor prohibits it and strict and loose mode both drop it. The spoofing
-      that it would catch is caught by nftables (``lansrc`` and ``lannet``).
+    - ``rp_filter`` 0 on WANs and lines: the reverse look-up of an answer has the LAN as input
+      interface and no mark, so the floor prohibits it and strict and loose mode both drop it. The
+      spoofing that it would catch is caught by nftables (``lansrc`` and ``lannet``).
     - ``accept_local`` 1: without it the kernel looks up the way back to each packet's source, by
       all policy rules, to see that it isn't an address of its own (``fib_validate_source``). That
       was a fifth of what egressd adds to forwarding; nftables looks at a flow's first packet.
@@ -37,7 +37,8 @@ def wanted(topology: Topology) -> dict[str, str]:
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
     }
-    for name in ("all", "default", *topology.wans):
+    lines = filter(is_line, topology.routable)
+    for name in ("all", "default", *topology.wans, *lines):
         settings[f"net/ipv4/conf/{name}/rp_filter"] = "0"
     for name in ("all", "default", *topology.lans):
         settings[f"net/ipv4/conf/{name}/send_redirects"] = "0"
