@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from egressd.lab.capture import Capture
 from egressd.lab.device import API_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
@@ -303,6 +304,67 @@ def test_nobody_at_the_far_end_reaches_the_router_nor_draws_an_answer_from_a_wan
         assert [f for f in line.flows() if f.outgoing and f.destination == LINE], "blind"
         assert [f for f in line.flows() if not f.outgoing and f.source == LINE] == []
         assert [f for f in wan.flows() if LINE in (f.source, f.destination)] == []
+
+
+@pytest.fixture
+def containers(lab: Lab) -> Iterator[str]:
+    """An address in a network behind the router that is none of egressd's."""
+    lab.router.run("ip", "link", "add", "docker0", "type", "veth", "peer", "name", "docker1")
+    for end in ("docker0", "docker1"):
+        lab.router.run("ip", "link", "set", end, "arp", "off", "up")
+    lab.router.run("ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
+    yield "172.17.0.2"
+    lab.router.run("nft", "delete", "table", "ip", "forwards", check=False)
+    lab.router.run("ip", "link", "delete", "docker0")
+
+
+_FORWARD = """
+table ip forwards {{
+    chain pre {{
+        type nat hook prerouting priority dstnat
+        ip daddr {own} udp dport 4000 dnat to {inside}:5000
+    }}
+}}
+"""
+_SEND = """
+import socket, sys
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", (sys.argv[1], 4000))
+"""
+
+
+def test_the_far_end_reaches_other_networks_by_port_forwards_only(
+    lab: Lab, containers: str
+) -> None:
+    def reached(seen: Capture) -> list[tuple[str, int]]:
+        return [(f.destination, f.port) for f in seen.flows() if f.source == FAR_END]
+
+    up(lab)
+    eventually(lambda: carried(lab))
+    lab.internet.run("ip", "route", "replace", f"{containers}/32", "dev", "far1")
+    lab.router.run("nft", "-f", "-", stdin=_FORWARD.format(own=LINE, inside=containers))
+    with lab.router.capture("docker0") as inside:
+        lab.internet.run("ping", "-c1", "-W1", "-I", FAR_END, containers, check=False)
+        lab.internet.run(sys.executable, "-c", _SEND, containers)
+        lab.internet.run(sys.executable, "-c", _SEND, LINE)
+        eventually(lambda: bool(reached(inside)))
+        assert reached(inside) == [(containers, 5000)]
+    assert carried(lab)
+
+
+def test_what_the_far_end_sends_too_far_draws_no_error_from_a_wan(lab: Lab) -> None:
+    up(lab)
+    eventually(lambda: carried(lab))
+    stranger, beyond = "100.98.0.7", "198.18.5.5"
+    lab.internet.run("ip", "address", "add", f"{stranger}/32", "dev", "lo")
+    lab.internet.run("ip", "route", "replace", beyond, "dev", "far1")
+    try:
+        with lab.internet.capture("far1") as line, lab.router.capture("wan1") as wan:
+            ping = ("ping", "-t", "1", "-c1", "-W1", "-I", stranger, beyond)
+            lab.internet.run(*ping, check=False)
+            assert [f for f in line.flows() if f.outgoing and f.destination == beyond], "blind"
+            assert [f for f in wan.flows() if stranger in (f.source, f.destination)] == []
+    finally:
+        lab.internet.run("ip", "address", "delete", f"{stranger}/32", "dev", "lo")
 
 
 def test_a_line_says_why_it_is_not_online(lab: Lab) -> None:

@@ -118,7 +118,11 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"ct mark {_ROUTED} goto from_line",
         # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
         "ip saddr @lannet drop",
-        "ct state new,invalid fib saddr type local drop",
+        "ct state new,invalid goto from_stranger",
+    ),
+    "from_stranger": (
+        "fib saddr type local drop",
+        *lines_guard.INVALID,
         # A connection that comes in by a WAN is answered by that WAN.
         "ct state new ct mark set iifname map @inmark",
     ),
@@ -272,6 +276,12 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type nat hook prerouting priority dstnat; policy accept;",
         "iifname @lanif meta l4proto { tcp, udp } th dport 53 ip saddr != @resolvers"
         " dnat ip to meta mark map @dns4",
+    ),
+    "prerouting_unasked": (
+        # Right after port forwards (priority dstnat, -100): what one of them takes gets no further
+        # than that, and of other flows only the first packet gets here.
+        "type nat hook prerouting priority -99; policy accept;",
+        *lines_guard.UNASKED,
     ),
     "input": (
         "type filter hook input priority filter; policy accept;",

@@ -12,9 +12,11 @@ sends from a port of `CLEAR_LINE_PORTS`, and the kernel remembers whom the port 
 server may answer from another port than the one that was called (RFC 2661, 8.1), so that its
 address counts, not its port. From then on it is a flow that conntrack knows.
 
-And nobody at a line's far end talks to this machine, but to answer it. That goes for late packets
-of flows that ended when the line was down, too: the reset that would answer them is routed like
-any packet of this machine, and so would leave by a WAN.
+And nobody at a line's far end talks to this machine or what is behind it, but to answer, or to what
+a port forward leads to. That goes for late packets of flows that ended when the line was down, too:
+the reset that would answer them is routed like any packet of this machine, and so would leave by a
+WAN. So would the error about a packet that is to be forwarded and has come too far: it must not be
+seen as one to be forwarded.
 """
 
 from __future__ import annotations
@@ -44,9 +46,8 @@ INPUT: Final = (
     f"udp dport {_CLEAR} ct state != established fib daddr type local"
     " ip saddr . udp dport != @called drop",
 )
-STRANGERS: Final = (
-    "ct state { established, related } accept",
-    *(f'iifname "{kind}_*" drop' for kind in LINE_TYPES),
-)
+UNASKED: Final = tuple(f'iifname "{kind}_*" drop' for kind in LINE_TYPES)
+INVALID: Final = tuple(f'ct state invalid iifname "{kind}_*" drop' for kind in LINE_TYPES)
+STRANGERS: Final = ("ct state { established, related } accept", *UNASKED)
 """Rules of egressd's own table, for packets of this machine, and to it; fixed, so that they hold
 before any line is."""
