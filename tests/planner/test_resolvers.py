@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ from egressd.model.names import INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import target_documents
+from egressd.planner.resolvers import usable
+from egressd.planner.topology import Topology
 
 RESOLVERS = Resolvers(
     device=("192.168.1.1", "192.168.2.1"),
@@ -133,3 +136,20 @@ def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
 def test_without_such_knowledge_every_interface_is_asked_by() -> None:
     known = Resolvers(device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("",), home=("",))
     assert {known.reached_by(name) for name in ("", *INTERFACES)} == {"192.0.2.53"}
+
+
+def test_what_a_peer_hands_out_is_not_asked_where_it_is_no_resolver_behind_the_line() -> None:
+    topology = Topology(
+        lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),),
+        router_addresses=(IPv4Address("10.77.0.1"), IPv4Address("10.1.0.2")),
+    )
+    servers = ("10.77.0.12", "10.1.0.2", "127.0.0.53", "0.0.0.0", "224.0.0.251", "1.2.3")
+    handed_out = {
+        "l2tp_1": servers,
+        "l2tp_2": (servers[0], "192.168.101.1"),
+        "l2tp_3": ("9.9.9.9", "10.1.0.1"),
+    }
+    assert usable(handed_out, topology) == {
+        "l2tp_2": ("192.168.101.1",),
+        "l2tp_3": ("9.9.9.9", "10.1.0.1"),
+    }

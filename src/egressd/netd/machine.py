@@ -43,7 +43,7 @@ class Machine:
         self.obstacles: tuple[str, ...] = ()
         """What other programs' firewalls may keep from clients, in plain words."""
         self.handed_out: Mapping[str, tuple[str, ...]] = {}
-        """VPN line -> the resolvers that its peer hands out."""
+        """VPN line -> the resolvers that its peer hands out, and that may be asked."""
         self.silent: Set[Resolver] = frozenset()
         """Resolvers that do not answer."""
         self.outdated: Collection[str] = ()

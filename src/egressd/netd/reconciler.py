@@ -49,7 +49,7 @@ from egressd.netd.serving import Serving
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
 from egressd.planner.lines_address import Taken
-from egressd.planner.resolvers import listed
+from egressd.planner.resolvers import listed, usable
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -370,7 +370,7 @@ class Reconciler:
         async with self._lock:
             own = self.machine.line_addresses()
             self.machine.look()
-            self.machine.handed_out = self._lines.resolvers()
+            self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
             self._route()
             await self.machine.update(self.plan, self._serving.ports())
             self.machine.forward()

@@ -30,6 +30,16 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
+def is_hosts(address: IPv4Address) -> bool:
+    """Whether some other machine may have that address."""
+    return not (
+        address.is_loopback
+        or address.is_multicast
+        or address.is_unspecified
+        or address == _BROADCAST
+    )
+
+
 def objection(name: str, facts: Facts, taken: Taken) -> str:
     """Why the line must not have the addresses that its interface has, in plain words; or "".
 
@@ -48,12 +58,7 @@ def objection(name: str, facts: Facts, taken: Taken) -> str:
 
 
 def _whose(address: IPv4Address, facts: Facts, taken: Taken) -> str:
-    if (
-        address.is_loopback
-        or address.is_multicast
-        or address.is_unspecified
-        or address == _BROADCAST
-    ):
+    if not is_hosts(address):
         return "which is nobody's address"
     if lan := _lan(address, taken):
         return f"which is in the LAN {lan}"

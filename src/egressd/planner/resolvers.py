@@ -8,11 +8,13 @@ is a matter of which of its servers answer: `egressd.netd.resolvers` sees to tha
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from ipaddress import IPv4Address
 from typing import Final
 
 from egressd.model.plan import Plan
+from egressd.planner.lines_address import is_hosts
 from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
-from egressd.planner.topology import interface_mark
+from egressd.planner.topology import Topology, interface_mark
 
 RESOLVERS_MAX: Final = 3
 """As many of a list count as resolv.conf(5) has room for."""
@@ -27,10 +29,34 @@ def read_resolver(key: str) -> Resolver:
     return int(mark, 16), address
 
 
+def usable(
+    handed_out: Mapping[str, tuple[str, ...]], topology: Topology
+) -> dict[str, tuple[str, ...]]:
+    """Of the resolvers that lines' peers hand out those that may be reached through a line.
+
+    One in a LAN would be a client, which as a resolver would have its own questions go by its rule
+    and no others; this machine, and what is no host's address, are no resolvers for its clients.
+    """
+
+    def is_usable(server: str) -> bool:
+        try:
+            address = IPv4Address(server)
+        except ValueError:
+            return False
+        return (
+            is_hosts(address)
+            and address not in topology.router_addresses
+            and not any(address in network for _, network in topology.lan_networks)
+        )
+
+    found = {name: tuple(filter(is_usable, servers)) for name, servers in handed_out.items()}
+    return {name: servers for name, servers in found.items() if servers}
+
+
 def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """The mark of each way out -> the resolvers to ask by it, the preferred one first.
 
-    `handed_out`: VPN line -> those that its peer hands out.
+    `handed_out`: VPN line -> those that its peer hands out, as far as they are `usable`.
     """
     result = {MARK_DIRECT: plan.floor.resolvers}
     for name, egress in plan.egresses.items():
