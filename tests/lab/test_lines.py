@@ -151,9 +151,8 @@ def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
         lab.router.run("ip", "link", "delete", manage[2])
 
 
-@pytest.mark.parametrize("end", ["line", "far_end"])
-def test_nobody_leaves_by_a_line_with_an_end_in_the_lan(lab: Lab, end: str) -> None:
-    up(lab, **{end: lab.client(2).address})
+def test_nobody_leaves_by_a_line_with_an_address_in_the_lan(lab: Lab) -> None:
+    up(lab, line=lab.client(2).address)
     try:
         with pytest.raises(AssertionError):
             eventually(lambda: carried(lab), 2)
@@ -163,6 +162,15 @@ def test_nobody_leaves_by_a_line_with_an_end_in_the_lan(lab: Lab, end: str) -> N
         down(lab)
     up(lab)
     assert eventually(lambda: carried(lab)) < 3
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_far_end_may_be_called_what_somebody_in_the_lan_is(lab: Lab, own: bool) -> None:
+    neighbour = lab.client(2)
+    up(lab, far_end=str(LAN_ADDRESS) if own else neighbour.address)
+    assert eventually(lambda: carried(lab)) < 3
+    send(lab, 2, "Interface:wan2")
+    eventually(lambda: neighbour.http(WEB, timeout=2).seen == lab.wan(2).address)
 
 
 @pytest.mark.parametrize("far_end", [SERVER, RESOLVERS["device"], RESOLVERS["google"]])

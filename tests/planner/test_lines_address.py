@@ -52,9 +52,8 @@ def told(own: str, peer: str = "192.168.101.1") -> str:
         ("10.77.0.12", "which is in the LAN lan0"),
         ("10.77.0.1", "which is in the LAN lan0"),
         ("10.80.3.4", "which is in the LAN lan0"),
-        ("10.1.0.2", "which is in the network of wan1"),
-        ("10.1.0.9", "which is in the network of wan1"),
-        ("203.0.113.7", "which is in the network of ppp0"),
+        ("10.1.0.2", "which is an address of wan1"),
+        ("203.0.113.7", "which is an address of ppp0"),
         ("203.0.113.1", "which is the gateway of ppp0"),
         ("172.20.0.1", "which is the gateway of wan1"),
         ("198.51.101.10", "which is the address of a VPN server"),
@@ -71,14 +70,11 @@ def test_a_line_may_not_have_what_is_somebody_elses(own: str, whose: str) -> Non
 
 
 def test_a_line_may_have_what_is_nobodys_or_another_lines() -> None:
-    for own in ("192.168.101.11", "203.0.113.9", "192.168.101.12", "192.168.101.1"):
+    for own in ("192.168.101.11", "203.0.113.9", "192.168.101.12", "192.168.101.1", "10.1.0.9"):
         assert told(own) == ""
     assert objection("l2tp_c", Facts(), TAKEN) == ""
 
 
-def test_the_far_end_may_not_be_in_a_lan_unless_it_is_a_server_there() -> None:
-    assert told("192.168.101.11", peer="10.77.0.12") == (
-        "the server's end of the line has 10.77.0.12, which is in the LAN lan0"
-    )
-    for peer in ("10.1.0.1", "192.0.2.53", "198.51.101.10"):
+def test_the_far_end_may_be_called_what_it_likes() -> None:
+    for peer in ("10.77.0.12", "10.77.0.1", "10.1.0.1", "192.0.2.53", "198.51.101.10"):
         assert told("192.168.101.11", peer=peer) == ""

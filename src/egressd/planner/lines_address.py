@@ -43,7 +43,8 @@ def is_hosts(address: IPv4Address) -> bool:
 def objection(name: str, facts: Facts, taken: Taken) -> str:
     """Why the line must not have the addresses that its interface has, in plain words; or "".
 
-    That another line has the same does no harm: each has a routing table and marks of its own.
+    That another line has the same does no harm: each has a routing table and marks of its own. Nor
+    does one of a WAN's network that nobody has to be reached at, nor what the far end is called.
     """
     interface = facts.interfaces.get(name)
     if interface is None:
@@ -51,22 +52,20 @@ def objection(name: str, facts: Facts, taken: Taken) -> str:
     for address in interface.addresses:
         if whose := _whose(address.ip, facts, taken):
             return f"the server hands out {address.ip}, {whose}"
-    for peer in interface.peers:
-        if peer not in taken.servers and (lan := _lan(peer, taken)):
-            return f"the server's end of the line has {peer}, which is in the LAN {lan}"
     return ""
 
 
 def _whose(address: IPv4Address, facts: Facts, taken: Taken) -> str:
     if not is_hosts(address):
         return "which is nobody's address"
-    if lan := _lan(address, taken):
-        return f"which is in the LAN {lan}"
+    for lan, network in taken.lan_networks:
+        if address in network:
+            return f"which is in the LAN {lan}"
     for other in facts.interfaces.values():
         if other.is_loopback or is_line(other.name):
             continue
-        if any(address in own.network for own in other.addresses):
-            return f"which is in the network of {other.name}"
+        if any(address == own.ip for own in other.addresses):
+            return f"which is an address of {other.name}"
         if address in other.peers:
             return f"which is the gateway of {other.name}"
     for route in facts.routes:
@@ -77,7 +76,3 @@ def _whose(address: IPv4Address, facts: Facts, taken: Taken) -> str:
     if str(address) in taken.resolvers:
         return "which is the address of a resolver"
     return ""
-
-
-def _lan(address: IPv4Address, taken: Taken) -> str:
-    return next((name for name, network in taken.lan_networks if address in network), "")

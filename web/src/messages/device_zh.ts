@@ -53,11 +53,9 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "the server stopped answering": "服务器停止响应",
   "the server gave no IP address": "服务器没有分配 IP 地址",
   "the server hands out {address}, {>whose}": "服务器分配的地址 {address} {whose}，不能使用",
-  "the server's end of the line has {address}, {>whose}":
-    "服务器一端的地址 {address} {whose}，不能使用",
   "which is nobody's address": "不是有效的主机地址",
   "which is in the LAN {name}": "属于局域网 {name}",
-  "which is in the network of {name}": "属于接口 {name} 的网段",
+  "which is an address of {name}": "是接口 {name} 的地址",
   "which is the gateway of {name}": "是接口 {name} 的网关",
   "which is the address of a VPN server": "是 VPN 服务器的地址",
   "which is the address of a resolver": "是 DNS 服务器的地址",
