@@ -132,6 +132,29 @@ def test_who_gets_nonsense_connects_anew(tmp_path: Path, nonsense: bytes) -> Non
     asyncio.run(body())
 
 
+def test_who_is_cancelled_while_netd_goes_away_is_cancelled(tmp_path: Path) -> None:
+    async def body() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with closing(writer):
+                await reader.read()
+
+        server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
+        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+        running = asyncio.create_task(client.run())
+        await eventually(lambda: client._writer is not None)
+        asking = asyncio.create_task(client.status())
+        await eventually(lambda: len(client._waiting) == 2)
+        client._hang_up()
+        asking.cancel()
+        running.cancel()
+        await asyncio.wait({asking, running}, timeout=5)
+        assert asking.cancelled()
+        assert running.cancelled()
+        server.close()
+
+    asyncio.run(body())
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.framing.FRAME_MAX", 100)
 
