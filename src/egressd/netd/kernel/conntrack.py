@@ -88,14 +88,7 @@ def forget_questions(resolver: IPv4Address) -> int:
     """Delete the UDP flows in which a resolver is asked, whoever asks, so that the next question of
     each goes where it is to go now; how many there were. Raises OSError.
     """
-    deleted = 0
-    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
-        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, resolver.packed)):
-            entry = attributes(body, len(_HEADER))
-            flow = _flow(entry, is_opener=True)
-            if (flow.protocol, flow.port) == (IPPROTO_UDP, _DNS_PORT):
-                deleted += _delete(told, entry)
-    return deleted
+    return _forget(resolver, lambda flow: (flow.protocol, flow.port) == (IPPROTO_UDP, _DNS_PORT))
 
 
 def forget_own(address: IPv4Address) -> int:
@@ -105,16 +98,13 @@ def forget_own(address: IPv4Address) -> int:
     never get out. The engine's own flows are not translated either, nor what a WAN brought in.
     Raises OSError.
     """
-    deleted = 0
-    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
-        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, address.packed)):
-            entry = attributes(body, len(_HEADER))
-            flow = _flow(entry, is_opener=True)
-            is_engines = flow.mark & MARK_KIND_MASK == MARK_ENGINE
-            is_from_wan = inbound_place(flow.mark) is not None
-            if not (flow.is_source_translated or is_engines or is_from_wan):
-                deleted += _delete(told, entry)
-    return deleted
+
+    def is_stuck(flow: Flow) -> bool:
+        is_engines = flow.mark & MARK_KIND_MASK == MARK_ENGINE
+        is_from_wan = inbound_place(flow.mark) is not None
+        return not (flow.is_source_translated or is_engines or is_from_wan)
+
+    return _forget(address, is_stuck)
 
 
 def count(networks: Iterable[IPv4Network]) -> int:
@@ -142,6 +132,17 @@ def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
         f"{tracked} connections are tracked and {limit} is the limit: new ones are about to be"
         " dropped (net.netfilter.nf_conntrack_max)",
     )
+
+
+def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
+    """Delete those of the flows that an address answers; how many. Raises OSError."""
+    deleted = 0
+    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, answerer.packed)):
+            entry = attributes(body, len(_HEADER))
+            if is_meant(_flow(entry, is_opener=True)):
+                deleted += _delete(told, entry)
+    return deleted
 
 
 def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
