@@ -157,8 +157,8 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
     paths = dial_paths(state, parse_target(state.settings.unmanaged))
     if not paths:
         return {}
-    policy = documents.GroupPolicy.of(state.settings)
-    document = documents.target_document(paths, resolvers, policy)
+    policy = documents.GroupPolicy.of(state.settings) if len(paths) > 1 else None
+    document = documents.target_document(paths, resolvers, policy=policy)
     instance = Instance(
         key=UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
     )
@@ -262,8 +262,7 @@ def _node(
         return None
     if state.whitelist.node == node.name:
         listed = None  # whatever is listed goes there anyway
-    policy = documents.GroupPolicy.of(state.settings)
-    document = documents.target_document((path,), resolvers, policy, listed)
+    document = documents.target_document((path,), resolvers, listed=listed)
     return Instance(
         key=f"node:{node.id}",
         mark=node_mark(node.id),

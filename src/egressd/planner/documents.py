@@ -12,18 +12,16 @@ the instance by a resolver asked through the node.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from egressd.formats.config_json import NodeSettings, read_settings
 from egressd.model.device import Resolvers
-from egressd.model.errors import Invalid
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
-from egressd.planner import outbounds
 from egressd.planner.listing import LISTED, listing_of
+from egressd.planner.nodes import DialPath, carries_udp, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 from egressd.planner.resolvers import RESOLVERS_MAX
 
@@ -37,18 +35,6 @@ _PATIENCE_MS: Final = 3000
 """Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
 
 _REMEMBERED = 8192
-
-
-class DialPath(msgspec.Struct, frozen=True):
-    """A node and the relays it is reached through, outermost last.
-
-    ``mark`` is the egress mark of the outermost hop's sockets, and ``interface`` the one that this
-    hop is told to leave by, if it is.
-    """
-
-    hops: tuple[Node, ...]
-    mark: int = MARK_DIRECT
-    interface: str = ""
 
 
 class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,38 +56,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     udp: bool
 
 
-@lru_cache(_REMEMBERED)
-def settings_of(node: Node) -> NodeSettings:
-    """The egress and DNS settings kept inside a node's ``config_json``; none where they have a
-    fault.
-    """
-    try:
-        return read_settings(node.config_json)
-    except Invalid:
-        return NodeSettings()
-
-
-@lru_cache(_REMEMBERED)
-def fault_of(node: Node) -> str:
-    """What is wrong with the node's own configuration; empty when nothing is.
-
-    A new one was checked. One that an earlier egressd took, or a backup brought, may not be as
-    this one wants it: it blocks, and stands in nobody's way.
-    """
-    try:
-        read_settings(node.config_json)
-        outbound_of(node)
-    except Invalid as invalid:
-        return str(invalid)
-    return ""
-
-
-@lru_cache(_REMEMBERED)
-def outbound_of(node: Node) -> outbounds.Outbound:
-    """The node as a sing-box outbound."""
-    return outbounds.build(node)
-
-
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """The whitelist's domain entries, and the mark that what they name goes on with."""
 
@@ -113,10 +67,14 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 def target_document(
     paths: tuple[DialPath, ...],
     resolvers: Resolvers,
-    policy: GroupPolicy,
+    *,
+    policy: GroupPolicy | None = None,
     listed: Listed | None = None,
 ) -> Document:
-    """The document of an instance that serves LAN clients through TPROXY."""
+    """The document of an instance that serves LAN clients through TPROXY.
+
+    Several paths need a `policy`.
+    """
     document = _document(paths, resolvers, policy)
     _serve_clients(document, listed)
     return Document(config=_json(document), udp=carries_udp(paths))
@@ -164,9 +122,9 @@ def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: 
 
 
 @lru_cache(_REMEMBERED)
-def probe_document(path: DialPath, resolvers: Resolvers, policy: GroupPolicy) -> str:
+def probe_document(path: DialPath, resolvers: Resolvers) -> str:
     """A document without inbounds, for trials and delay measurements."""
-    return _json(_document((path,), resolvers, policy))
+    return _json(_document((path,), resolvers))
 
 
 def routed_probe_document(mark: int, resolver: str) -> str:
@@ -175,11 +133,13 @@ def routed_probe_document(mark: int, resolver: str) -> str:
 
 
 def _document(
-    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy
+    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy | None = None
 ) -> dict[str, Any]:
-    # One node needs no choice; its own outbound is the final one.
-    outbounds = _outbounds(paths[0]) if len(paths) == 1 else _exit(FINAL, paths, policy)
-    final = _tag(paths[0].hops[0]) if len(paths) == 1 else FINAL
+    if policy is None:
+        (path,) = paths
+        outbounds, final = _outbounds(path), _tag(path.hops[0])
+    else:
+        outbounds, final = _exit(FINAL, paths, policy), FINAL
     return {
         "log": _LOG,
         "dns": _dns(paths[0], final, resolvers, udp=carries_udp(paths)),
@@ -301,11 +261,6 @@ def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...]
         "custom": settings.dns_servers,
     }.get(settings.dns_profile, resolvers.outbound)
     return servers[:RESOLVERS_MAX], settings.dns_profile == "domestic"
-
-
-def carries_udp(paths: Iterable[DialPath]) -> bool:
-    """Whether UDP gets through on each of `paths`."""
-    return all(outbound_of(hop).udp for path in paths for hop in path.hops)
 
 
 def _tag(node: Node) -> str:

@@ -7,7 +7,7 @@ from egressd.model.device import Resolvers
 from egressd.model.names import TargetName
 from egressd.model.nouns import Node
 from egressd.planner.compile import egress_resolvers
-from egressd.planner.documents import GroupPolicy, probe_document, routed_probe_document
+from egressd.planner.documents import probe_document, routed_probe_document
 from egressd.planner.registry import MARK_REJECT
 from egressd.planner.targets import dial_path, dial_paths, mark_of
 
@@ -36,4 +36,4 @@ def target_documents(
 def node_document(state: DesiredState, node: Node, resolvers: Resolvers) -> str | None:
     """A document that dials `node`, for a trial or a measurement; None when it has no way out."""
     path = dial_path(state, node)
-    return None if path is None else probe_document(path, resolvers, GroupPolicy.of(state.settings))
+    return None if path is None else probe_document(path, resolvers)

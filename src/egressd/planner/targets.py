@@ -8,7 +8,8 @@ from itertools import pairwise
 from egressd.model.desired import DesiredState
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
 from egressd.model.nouns import Node
-from egressd.planner import documents, listing, outbounds
+from egressd.planner import listing, outbounds
+from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
 from egressd.planner.topology import interface_mark
 
@@ -72,7 +73,7 @@ def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
     return found
 
 
-def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialPath, ...]:
+def dial_paths(state: DesiredState, target: TargetName) -> tuple[DialPath, ...]:
     """The ways to the nodes of a target; those that miss a relay or an interface are left out."""
     if target.kind == "node":
         node = state.node_named(target.name)
@@ -84,16 +85,16 @@ def dial_paths(state: DesiredState, target: TargetName) -> tuple[documents.DialP
     return tuple(path for node in members if (path := dial_path(state, node)) is not None)
 
 
-def dial_path(state: DesiredState, node: Node) -> documents.DialPath | None:
+def dial_path(state: DesiredState, node: Node) -> DialPath | None:
     """The node and the relays it dials through, outermost last; None when there is no such way:
     see `dial_problem`.
     """
     hops, problem = _hops(state, node)
     if problem:
         return None
-    name = documents.settings_of(hops[-1]).interface_name
+    name = settings_of(hops[-1]).interface_name
     mark = mark_of(state, INTERFACE_PREFIX + name) if name else MARK_DIRECT
-    return None if mark == MARK_REJECT else documents.DialPath(hops, mark, name)
+    return None if mark == MARK_REJECT else DialPath(hops, mark, name)
 
 
 def dial_problem(state: DesiredState, node: Node) -> str:
@@ -104,7 +105,7 @@ def dial_problem(state: DesiredState, node: Node) -> str:
 def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
     """The node, its relay, that one's relay and so on; and why they do not lead out."""
     hops = [node]
-    while relay_name := documents.settings_of(hops[-1]).dialer_proxy:
+    while relay_name := settings_of(hops[-1]).dialer_proxy:
         relay = state.node_named(relay_name)
         if relay is None:
             return tuple(
@@ -114,10 +115,10 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
             return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
         hops.append(relay)
     for hop in hops:
-        if fault := documents.fault_of(hop):
+        if fault := fault_of(hop):
             return tuple(hops), f"{hop.name} cannot be dialled: {fault}"
     for hop, relay in pairwise(hops):
-        if hop.protocol in outbounds.OVER_UDP and not documents.outbound_of(relay).udp:
+        if hop.protocol in outbounds.OVER_UDP and not outbound_of(relay).udp:
             return tuple(hops), (
                 f"{hop.name} is spoken over UDP ({hop.protocol}), "
                 f"and {relay.name}, which it dials through, carries no UDP"
@@ -131,4 +132,4 @@ def interfaces_of(state: DesiredState, target: str) -> set[str]:
     if parsed.kind == "interface":
         return {parsed.name}
     last_hops = (path.hops[-1] for path in dial_paths(state, parsed))
-    return {name for hop in last_hops if (name := documents.settings_of(hop).interface_name)}
+    return {name for hop in last_hops if (name := settings_of(hop).interface_name)}

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 
 from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, LINE_TYPES, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
-from egressd.planner.documents import fault_of, settings_of
 from egressd.planner.listing import entries_of
+from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
+from egressd.service.blocking import why_blocked
 
 _UNKNOWN_SHOWN = 10
-
-_LINE_PREFIXES = tuple(f"{kind}_" for kind in LINE_TYPES)
 
 
 def consequences(
@@ -122,20 +121,6 @@ def _nodes_through(state: DesiredState, target: TargetName) -> int:
             return sum(settings.interface_name == target.name for settings in found)
         case _:
             return 0
-
-
-def why_blocked(state: DesiredState, target: str) -> str | None:
-    """Why no traffic can be sent to `target`, as far as the configuration tells; else None."""
-    parsed = parse_target(target)
-    if not state.target_exists(parsed):
-        return f"there is no {parsed.kind} {parsed.name}"
-    if parsed.kind == "interface" and parsed.name.startswith(_LINE_PREFIXES):
-        line_id = state.line_by_name.get(parsed.name)
-        if line_id is None:
-            return f"there is no line {parsed.name}"
-        if not state.lines[line_id].is_enabled:
-            return f"the line {parsed.name} is disabled"
-    return None
 
 
 def _inactive_domains(state: DesiredState) -> Iterator[str]:

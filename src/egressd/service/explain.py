@@ -26,11 +26,12 @@ from egressd.planner.compile import (
     instance_keys,
     is_asked_directly,
 )
-from egressd.planner.documents import carries_udp, clients_resolvers
+from egressd.planner.documents import clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
+from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
-from egressd.service.overview import blocked_now, egresses_of
+from egressd.service.blocking import egresses_of, why_blocked_now
 
 Protocol = Literal["tcp", "udp"]
 
@@ -146,7 +147,7 @@ def explain(
     parsed = parse_target(target)
     egresses = egresses_of(state, parsed)
     keys = {UNMANAGED_KEY} if rule is None else instance_keys(state, target)
-    reason = _why_blocked(asked, state, parsed, egresses, keys=keys, seen=seen)
+    reason = _reason(asked, state, parsed, egresses, keys=keys, seen=seen)
     answer = Explanation(
         client=asked.client,
         destination=asked.destination,
@@ -214,7 +215,7 @@ def _text(entry: DomainEntry) -> str:
     return f"{entry.scheme}://{entry.domain}:{entry.port}" if entry.scheme else entry.domain
 
 
-def _why_blocked(
+def _reason(
     asked: Question,
     state: DesiredState,
     target: TargetName,
@@ -225,7 +226,7 @@ def _why_blocked(
 ) -> str:
     if target.kind == "reject" and not state.settings.stopped:
         return "its target is REJECT"
-    if reason := blocked_now(state, target, egresses, keys, seen):
+    if reason := why_blocked_now(state, target, egresses, keys, seen):
         return reason
     if (
         asked.protocol == "udp"

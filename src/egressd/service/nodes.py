@@ -18,7 +18,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, Node
-from egressd.planner.documents import fault_of, settings_of
+from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported

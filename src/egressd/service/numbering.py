@@ -14,7 +14,7 @@ from egressd.model.desired import ROW_TABLES, DesiredState, Edit, prefix_of
 from egressd.model.errors import Invalid
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
-from egressd.planner.documents import settings_of
+from egressd.planner.nodes import settings_of
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 
 _HIGHEST: Final = {GROUP_PREFIX: ENGINE_NUMBER_MAX, INTERFACE_PREFIX: PLANNED_EGRESS_MAX}

@@ -12,11 +12,10 @@ from egressd import __version__
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
-from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, TargetName, parse_target
 from egressd.planner.compile import UNMANAGED_KEY
-from egressd.planner.documents import DialPath, settings_of
-from egressd.planner.targets import dial_path, dial_paths, used_targets
-from egressd.service.consequences import why_blocked
+from egressd.planner.targets import dial_path, used_targets
+from egressd.service.blocking import egress_of, routed_by, why_blocked_now
 from egressd.service.ledger import Ledger
 from egressd.service.lines import status_of
 from egressd.service.ports import Clock, Netd
@@ -145,7 +144,7 @@ class Overviews:
         served_by = [self._ways.keys_of(flow.target)]
         if flow.target == state.settings.unmanaged:
             served_by.append({UNMANAGED_KEY})
-        problems = (blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by)
+        problems = (why_blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by)
         rate = self._rates.of(flow.target)
         return msgspec.structs.replace(
             flow,
@@ -177,7 +176,7 @@ class _Ways:
                 self._keys.setdefault(name, set()).add(f"node:{node.id}")
             way = dial_path(state, node)
             if way is not None:
-                name = _egress_of(way)
+                name = egress_of(way)
                 self._by_node[node.name] = (name,)
                 by_group.setdefault(node.group, {})[name] = None
         self._by_group = {group: tuple(names) for group, names in by_group.items()}
@@ -194,81 +193,4 @@ class _Ways:
             case "group":
                 return self._by_group.get(target.name, ())
             case _:
-                return _routed_by(target)
-
-
-def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
-    """The interfaces that a target's traffic may leave by; ``DIRECT``: the device's own choice."""
-    if target.kind not in ("node", "group"):
-        return _routed_by(target)
-    return tuple(dict.fromkeys(_egress_of(way) for way in dial_paths(state, target)))
-
-
-def _routed_by(target: TargetName) -> tuple[str, ...]:
-    """The same for a target that the kernel routes."""
-    match target.kind:
-        case "direct":
-            return (DIRECT,)
-        case "interface":
-            return (target.name,)
-        case _:
-            return ()
-
-
-def _egress_of(way: DialPath) -> str:
-    return settings_of(way.hops[-1]).interface_name or DIRECT
-
-
-def blocked_now(
-    state: DesiredState,
-    target: TargetName,
-    egresses: tuple[str, ...],
-    keys: set[str],
-    seen: Status,
-) -> str:
-    """Why clients of `target`, which leave by `egresses`, are blocked at the moment; else empty.
-
-    `keys` are those of the engine instances that serve a node or a group. REJECT blocks nobody
-    by mistake, so it has no reason.
-    """
-    if state.settings.stopped:
-        return "an operator has stopped the device"
-    return (
-        (why_blocked(state, str(target)) or "")
-        or _instance_problem(target, egresses, keys, seen)
-        or _egress_problem(egresses, seen)
-    )
-
-
-def _instance_problem(
-    target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
-) -> str:
-    """Why the engine instances of a target serve nobody; empty when one does, or none has to."""
-    if target.kind not in ("node", "group"):
-        return ""
-    if not egresses:
-        return "none of its nodes has a way out"
-    problems = [seen.instances[key].problem for key in sorted(keys & seen.instances.keys())]
-    return problems[0] if problems and all(problems) else ""
-
-
-def _egress_problem(egresses: tuple[str, ...], seen: Status) -> str:
-    """Why nothing can leave by any of these interfaces; empty when something can."""
-    if not egresses or DIRECT in egresses or not seen.revision:
-        return ""
-    known = {interface.name: interface for interface in seen.interfaces}
-    reasons = []
-    for name in egresses:
-        interface = known.get(name)
-        line = seen.lines.get(name)
-        if interface is not None and interface.is_up and interface.ip:
-            return ""
-        if line is not None and not line.is_online:
-            reasons.append(f"the line {name} is offline: {line.reason or line.state}")
-        elif interface is None:
-            reasons.append(f"there is no interface {name}")
-        elif not interface.is_up:
-            reasons.append(f"the interface {name} is down")
-        else:
-            reasons.append(f"the interface {name} has no address")
-    return "; ".join(reasons)
+                return routed_by(target)

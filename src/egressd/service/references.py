@@ -11,7 +11,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Invalid
 from egressd.model.names import INTERFACE_PREFIX
 from egressd.model.nouns import Node
-from egressd.planner.documents import settings_of
+from egressd.planner.nodes import settings_of
 
 
 def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from egressd.model.desired import DesiredState
 from egressd.model.names import AUTO
-from egressd.planner.documents import fault_of, outbound_of, settings_of
+from egressd.planner.nodes import fault_of, outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
 
 

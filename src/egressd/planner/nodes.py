@@ -1,0 +1,69 @@
+"""What a node's own text says: how it is dialled, by which way, and what is wrong with it.
+
+Each distinct input is read once and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from egressd.formats.config_json import NodeSettings, read_settings
+from egressd.model.errors import Invalid
+from egressd.model.nouns import Node
+from egressd.planner import outbounds
+from egressd.planner.registry import MARK_DIRECT
+
+_REMEMBERED: Final = 8192
+
+
+@lru_cache(_REMEMBERED)
+def settings_of(node: Node) -> NodeSettings:
+    """The egress and DNS settings kept inside a node's ``config_json``; none where they have a
+    fault.
+    """
+    try:
+        return read_settings(node.config_json)
+    except Invalid:
+        return NodeSettings()
+
+
+@lru_cache(_REMEMBERED)
+def fault_of(node: Node) -> str:
+    """What is wrong with the node's own configuration; empty when nothing is.
+
+    A new one was checked. One that an earlier egressd took, or a backup brought, may not be as
+    this one wants it: it blocks, and stands in nobody's way.
+    """
+    try:
+        read_settings(node.config_json)
+        outbound_of(node)
+    except Invalid as invalid:
+        return str(invalid)
+    return ""
+
+
+@lru_cache(_REMEMBERED)
+def outbound_of(node: Node) -> outbounds.Outbound:
+    """The node as a sing-box outbound."""
+    return outbounds.build(node)
+
+
+class DialPath(msgspec.Struct, frozen=True):
+    """A node and the relays it is reached through, outermost last.
+
+    ``mark`` is the egress mark of the outermost hop's sockets, and ``interface`` the one that this
+    hop is told to leave by, if it is.
+    """
+
+    hops: tuple[Node, ...]
+    mark: int = MARK_DIRECT
+    interface: str = ""
+
+
+def carries_udp(paths: Iterable[DialPath]) -> bool:
+    """Whether UDP gets through on each of `paths`."""
+    return all(outbound_of(hop).udp for path in paths for hop in path.hops)
