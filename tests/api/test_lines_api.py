@@ -73,6 +73,17 @@ async def test_a_pptp_line_has_no_secret(device: Device) -> None:
     assert (await lines(device))[0]["secret"] == ""
 
 
+@pytest.mark.parametrize("secret", ["@/etc/shadow", "two\nlines", "x" * 256])
+async def test_what_a_pptp_line_is_given_as_a_secret_is_not_looked_at(
+    device: Device, secret: str
+) -> None:
+    body = WHOLE | {"type": "pptp", "name": "pptp_1", "secret": secret}
+    await device.answer("POST", "/vpn-lines", body)
+    body = body | {"is_enabled": True, "comment": "changed"}
+    await device.answer("PUT", "/vpn-lines/pptp/pptp_1", body)
+    assert [(row["secret"], row["comment"]) for row in await lines(device)] == [("", "changed")]
+
+
 async def test_a_line_is_online_while_netd_says_so(device: Device) -> None:
     await add(device, "l2tp_1")
     online = LineStatus(is_online=True, ip="10.9.0.2")
@@ -142,7 +153,7 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("dns_servers", []),
         ("dns_servers", ["not an address"]),
         ("dns_servers", [5]),
-        ("dns_servers", ["1.1.1.1"] * 17),
+        ("dns_servers", ["1.1.1.1"] * 9),
     ],
 )
 async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:

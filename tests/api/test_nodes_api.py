@@ -254,7 +254,6 @@ async def test_imported_nodes_can_be_numbered_and_replace_all(device: Device) ->
         ("type", "wireguard"),
         ("type", None),
         ("text", None),
-        ("text", "a\x00b"),
         ("replace", "true"),
         ("autoNodeName", 1),
         ("autoNodeNameStartIndex", -1),

@@ -290,6 +290,13 @@ async def test_rules_are_imported(device: Device) -> None:
     assert await ips(device) == ["10.0.0.5", "10.0.0.6"]
 
 
+async def test_a_row_with_control_characters_stops_no_other(device: Device) -> None:
+    text = "10.0.0.5,DIRECT,a\x01\x00\n10.0.0.6,DIRECT,b\u0085b\n10.0.0.7,DIRECT,c"
+    answer = await device.answer("POST", "/rules/import", {"text": text, "replace": False})
+    assert (answer["imported"], answer["skipped"]) == (1, 2)
+    assert await ips(device) == ["10.0.0.7"]
+
+
 async def test_an_import_that_replaces_clears_first(device: Device) -> None:
     await add(device, "10.0.0.5")
     answer = await device.answer(

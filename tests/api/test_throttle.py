@@ -26,11 +26,11 @@ def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() ->
 
 def test_a_flood_from_one_source_locks_out_nobody_else() -> None:
     throttle = Throttle()
-    while throttle.may_try("attacker", 0.0):
+    while throttle.may_wait("attacker", 0.0):
         throttle.wrong("attacker", 0.0)
-    assert throttle.may_try("admin", 0.0)
-    assert not throttle.may_try("attacker", 0.0)
-    assert throttle.may_try("attacker", INTERVAL_S + 0.001)
+    assert throttle.may_wait("admin", 0.0)
+    assert not throttle.may_wait("attacker", 0.0)
+    assert throttle.may_wait("attacker", INTERVAL_S + 0.001)
 
 
 def test_a_source_is_heard_again_once_its_debt_is_paid() -> None:
@@ -44,9 +44,9 @@ def test_many_sources_together_are_bounded_and_a_new_one_is_still_heard() -> Non
     throttle = Throttle()
     for number in range(ALL_FREE + 1):
         throttle.wrong(f"bot {number}", 0.0)
-    assert not throttle.may_try("bot 7", 0.0)
-    assert throttle.may_try("admin", 0.0)
-    assert throttle.may_try("bot 7", 2 * ALL_INTERVAL_S)
+    assert not throttle.may_wait("bot 7", 0.0)
+    assert throttle.may_wait("admin", 0.0)
+    assert throttle.may_wait("bot 7", 2 * ALL_INTERVAL_S)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 0.2)), max_size=200))
@@ -55,7 +55,7 @@ def test_no_source_is_answered_faster_than_its_rate(tries: list[tuple[str, float
     answered: dict[str, list[float]] = {}
     for source, pause in tries:
         now += pause
-        if throttle.may_try(source, now):
+        if throttle.may_wait(source, now):
             delay = throttle.wrong(source, now)
             assert delay <= DEBT_MAX_S + INTERVAL_S + 1e-6
             answered.setdefault(source, []).append(now + delay)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.formats.json_text import SIZE_MAX, read_object, write_object
+from egressd.formats.json_text import read_object, write_object
+from egressd.model.bounds import CONFIG_MAX
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 
@@ -25,8 +26,8 @@ from egressd.model.names import has_control_characters
         ('{"a": ' + "9" * 5000 + "}", "config must not hold a number too large"),
         ('{"a": ' + "[" * 8 + "]" * 8 + "}", "config must not be nested over 8 deep"),
         ("[" * 60_000, "config must not be nested over 8 deep"),
-        ('{"a": "' + "x" * SIZE_MAX + '"}', f"config must not be over {SIZE_MAX} bytes"),
-        ('{"a": "' + "é" * (SIZE_MAX // 2) + '"}', f"config must not be over {SIZE_MAX} bytes"),
+        ('{"a": "' + "x" * CONFIG_MAX + '"}', f"config must not be over {CONFIG_MAX} bytes"),
+        ('{"a": "' + "é" * (CONFIG_MAX // 2) + '"}', f"config must not be over {CONFIG_MAX} bytes"),
         ('{"a": "b\\nc"}', "config.a must not contain control characters"),
         ('{"a": ["\\u0000"]}', "config.a[0] must not contain control characters"),
         ('{"a": {"b": "\\ud800"}}', "config.a.b must not contain control characters"),

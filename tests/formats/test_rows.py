@@ -78,6 +78,7 @@ def test_rules() -> None:
     text = (
         "10.0.0.5,DIRECT\n10.1.0.0/16,Group_a,Lab, second floor\n,x\n10.0.0.6\n"
         '10.0.0.7,DIRECT, a,b ; "c"\n10.0.0.8,DIRECT," a,b"\n'
+        '10.0.0.9,DIRECT,"TV" room, "big\n'
     )
     assert told(parse_rules(text)) == [
         RuleDraft(ip="10.0.0.5", target_node="DIRECT"),
@@ -86,6 +87,7 @@ def test_rules() -> None:
         "line 4: a rule is IP,target,comment",
         RuleDraft(ip="10.0.0.7", target_node="DIRECT", comment='a,b ; "c"'),
         RuleDraft(ip="10.0.0.8", target_node="DIRECT", comment=" a,b"),
+        RuleDraft(ip="10.0.0.9", target_node="DIRECT", comment='"TV" room, "big'),
     ]
 
 
@@ -147,6 +149,16 @@ def line(**given: Any) -> LineDraft:
             "vpn.example,10086,p,s,l2tp_1,l2tp_2",
             line(type="l2tp", username="10086", secret="s", name="l2tp_1", comment="l2tp_2"),
         ),
+        (
+            "l2tp",
+            "vpn.example,1001,p,s,l2tp_1,c,",
+            line(type="l2tp", username="1001", secret="s", name="l2tp_1", comment="c"),
+        ),
+        (
+            "l2tp",
+            "vpn.example,1702,u,p,l2tp_s,l2tp_1,c",
+            line(type="l2tp", port=1702, secret="l2tp_s", name="l2tp_1", comment="c"),
+        ),
         ("l2tp", "vpn.example,u,p,,l2tp_1", line(type="l2tp", name="l2tp_1")),
         ("l2tp", "vpn.example,,u,p,s,l2tp_1,", line(type="l2tp", secret="s", name="l2tp_1")),
         (
@@ -190,6 +202,7 @@ def test_lines_that_need_no_name() -> None:
     [
         ("a.example,u", "a line is server,port,username,password,name,comment or server,username"),
         ("a.example,1,u,p,pptp_1,c,d", "a line is server,port"),
+        ("a.example,1001,p,pptp_1,c,d", "a line is server,port"),
         ("a b,x,u,p,pptp_1,c", "server must be a host name or an IP address; port must be"),
         ("a.example,u,p", "name must not be empty"),
     ],

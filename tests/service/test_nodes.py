@@ -188,7 +188,7 @@ async def test_leaving_a_group_tells_who_is_blocked(bench: Bench, make: Make) ->
 
 
 async def test_a_relay_must_exist_and_not_lead_back(bench: Bench, make: Make) -> None:
-    with pytest.raises(Invalid, match=r"config_json.dialer_proxy must name a node; .*'none'"):
+    with pytest.raises(Invalid, match=r"config_json.dialer-proxy must name a node; .*'none'"):
         await bench.nodes.create(make.node("a", **{"dialer-proxy": "none"}))
     with pytest.raises(Invalid, match="circle: a -> a"):
         await bench.nodes.create(make.node("a", **{"dialer-proxy": "a"}))

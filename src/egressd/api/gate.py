@@ -181,10 +181,6 @@ class Gate:
         sent = _bearer_token(scope)
         if sent is None:
             return _unauthorized()
-        source = source_of((scope.get("client") or ("local",))[0])
-        now = asyncio.get_running_loop().time()
-        if not self._throttle.may_try(source, now):
-            return _unauthorized(retry_after_s=int(DEBT_MAX_S))
         try:
             expected = self._access.token().encode()
         except EgressdError as error:
@@ -194,6 +190,10 @@ class Gate:
         if expected and hmac.compare_digest(sent, expected):
             scope[_CALLER] = _Bearer(sent, self._access)
             return None
+        source = source_of((scope.get("client") or ("local",))[0])
+        now = asyncio.get_running_loop().time()
+        if not self._throttle.may_wait(source, now):
+            return _unauthorized(retry_after_s=int(DEBT_MAX_S))
         delay = self._throttle.wrong(source, now)
         if delay:
             await asyncio.sleep(delay)

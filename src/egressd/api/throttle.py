@@ -2,9 +2,9 @@
 
 A token has 256 random bits, so guessing is hopeless at any speed; what is bounded here is
 what a guesser costs the device. A wrong token is answered late once its source has sent a
-few, one answer an interval. A right token is never slowed, so that a script with a stale
-token does not lock out its neighbour at the same address. Only while a source has seconds of
-answers outstanding is it refused unseen: whoever comes from elsewhere is let in meanwhile.
+few, one answer an interval; one that has seconds of answers outstanding is told so at once, and
+holds no more of them. A right token is never slowed, so that a script with a stale token does
+not lock out its neighbour at the same address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FREE: Final = 10
 INTERVAL_S: Final = 0.05
 """Seconds between two answers after that."""
 DEBT_MAX_S: Final = 5.0
-"""A source that has so much outstanding is refused unseen."""
+"""A source that has so much outstanding is answered at once, and told to stay away."""
 
 ALL_FREE: Final = 400
 ALL_INTERVAL_S: Final = 0.005
@@ -31,10 +31,11 @@ class Throttle:
     def __init__(self) -> None:
         self._debts = Debts(each_s=INTERVAL_S, all_s=ALL_INTERVAL_S)
 
-    def may_try(self, source: str, now: float) -> bool:
-        """Whether a token from `source` is looked at.
+    def may_wait(self, source: str, now: float) -> bool:
+        """Whether a wrong token from `source` is answered in its turn: that holds a connection.
 
-        When everybody together sends too many wrong ones, sources that sent one are not heard.
+        When everybody together sends too many wrong ones, no source that sent one before has a
+        turn.
         """
         debt = self._debts.of(source, now)
         if debt > FREE * INTERVAL_S + DEBT_MAX_S:

@@ -12,6 +12,7 @@ from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
+from egressd.model.names import DNS_PROFILES, LINE_TYPES
 
 _COLUMNS = ("name", "server", "port", "username", "interface", "is_enabled", "is_online", "comment")
 _EDITABLE = (
@@ -28,7 +29,7 @@ _EDITABLE = (
     "dns_servers",
     "is_enabled",
 )
-_PROFILES = click.Choice(["auto", "domestic", "outbound", "return", "custom"])
+_PROFILES = click.Choice(DNS_PROFILES)
 
 names_argument = click.argument("names", nargs=-1, required=True)
 
@@ -155,7 +156,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 
 
 @lines.command("import")
-@click.argument("kind", metavar="TYPE", type=click.Choice(["l2tp", "pptp"]))
+@click.argument("kind", metavar="TYPE", type=click.Choice(LINE_TYPES))
 @click.argument("file", type=TEXT_FILE)
 @click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
@@ -185,7 +186,7 @@ def import_lines(
 
 
 @lines.command()
-@click.argument("kind", metavar="TYPE", type=click.Choice(["l2tp", "pptp"]))
+@click.argument("kind", metavar="TYPE", type=click.Choice(LINE_TYPES))
 @json_option
 @over_api
 def export(remote: Remote, kind: str, as_json: bool) -> None:

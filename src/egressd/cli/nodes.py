@@ -11,6 +11,7 @@ from egressd.cli.files import TEXT_FILE, read_rows, read_text
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
+from egressd.model.names import DNS_PROFILES
 
 _COLUMNS = ("id", "name", "protocol", "group", "created_at")
 _EDITABLE = ("name", "protocol", "config_json", "group")
@@ -81,7 +82,7 @@ def edit(
 @click.option(
     "--dns",
     "node_dns_profile",
-    type=click.Choice(["auto", "domestic", "outbound", "return", "custom"]),
+    type=click.Choice(DNS_PROFILES),
 )
 @click.option("--dns-servers", "node_dns_servers", help="Addresses, separated by commas.")
 @json_option

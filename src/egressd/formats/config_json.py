@@ -18,13 +18,12 @@ from egressd.formats.entries import PROTOCOLS
 from egressd.formats.fields import Reading, read
 from egressd.formats.json_text import check_size, read_object, write_object
 from egressd.formats.layers import canonical
+from egressd.model.bounds import DNS_SERVERS_MAX
 from egressd.model.errors import Invalid
 from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
 
 FIELD: Final = "config_json"
 """How sentences call the text as a whole."""
-
-DNS_SERVERS_MAX: Final = 8
 
 SETTINGS_KEYS: Final = ("interface-name", "dialer-proxy", "dns-profile", "dns-servers")
 

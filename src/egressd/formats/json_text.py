@@ -7,11 +7,10 @@ import math
 import re
 from typing import Any, NoReturn
 
+from egressd.model.bounds import CONFIG_MAX
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 
-SIZE_MAX = 64 * 1024
-"""Bytes of UTF-8 in a document."""
 DEPTH_MAX = 8
 """Nested objects and arrays, the outermost included."""
 INTEGER_DIGITS_MAX = 20
@@ -27,7 +26,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     """The JSON object that `text` holds.
 
     Raises Invalid, whose sentences call the document `name`: not JSON, not an object, over
-    `SIZE_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
+    `CONFIG_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
     character or a lone surrogate in a key or a string.
     """
     check_size(text, name)
@@ -50,10 +49,10 @@ def read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def check_size(text: str, name: str) -> None:
-    """Raises Invalid, whose sentence calls the document `name`, when it is over `SIZE_MAX`."""
+    """Raises Invalid, whose sentence calls the document `name`, when it is over `CONFIG_MAX`."""
     # Where the characters are too many already, they need not be encoded.
-    if len(text) > SIZE_MAX or len(text.encode("utf-8", "surrogatepass")) > SIZE_MAX:
-        raise Invalid(f"{name} must not be over {SIZE_MAX} bytes")
+    if len(text) > CONFIG_MAX or len(text.encode("utf-8", "surrogatepass")) > CONFIG_MAX:
+        raise Invalid(f"{name} must not be over {CONFIG_MAX} bytes")
 
 
 def write_object(value: dict[str, Any]) -> str:

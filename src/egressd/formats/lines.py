@@ -34,12 +34,11 @@ def parse_lines(
 
 def _by_name(line_type: str, found: list[str]) -> dict[str, str]:
     form = _FORMS[line_type]
-    if not _LEAST <= len(found) <= len(form):
-        short = tuple(field for field in form if field != "port")
+    short = tuple(field for field in form if field != "port")
+    used = form if _has_port(line_type, found) else short
+    if len(found) < _LEAST or any(found[len(used) :]):
         raise Unreadable(f"a line is {','.join(form)} or {','.join(short)}")
-    if not _has_port(line_type, found):
-        form = tuple(field for field in form if field != "port")
-    return dict(zip(form, found, strict=False))
+    return dict(zip(used, found, strict=False))
 
 
 def _has_port(line_type: str, found: list[str]) -> bool:
@@ -49,17 +48,18 @@ def _has_port(line_type: str, found: list[str]) -> bool:
     the shortest and the longest what may be a port is one. A user name may be all digits, too.
     """
     form = _FORMS[line_type]
-    if len(found) == len(form):
-        return True
-    if len(found) == _LEAST:
+    if len(found) <= _LEAST:
         return False
     place = form.index("name")
     prefix = f"{line_type}_"
-    if found[place - 1 : place] and found[place - 1].startswith(prefix):
-        return False
-    if found[place : place + 1] and found[place].startswith(prefix):
+    named = [index for index, field in enumerate(found) if field.startswith(prefix)]
+    if len(found) == len(form) and place in named:
         return True
-    return len(found) < len(form) - 1 and _is_port(found[1])
+    if place - 1 in named or place in named:
+        return place - 1 not in named
+    if len(found) >= len(form) - 1:
+        return len(found) >= len(form)
+    return _is_port(found[1])
 
 
 def _is_port(text: str) -> bool:

@@ -97,14 +97,19 @@ def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
     found: list[str] = []
     start = 0
     while start <= len(row):
-        field, end = _field(row, start, separator)
-        if len(found) + 1 == most and end < len(row):
-            field, end = row[start:].strip(), len(row)
+        is_last = len(found) + 1 == most
+        field, end = _rest(row, start) if is_last else _field(row, start, separator)
         found.append(field)
         start = end + len(separator)
     if any(has_control_characters(field) for field in found):
         raise Unreadable("the row must not contain control characters")
     return found
+
+
+def _rest(row: str, start: int) -> tuple[str, int]:
+    """All that begins at `start`, as one field, and where it ends."""
+    quoted = _QUOTED.fullmatch(row, start)
+    return (_unquoted(quoted) if quoted else row[start:].strip()), len(row)
 
 
 def _field(row: str, start: int, separator: str) -> tuple[str, int]:
@@ -113,7 +118,7 @@ def _field(row: str, start: int, separator: str) -> tuple[str, int]:
     if quoted := _QUOTED.match(row, start):
         end = quoted.end()
         if end == len(row) or row.startswith(separator, end):
-            return quoted[1].replace('""', '"'), end
+            return _unquoted(quoted), end
     else:
         end = row.find(separator, start)
         field = row[start : end if end >= 0 else len(row)]
@@ -122,3 +127,7 @@ def _field(row: str, start: int, separator: str) -> tuple[str, int]:
     raise Unreadable(
         "a double quote that opens a field must close it too (double the quotes inside)"
     )
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    return quoted[1].replace('""', '"')

@@ -7,7 +7,7 @@ once, here.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -19,10 +19,12 @@ INTERFACE_PREFIX = "Interface:"
 TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
 """Written out, since the console's catalogue translates it as it stands."""
 
-LINE_TYPES = ("l2tp", "pptp")
+LineType = Literal["l2tp", "pptp"]
+LINE_TYPES: tuple[LineType, ...] = get_args(LineType)
 AUTO = "auto"
 """As a line's ``interface``: whatever the main routing table leads to the server by."""
-DNS_PROFILES = ("auto", "domestic", "outbound", "return", "custom")
+DnsProfile = Literal["auto", "domestic", "outbound", "return", "custom"]
+DNS_PROFILES: tuple[DnsProfile, ...] = get_args(DnsProfile)
 
 NODE_NAME_MAX = 64
 """Characters in a node's or a group's name."""

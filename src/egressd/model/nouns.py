@@ -11,9 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-RULE_LIMIT_MAX_KBPS: Final = 10_000_000
-"""The highest speed limit of a rule: 10 Gbit/s, in Kbps of 1,000 bit/s."""
-DELAY_TIMEOUT_MAX_MS: Final = 60_000
 GROUP_STRATEGIES: Final = ("urltest", "fallback", "sticky")
 
 

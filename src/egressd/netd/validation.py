@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
+from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
 from egressd.model.errors import Invalid
 from egressd.model.names import is_interface_name
-from egressd.model.nouns import GROUP_STRATEGIES, RULE_LIMIT_MAX_KBPS, Line
+from egressd.model.nouns import GROUP_STRATEGIES, Line
 from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
 from egressd.planner.registry import (
     EGRESS_NUMBER_MAX,

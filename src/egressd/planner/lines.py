@@ -15,12 +15,10 @@ from typing import Final
 import msgspec
 
 from egressd.formats.hosts import parse_host
+from egressd.model.bounds import CREDENTIAL_MAX
 from egressd.model.errors import Invalid
 from egressd.model.names import AUTO, LINE_TYPES, has_control_characters, is_interface_name
 from egressd.model.nouns import Line
-
-CREDENTIAL_MAX: Final = 255
-"""Bytes of a user name or password: pppd's MAXNAMELEN and MAXSECRETLEN less the final NUL."""
 
 PPTP_PORT: Final = 1723
 """The one port that pptp(8) can dial (RFC 2637, 2)."""

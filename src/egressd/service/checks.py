@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final
 from urllib.parse import urlsplit
 
 from egressd.formats.hosts import parse_host
+from egressd.model.bounds import CREDENTIAL_MAX, URL_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
 from egressd.model.names import (
@@ -20,12 +20,6 @@ from egressd.model.names import (
     is_interface_name,
     parse_target,
 )
-
-COMMENT_MAX: Final = 1024
-CREDENTIAL_MAX: Final = 255
-"""Bytes: what a SOCKS5 user name or password may have (RFC 1929), and pppd's limit."""
-
-URL_MAX: Final = 2048
 
 _URL = re.compile(r"https?://[!-~]+\Z")
 _IPV4 = re.compile(r"[0-9.]{7,15}\Z")

@@ -13,6 +13,7 @@ from egressd.formats.hosts import parse_host
 from egressd.formats.lines import parse_lines
 from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import BadRow
+from egressd.model.bounds import COMMENT_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
 from egressd.model.errors import Missing
@@ -229,14 +230,14 @@ def _field_problems(draft: LineDraft) -> Iterator[str]:
         yield from checks.whole("port", draft.port, 1, 65535)
     if not draft.username:
         yield "username must not be empty"
-    for field in ("username", "password", "secret"):
+    credentials = ("username", "password", *(("secret",) if draft.type == "l2tp" else ()))
+    for field in credentials:
         yield from checks.credential(field, getattr(draft, field))
-    for field in ("username", "password", "secret"):
         if getattr(draft, field).startswith("@/"):
             yield f"{field} must not begin with @/, which the VPN programs take for a file's name"
     if draft.interface != AUTO:
         yield from checks.interface("interface", draft.interface)
-    yield from checks.text("comment", draft.comment, checks.COMMENT_MAX)
+    yield from checks.text("comment", draft.comment, COMMENT_MAX)
     yield from checks.one_of("dns_profile", draft.dns_profile, DNS_PROFILES)
     if problem := dns_servers_problem(draft.dns_servers):
         yield f"dns_servers {problem}"

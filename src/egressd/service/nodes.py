@@ -12,12 +12,13 @@ from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import BadRow
 from egressd.formats.share_links import render_link
+from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
-from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, Node
+from egressd.model.nouns import Node
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
@@ -266,8 +267,7 @@ def _problems(
         yield f"name must not be another's: there is a node {draft.name} already"
     if not config_problems:
         after = state.with_edits(edits, state.revision)
-        for problem in relay_problems(after, [draft.name]):
-            yield f"config_json.{problem}"
+        yield from relay_problems(after, [draft.name], "config_json.dialer-proxy")
 
 
 def _field_problems(draft: NodeDraft) -> Iterator[str]:

@@ -10,15 +10,20 @@ from egressd.planner.nodes import fault_of, outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
 
 
-def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
-    """Why the nodes of these names, as they are in `state`, could not be dialled."""
-    yield from _circles("dialer_proxy", names, lambda name: _relay(state, name))
+def relay_problems(
+    state: DesiredState, names: Iterable[str], field: str = "dialer_proxy"
+) -> Iterator[str]:
+    """Why the nodes of these names, as they are in `state`, could not be dialled.
+
+    `field` is what names their relay.
+    """
+    yield from _circles(field, names, lambda name: _relay(state, name))
     for name in names:
         relay = state.node_named(_relay(state, name))
         node = state.node_named(name)
         if relay is None:
             if missing := _relay(state, name):
-                yield unknown_relay(missing)
+                yield unknown_relay(missing, field)
         elif (
             node
             and node.protocol in OVER_UDP
@@ -26,14 +31,14 @@ def relay_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
             and not outbound_of(relay).udp
         ):
             yield (
-                f"dialer_proxy must name a node that carries UDP, which {node.protocol} is spoken "
+                f"{field} must name a node that carries UDP, which {node.protocol} is spoken "
                 f"over; {relay.name!r} does not"
             )
 
 
-def unknown_relay(name: str) -> str:
+def unknown_relay(name: str, field: str = "dialer_proxy") -> str:
     """What is said of a relay that there is not."""
-    return f"dialer_proxy must name a node; there is no node {name!r}"
+    return f"{field} must name a node; there is no node {name!r}"
 
 
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:

@@ -9,17 +9,15 @@ import msgspec
 
 from egressd.formats.rows import BadRow
 from egressd.formats.rules import parse_rules
+from egressd.model.bounds import COMMENT_MAX, MAC_MAX, RULE_LIMIT_MAX_KBPS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
 from egressd.model.errors import Invalid, Missing
-from egressd.model.nouns import RULE_LIMIT_MAX_KBPS, Rule
+from egressd.model.nouns import Rule
 from egressd.service import checks
 from egressd.service.imports import KEPT, Tally, imported
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock
-
-MAC_MAX = 64
-"""Characters: it is annotation only."""
 
 
 class Rules:
@@ -211,7 +209,7 @@ def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> It
     if ip is None:
         yield "ip must be an IPv4 address or a CIDR without host bits"
     yield from checks.text("mac", draft.mac, MAC_MAX)
-    yield from checks.text("comment", draft.comment, checks.COMMENT_MAX)
+    yield from checks.text("comment", draft.comment, COMMENT_MAX)
     yield from checks.target("target_node", draft.target_node, state)
     yield from _limit("upload_limit_kbps", draft.upload_limit_kbps)
     yield from _limit("download_limit_kbps", draft.download_limit_kbps)

@@ -22,7 +22,7 @@ from egressd.api.wire.answers import (
     said,
     switched,
 )
-from egressd.api.wire.fields import LineType, Text
+from egressd.api.wire.fields import Text
 from egressd.api.wire.lines import (
     LineCreate,
     LineImport,
@@ -33,6 +33,7 @@ from egressd.api.wire.lines import (
     LineStatusBatch,
     line_row,
 )
+from egressd.model.names import LineType
 
 _BODY: dict[str, Any] = {
     "type": "l2tp",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from egressd.api.wire.fields import Id, Lines
+from egressd.api.wire.fields import Id, Rows
 
 
 class Body(BaseModel):
@@ -45,5 +45,5 @@ class StatusBatch(Ids):
 class TextImport(Body):
     """Rows to import."""
 
-    text: Annotated[Lines, Field(description="Rows separated by newline.")]
+    text: Annotated[Rows, Field(description="Rows separated by newline.")]
     replace: Annotated[bool, Field(description="Remove everything there is first.")] = False

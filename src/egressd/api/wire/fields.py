@@ -8,11 +8,20 @@ same; whether the named thing exists is for `service` to say.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from egressd.model.bounds import (
+    COMMENT_MAX,
+    CONFIG_MAX,
+    CREDENTIAL_MAX,
+    DELAY_TIMEOUT_MAX_MS,
+    HOST_MAX,
+    RULE_LIMIT_MAX_KBPS,
+    URL_MAX,
+)
 from egressd.model.names import (
     GROUP_PREFIX,
     INTERFACE_NAME_MAX,
@@ -20,7 +29,6 @@ from egressd.model.names import (
     TARGET_FORMS,
     node_name_problem,
 )
-from egressd.model.nouns import DELAY_TIMEOUT_MAX_MS, RULE_LIMIT_MAX_KBPS
 from egressd.service.checks import normal_network
 
 ID_MAX: Final = 2**53 - 1
@@ -58,19 +66,21 @@ def _naming_a_node(value: str) -> str:
     return value
 
 
-Text = Annotated[str, Field(max_length=1024, pattern=_ONE_LINE)]
+Text = Annotated[str, Field(max_length=COMMENT_MAX, pattern=_ONE_LINE)]
 """One line of free text."""
 Lines = Annotated[
     str, Field(pattern=_LINES, json_schema_extra=_takes("text without control characters"))
 ]
 """Text of several lines, bounded by the body's size."""
+Rows = Annotated[str, Field(json_schema_extra=_takes("text of one row a line"))]
+"""Rows to import: what is wrong with one of them stops no other, so nothing is refused here."""
 
 Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
 NodeName = Annotated[Name, AfterValidator(_naming_a_node)]
 Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
-Host = Annotated[str, Field(min_length=1, max_length=253, pattern=_ONE_LINE)]
-"""An IP address or a host name (RFC 1035: 253 characters)."""
-Credential = Annotated[str, Field(max_length=255, pattern=_ONE_LINE)]
+Host = Annotated[str, Field(min_length=1, max_length=HOST_MAX, pattern=_ONE_LINE)]
+"""An IP address or a host name (RFC 1035)."""
+Credential = Annotated[str, Field(max_length=CREDENTIAL_MAX, pattern=_ONE_LINE)]
 
 RuleIp = Annotated[
     str,
@@ -127,8 +137,6 @@ LineName = Annotated[
         ),
     ),
 ]
-LineType = Literal["l2tp", "pptp"]
-DnsProfile = Literal["auto", "domestic", "outbound", "return", "custom"]
 Protocol = Annotated[
     str,
     Field(
@@ -139,17 +147,17 @@ Protocol = Annotated[
 ConfigJson = Annotated[
     str,
     Field(
-        max_length=65_536,
+        max_length=CONFIG_MAX,
         pattern=_LINES,
-        json_schema_extra=_takes("the text of a JSON object, of at most 65536 characters"),
+        json_schema_extra=_takes(f"the text of a JSON object, of at most {CONFIG_MAX} characters"),
     ),
 ]
 Url = Annotated[
     str,
     Field(
-        max_length=2048,
+        max_length=URL_MAX,
         pattern=r"^https?://[!-~]+$",
-        json_schema_extra=_takes("an http or https URL of at most 2048 characters"),
+        json_schema_extra=_takes(f"an http or https URL of at most {URL_MAX} characters"),
     ),
 ]
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from egressd.api.wire.answers import Answer, Imported
 from egressd.api.wire.bodies import Body
 from egressd.api.wire.fields import (
     Credential,
-    DnsProfile,
     Host,
     Index,
     InterfaceName,
     LineName,
-    Lines,
-    LineType,
     Port,
+    Rows,
     Text,
 )
+from egressd.model.bounds import DNS_SERVERS_MAX
 from egressd.model.drafts import LineDraft
 from egressd.model.messages import LineStatus
+from egressd.model.names import DnsProfile, LineType
 from egressd.model.nouns import Line
 
 
@@ -37,7 +37,7 @@ Profile = Annotated[DnsProfile, Field(description="Who answers the DNS queries o
 DnsServers = Annotated[
     list[Host],
     Field(
-        max_length=16,
+        max_length=DNS_SERVERS_MAX,
         description="IPv4 addresses; needed when dns_profile is custom.",
         validate_default=True,
     ),
@@ -56,6 +56,12 @@ class _Line(Body):
     comment: Text
     dns_profile: Profile
     dns_servers: DnsServers
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_l2tp_has_a_secret(cls, given: Any) -> Any:
+        is_pptp = isinstance(given, dict) and given.get("type") == "pptp"
+        return {**given, "secret": ""} if is_pptp else given
 
     @field_validator("dns_servers")
     @classmethod
@@ -119,7 +125,7 @@ class LineImport(Body):
     """Lines to import. One that is there already, by type and name, is updated."""
 
     type: LineType
-    text: Annotated[Lines, Field(description="Rows separated by newline.")]
+    text: Annotated[Rows, Field(description="Rows separated by newline.")]
     auto_line_name: Annotated[
         bool, Field(alias="autoLineName", description="Number the lines instead of naming them.")
     ] = False

@@ -22,6 +22,7 @@ from egressd.api.wire.fields import (
     Url,
 )
 from egressd.model.drafts import NodeBatch, NodeDraft
+from egressd.model.names import DnsProfile
 from egressd.model.nouns import Node
 
 GroupField = Annotated[Group, Field(description="The group it belongs to; empty for none.")]
@@ -63,7 +64,7 @@ class NodeBatchUpdate(Ids):
         Group | None, Field(description="Relaying node; not together with interface_name.")
     ] = None
     node_dns_profile: Annotated[
-        Literal["", "auto", "domestic", "outbound", "return", "custom"] | None,
+        Literal["", DnsProfile] | None,
         Field(description="Who answers the DNS queries of the node's clients."),
     ] = None
     node_dns_servers: Annotated[

@@ -11,10 +11,13 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Kbps, RuleIp, Target, TargetOrEmpty, Text, decimal
+from egressd.model.bounds import MAC_MAX
 from egressd.model.drafts import RuleBatch, RuleDraft
 from egressd.model.nouns import Rule
 
-Mac = Annotated[Text, Field(max_length=64, description="The device's MAC, an annotation only.")]
+Mac = Annotated[
+    Text, Field(max_length=MAC_MAX, description="The device's MAC, an annotation only.")
+]
 Limit = Annotated[Kbps, Field(description="Kbps of 1,000 bit/s; 0 is unlimited.")]
 TargetNode = Annotated[Target, Field(description="Where the device's traffic goes.")]
 

@@ -1,0 +1,23 @@
+"""How much each field takes: told by the API's schemas, and checked by the use cases and netd."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMENT_MAX: Final = 1024
+"""Characters."""
+CREDENTIAL_MAX: Final = 255
+"""Bytes of a user name or a password: what SOCKS5 has room for (RFC 1929), and pppd's MAXNAMELEN
+and MAXSECRETLEN less the final NUL."""
+MAC_MAX: Final = 64
+"""Characters: it is annotation only."""
+HOST_MAX: Final = 253
+"""Characters of a host name (RFC 1035)."""
+URL_MAX: Final = 2048
+"""Characters."""
+CONFIG_MAX: Final = 64 * 1024
+"""Bytes of a node's ``config_json``."""
+DNS_SERVERS_MAX: Final = 8
+RULE_LIMIT_MAX_KBPS: Final = 10_000_000
+"""The highest speed limit of a rule: 10 Gbit/s, in Kbps of 1,000 bit/s."""
+DELAY_TIMEOUT_MAX_MS: Final = 60_000
