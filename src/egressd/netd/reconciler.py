@@ -1,18 +1,6 @@
 """The reconciler: makes a plan so on this machine, and keeps it so.
 
-One lock orders everything that touches the kernel. A change is carried out in the order
-"make before break":
-
-1. start the engine instances it brings, and wait until they listen (a proxy service that keeps
-   its port is stopped first: two cannot listen on it);
-2. add the routes and policy rules it brings;
-3. change the speed limits, so that no client is faster than its rule for a moment;
-4. one nftables transaction: here every client moves at once, while the plan file's own
-   transaction is open, so that the two stand or fall together;
-5. take away what nothing uses any more, and tidy up after clients that moved.
-
-Up to and including 4 a failure leads back to the old plan. Step 5 cannot undo an
-answer; what it fails to clean is cleaned by the next `refresh`.
+One lock orders everything that touches the kernel. The `Applier` puts changes in force.
 
 What differs from the plan later (a link that comes back, a worker that died, another
 program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
@@ -21,22 +9,22 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Event, LineNews, RuleCount, Status
-from egressd.model.plan import Change, Egress, Instance, Plan, difference
-from egressd.netd import impact, validation
+from egressd.model.plan import Change, Instance, Plan, difference
+from egressd.netd import validation
+from egressd.netd.applier import Applier, as_far_as_possible
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.groups import Choices, Groups
+from egressd.netd.groups import Groups
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
-from egressd.netd.kernel.ranges import RangeMap
 from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.news import Reporter
@@ -48,9 +36,7 @@ from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
-from egressd.planner.lines_address import Taken
-from egressd.planner.resolvers import listed, usable
-from egressd.planner.topology import Topology
+from egressd.planner.resolvers import usable
 
 log = structlog.get_logger()
 
@@ -74,7 +60,6 @@ class Reconciler:
         publish: Callable[[Event | LineNews], None],
     ) -> None:
         self.pool = pool
-        self.plan = Plan()
         self.machine = machine
         self._limits = limits
         self._is_restored = False
@@ -85,7 +70,7 @@ class Reconciler:
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
-        self._reviver = Reviver(self._revive_missing, lambda: bool(self._missing()))
+        self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
         self._monitor = Monitor(
             machine=machine,
@@ -105,6 +90,21 @@ class Reconciler:
             publish=publish,
         )
         self._moves = Moves(machine, lambda: self.plan)
+        self._applier = Applier(
+            machine=machine,
+            limits=limits,
+            pool=pool,
+            lines=lines,
+            plan_file=plan_file,
+            serving=self._serving,
+            steering=self._steering,
+            moves=self._moves,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._applier.plan
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -114,11 +114,10 @@ class Reconciler:
         A table left by an earlier netd stays as it is: its clients go on meanwhile.
         """
         async with self._lock:
-            self.plan = self._plan_file.load() or Plan()
-            self._moves.settle(RangeMap(self.plan.nets))
+            self._applier.restore()
             self.machine.recall()
             self.machine.look()
-            self._route()
+            self._applier.route()
             if not self.machine.has_table():
                 await self.machine.load(self.plan, {})
             self.machine.forward()
@@ -126,7 +125,7 @@ class Reconciler:
     async def limit(self) -> None:
         """Put the stored plan's speed limits in force, before `start` lets anybody through."""
         async with self._lock:
-            await self._limits.sync(self.plan.limits, self._limited_lans())
+            await self._limits.sync(self.plan.limits, self._applier.limited_lans())
 
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers serve on without a gap."""
@@ -135,10 +134,10 @@ class Reconciler:
             self._serving.adopt(self.plan)
             self._steering.restore()
             await self._lines.find()
-            self._route()
-            await self._load()
+            self._applier.route()
+            await self._applier.load()
             self._moves.tidy_all()
-        if missing := self._missing():
+        if missing := self._applier.missing():
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
         self._line_follower = Follower(self._follow_lines)
@@ -224,127 +223,9 @@ class Reconciler:
         return "stopped" if self.plan.floor.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
-        change = impact.with_epoch(change, self.plan)
-        started, choices = await self._start(change, strict=strict)
-        ports = self._ports_after(change, started)
-        undo = change.inverse(self.plan)
-        hosts = self.machine.host_script(self.plan, change)
-        move = self._moves.foresee(change)
-        before = self._steering.settle(choices)
-        self.plan.apply(change)
-        ranges_before = self._moves.settle(move.ranges)
-        try:
-            if change.egresses or change.lines or change.floor is not None:
-                self._route(undo.egresses.put)
-            await self._change_limits(change, strict=strict)
-            with self._plan_file.writing(change, must_last=must_last):
-                await self._flip(change, ports, hosts, is_regrouped=choices != before)
-        except BaseException:
-            self._steering.settle(before)
-            self._moves.settle(ranges_before)
-            await self._take_back(undo, started)
-            raise
-        # The change is stored and in force: what is left to do cannot fail it any more.
-        gone = (*change.instances.drop, *self._steering.spare())
-        stale = self._serving.replace(started, gone)
-        await self._serving.end(stale)
-        if change.egresses.drop:
-            with _as_far_as_possible("take away the routes of egresses that are gone"):
-                self._route()
-        if change.lines:
-            self._lines.want(self.plan.lines)
-        if change.whitelist is not None:
-            with _as_far_as_possible("remove the files of an earlier whitelist"):
-                self.pool.rule_sets.keep(self.plan.whitelist.rule_sets)
-        await self._moves.follow_up(move, undo.hosts.put)
-        is_left = choices != before and self._steering.follow_up(before)
-        if is_left or change.floor is not None or change.whitelist is not None:
-            self._moves.tidy_all()
-        if self._missing():
+        await self._applier.carry_out(change, strict=strict, must_last=must_last)
+        if self._applier.missing():
             self._reviver.tell()
-
-    async def _start(self, change: Change, *, strict: bool) -> tuple[dict[str, Running], Choices]:
-        """Start what the change brings, and what groups choose then; all is as it was when that
-        raises.
-        """
-        started: dict[str, Running] = {}
-        wanted = self._serving.to_start(change)
-        lan_only = [instance.port for instance in wanted if instance.lan_only]
-        try:
-            if change.whitelist is not None:
-                self.pool.rule_sets.put(change.whitelist.rule_sets)
-            if lan_only:
-                await self.machine.shield(lan_only)
-            await self._serving.make_room(wanted)
-            started = await self._serving.start(wanted, strict=strict)
-            return started, await self._steering.muster(change, started)
-        except BaseException:
-            await self._serving.end(started.values())
-            await self._restart_services()
-            if lan_only:
-                with suppress(Failed):
-                    await self._load()
-            raise
-
-    async def _restart_services(self) -> None:
-        """Start again the proxy services that made room for a change that failed."""
-        gone = [instance for instance in self._missing() if instance.port]
-        self._serving.replace(await self._serving.start(gone, strict=False), ())
-
-    def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
-        ports = self._serving.ports() | {key: running.port for key, running in started.items()}
-        return {key: port for key, port in ports.items() if key not in change.instances.drop}
-
-    async def _flip(
-        self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
-    ) -> None:
-        """The nftables transaction of a change; the plan is already the new one."""
-        if change.floor is not None:
-            await self.machine.load(self.plan, ports)
-        elif is_regrouped or impact.is_more_than_hosts(change):
-            await self.machine.update(self.plan, ports, hosts)
-        else:
-            await self.machine.move(self.plan, ports, hosts)
-
-    async def _change_limits(self, change: Change, *, strict: bool) -> None:
-        """Change speed limits; the plan is already the new one."""
-        limits, lans = self.plan.limits, self._limited_lans()
-        await self._limits.change(change.limits, limits, lans, strict=strict)
-        if change.floor is not None:
-            await self._limits.look(limits, lans)
-
-    def _limited_lans(self) -> Topology:
-        """Where limits are in force: on no LAN while no rule holds."""
-        topology = self.machine.topology
-        return topology if self.plan.floor.is_ruled else msgspec.structs.replace(topology, lans=())
-
-    async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
-        """Return to the plan before a change that failed, whichever step it had reached."""
-        self.plan.apply(undo)
-        if undo.egresses or undo.lines:
-            with _as_far_as_possible("take back the routes"):
-                self._route()
-        await self._change_limits(undo, strict=False)
-        with _as_far_as_possible("take back the nftables table"):
-            await self._load()
-        await self._serving.end(started.values())
-        await self._restart_services()
-        self._moves.tidy_all()
-
-    def _route(self, leaving: Mapping[str, Egress] | None = None) -> None:
-        """Converge routing to the plan, and to egresses and lines that are about to leave it."""
-        egresses = {**(leaving or {}), **self.plan.egresses}
-        outdated = self._lines.outdated(self.plan.lines)
-        self.machine.outdated = tuple(outdated)
-        resolvers = listed(self.plan, self.machine.handed_out).values()
-        self.machine.taken = Taken(
-            lan_networks=self.machine.topology.lan_networks,
-            servers=self._lines.servers(),
-            resolvers=frozenset(server for each in resolvers for server in each),
-        )
-        self._lines.reserve(self.machine.taken)
-        leaving_lines = filter(None, outdated.values())
-        self.machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
 
     # --- Lines. -------------------------------------------------------------------------
 
@@ -371,11 +252,11 @@ class Reconciler:
             own = self.machine.line_addresses()
             self.machine.look()
             self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
-            self._route()
+            self._applier.route()
             await self.machine.update(self.plan, self._serving.ports())
             self.machine.forward()
-            await self._limits.look(self.plan.limits, self._limited_lans())
-        with _as_far_as_possible("remove flows to addresses that lines had"):
+            await self._limits.look(self.plan.limits, self._applier.limited_lans())
+        with as_far_as_possible("remove flows to addresses that lines had"):
             for address in own.difference(self.machine.topology.router_addresses):
                 await asyncio.to_thread(conntrack.forget_own, address)
 
@@ -394,13 +275,13 @@ class Reconciler:
         """Load the whole table again, after another program changed the ruleset."""
         async with self._lock:
             log.warning("loading the nftables table again", reason=reason)
-            await self._load()
+            await self._applier.load()
         self._publish(Event(topic="healed", subject="nftables", text=reason))
 
     async def limit_again(self, reason: str) -> None:
         """Heal the speed limits, after another program touched what they are made of."""
         async with self._lock:
-            is_healed = await self._limits.sync(self.plan.limits, self._limited_lans())
+            is_healed = await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         if is_healed:
             self._publish(Event(topic="healed", subject="limits", text=reason))
 
@@ -437,20 +318,4 @@ class Reconciler:
         self._reviver.hurry()
 
     async def _revive_missing(self) -> None:
-        await self.revive(self._missing())
-
-    def _missing(self) -> list[Instance]:
-        """Instances that should run and do not."""
-        return self._serving.missing(self.plan)
-
-    async def _load(self) -> None:
-        await self.machine.load(self.plan, self._serving.ports())
-
-
-@contextmanager
-def _as_far_as_possible(action: str) -> Iterator[None]:
-    """Go on if `action` fails: `refresh` and `verify` see to it later."""
-    try:
-        yield
-    except (Failed, OSError) as error:
-        log.warning("could not do all", action=action, error=str(error))
+        await self.revive(self._applier.missing())

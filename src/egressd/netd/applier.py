@@ -1,0 +1,217 @@
+"""Puts changes of the plan in force, each of them whole or not at all.
+
+"Make before break":
+
+1. start the engine instances that a change brings, and wait until they listen (a proxy service
+   that keeps its port is stopped first: two cannot listen on it);
+2. add the routes and policy rules it brings;
+3. change the speed limits, so that no client is faster than its rule for a moment;
+4. one nftables transaction: here every client moves at once, while the plan file's own
+   transaction is open, so that the two stand or fall together;
+5. take away what nothing uses any more, and tidy up after clients that moved.
+
+Up to and including 4 a failure leads back to the old plan. Step 5 cannot undo an answer; what it
+fails to clean is cleaned by the reconciler's next `refresh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import msgspec
+import structlog
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Change, Egress, Instance, Plan
+from egressd.netd import impact
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
+from egressd.netd.groups import Choices
+from egressd.netd.kernel.ranges import RangeMap
+from egressd.netd.limits import Limits
+from egressd.netd.lines.lines import Lines
+from egressd.netd.machine import Machine
+from egressd.netd.moves import Moves
+from egressd.netd.planfile import PlanFile
+from egressd.netd.serving import Serving
+from egressd.netd.steering import Steering
+from egressd.planner.lines_address import Taken
+from egressd.planner.resolvers import listed
+from egressd.planner.topology import Topology
+
+log = structlog.get_logger()
+
+
+class Applier:
+    """Holds the plan in force. Whoever calls it has the reconciler's lock."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        limits: Limits,
+        pool: Pool,
+        lines: Lines,
+        plan_file: PlanFile,
+        serving: Serving,
+        steering: Steering,
+        moves: Moves,
+    ) -> None:
+        self.plan = Plan()
+        self._machine = machine
+        self._limits = limits
+        self._pool = pool
+        self._lines = lines
+        self._plan_file = plan_file
+        self._serving = serving
+        self._steering = steering
+        self._moves = moves
+
+    def restore(self) -> None:
+        """Take up the stored plan; nothing is made of it yet."""
+        self.plan = self._plan_file.load() or Plan()
+        self._moves.settle(RangeMap(self.plan.nets))
+
+    async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
+        """Put a change in force, or raise Failed and leave everything as it was.
+
+        Without `strict` an instance that will not start blocks its own clients and stands in
+        nobody's way; without `must_last` the plan file need not take it.
+        """
+        change = impact.with_epoch(change, self.plan)
+        started, choices = await self._start(change, strict=strict)
+        ports = self._ports_after(change, started)
+        undo = change.inverse(self.plan)
+        hosts = self._machine.host_script(self.plan, change)
+        move = self._moves.foresee(change)
+        before = self._steering.settle(choices)
+        self.plan.apply(change)
+        ranges_before = self._moves.settle(move.ranges)
+        try:
+            if change.egresses or change.lines or change.floor is not None:
+                self.route(undo.egresses.put)
+            await self._change_limits(change, strict=strict)
+            with self._plan_file.writing(change, must_last=must_last):
+                await self._flip(change, ports, hosts, is_regrouped=choices != before)
+        except BaseException:
+            self._steering.settle(before)
+            self._moves.settle(ranges_before)
+            await self._take_back(undo, started)
+            raise
+        # The change is stored and in force: what is left to do cannot fail it any more.
+        gone = (*change.instances.drop, *self._steering.spare())
+        stale = self._serving.replace(started, gone)
+        await self._serving.end(stale)
+        if change.egresses.drop:
+            with as_far_as_possible("take away the routes of egresses that are gone"):
+                self.route()
+        if change.lines:
+            self._lines.want(self.plan.lines)
+        if change.whitelist is not None:
+            with as_far_as_possible("remove the files of an earlier whitelist"):
+                self._pool.rule_sets.keep(self.plan.whitelist.rule_sets)
+        await self._moves.follow_up(move, undo.hosts.put)
+        is_left = choices != before and self._steering.follow_up(before)
+        if is_left or change.floor is not None or change.whitelist is not None:
+            self._moves.tidy_all()
+
+    def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
+        """Converge routing to the plan, and to egresses and lines that are about to leave it."""
+        egresses = {**(leaving or {}), **self.plan.egresses}
+        outdated = self._lines.outdated(self.plan.lines)
+        self._machine.outdated = tuple(outdated)
+        resolvers = listed(self.plan, self._machine.handed_out).values()
+        self._machine.taken = Taken(
+            lan_networks=self._machine.topology.lan_networks,
+            servers=self._lines.servers(),
+            resolvers=frozenset(server for each in resolvers for server in each),
+        )
+        self._lines.reserve(self._machine.taken)
+        leaving_lines = filter(None, outdated.values())
+        self._machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
+
+    async def load(self) -> None:
+        """Load the whole nftables table. Raises Failed, and then nothing changed."""
+        await self._machine.load(self.plan, self._serving.ports())
+
+    def limited_lans(self) -> Topology:
+        """Where limits are in force: on no LAN while no rule holds."""
+        topology = self._machine.topology
+        return topology if self.plan.floor.is_ruled else msgspec.structs.replace(topology, lans=())
+
+    def missing(self) -> list[Instance]:
+        """Instances that should run and do not."""
+        return self._serving.missing(self.plan)
+
+    async def _start(self, change: Change, *, strict: bool) -> tuple[dict[str, Running], Choices]:
+        """Start what the change brings, and what groups choose then; all is as it was when that
+        raises.
+        """
+        started: dict[str, Running] = {}
+        wanted = self._serving.to_start(change)
+        lan_only = [instance.port for instance in wanted if instance.lan_only]
+        try:
+            if change.whitelist is not None:
+                self._pool.rule_sets.put(change.whitelist.rule_sets)
+            if lan_only:
+                await self._machine.shield(lan_only)
+            await self._serving.make_room(wanted)
+            started = await self._serving.start(wanted, strict=strict)
+            return started, await self._steering.muster(change, started)
+        except BaseException:
+            await self._serving.end(started.values())
+            await self._restart_services()
+            if lan_only:
+                with suppress(Failed):
+                    await self.load()
+            raise
+
+    async def _restart_services(self) -> None:
+        """Start again the proxy services that made room for a change that failed."""
+        gone = [instance for instance in self.missing() if instance.port]
+        self._serving.replace(await self._serving.start(gone, strict=False), ())
+
+    def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
+        ports = self._serving.ports() | {key: running.port for key, running in started.items()}
+        return {key: port for key, port in ports.items() if key not in change.instances.drop}
+
+    async def _flip(
+        self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
+    ) -> None:
+        """The nftables transaction of a change; the plan is already the new one."""
+        if change.floor is not None:
+            await self._machine.load(self.plan, ports)
+        elif is_regrouped or impact.is_more_than_hosts(change):
+            await self._machine.update(self.plan, ports, hosts)
+        else:
+            await self._machine.move(self.plan, ports, hosts)
+
+    async def _change_limits(self, change: Change, *, strict: bool) -> None:
+        """Change speed limits; the plan is already the new one."""
+        limits, lans = self.plan.limits, self.limited_lans()
+        await self._limits.change(change.limits, limits, lans, strict=strict)
+        if change.floor is not None:
+            await self._limits.look(limits, lans)
+
+    async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
+        """Return to the plan before a change that failed, whichever step it had reached."""
+        self.plan.apply(undo)
+        if undo.egresses or undo.lines:
+            with as_far_as_possible("take back the routes"):
+                self.route()
+        await self._change_limits(undo, strict=False)
+        with as_far_as_possible("take back the nftables table"):
+            await self.load()
+        await self._serving.end(started.values())
+        await self._restart_services()
+        self._moves.tidy_all()
+
+
+@contextmanager
+def as_far_as_possible(action: str) -> Iterator[None]:
+    """Go on if `action` fails: `refresh` and `verify` see to it later."""
+    try:
+        yield
+    except (Failed, OSError) as error:
+        log.warning("could not do all", action=action, error=str(error))
