@@ -34,10 +34,11 @@ from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd import validation
 from egressd.netd.kernel import fib
 from egressd.netd.kernel.shaping import messages
-from egressd.planner import lines_ipsec, lines_pppd, lines_xl2tpd, nft, shaping
+from egressd.planner import nft, shaping
 from egressd.planner.compile import compile_plan
-from egressd.planner.lines import Dial, check
-from egressd.planner.lines_daemon import daemon
+from egressd.planner.lines import ipsec, pppd, xl2tpd
+from egressd.planner.lines.daemon import daemon
+from egressd.planner.lines.dial import Dial, check
 from egressd.planner.outbounds import build
 from egressd.planner.topology import Topology, discover
 from tests.corpus import PIECES
@@ -186,7 +187,7 @@ def pppd_case(rng: Random) -> bool:
     texts = {field: maybe(rng, "x") for field in ("server", "comment", "secret")}
     given = dial(username=username, password=password, **texts)
     words = {"user": [username.encode()], "password": [password.encode()]}
-    render = rng.choice((lines_pppd.l2tp_options, lines_pppd.pptp_options))
+    render = rng.choice((pppd.l2tp_options, pppd.pptp_options))
     assert options(render(given)) == _plain_options(render) | words
     return True
 
@@ -200,9 +201,7 @@ def xl2tpd_case(rng: Random) -> bool:
     """xl2tpd's configuration holds addresses and numbers only."""
     fields = ("name", "server", "username", "password", "secret", "comment", "interface")
     given = dial(**{field: maybe(rng, "x") for field in fields})
-    assert sections(lines_xl2tpd.configuration(given)) == sections(
-        lines_xl2tpd.configuration(dial())
-    )
+    assert sections(xl2tpd.configuration(given)) == sections(xl2tpd.configuration(dial()))
     return True
 
 
@@ -221,7 +220,7 @@ def daemon_case(rng: Random) -> bool:
             daemon(given)
         return False
     made = daemon(given)
-    assert made.argv in (lines_pppd.ARGV, lines_xl2tpd.ARGV)
+    assert made.argv in (pppd.ARGV, xl2tpd.ARGV)
     assert all("/" not in name for name in made.files)
     assert is_interface_name(given.line.name)
     for field in ("username", "password", "secret"):
@@ -234,7 +233,7 @@ def vici_case(rng: Random) -> bool:
     secret = maybe(rng, "secret")
     if len(secret.encode()) > 0xFFFF:
         return False  # more than VICI's lengths can say; the API takes 255 characters
-    said = lines_ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
+    said = ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
     heard = Message.deserialize(_Transport(Message.serialize(said)))
     assert heard == {
         "id": b"server-203.0.113.9",
@@ -433,8 +432,8 @@ def test_p6_nothing_is_added_to_what_is_generated(case: Case) -> None:
 @pytest.mark.parametrize("piece", PIECES, ids=ascii)
 def test_p6_no_piece_alone_breaks_the_readers(piece: str) -> None:
     for field in ("username", "password"):
-        found = options(lines_pppd.pptp_options(dial(**{field: piece})))
-        assert found["pty"] == options(lines_pppd.pptp_options(dial()))["pty"]
+        found = options(pppd.pptp_options(dial(**{field: piece})))
+        assert found["pty"] == options(pppd.pptp_options(dial()))["pty"]
     hosts: dict[str, int] = {piece: 0x3000_0000}
     change = Change(base=0, revision=1, hosts=Patch(put=hosts))
     is_address = piece == "10.77.0.1"

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Line
-from egressd.planner import lines_ipsec
-from egressd.planner.lines import Dial, check, dial_key
-from egressd.planner.lines_daemon import daemon
+from egressd.planner.lines import ipsec
+from egressd.planner.lines.daemon import daemon
+from egressd.planner.lines.dial import Dial, check, dial_key
 from egressd.planner.registry import LINE_PORTS
 
 L2TP = Line(
@@ -138,7 +138,7 @@ def test_keys_do_not_run_together(a: str, b: str, c: str, d: str) -> None:
 
 def test_an_association_covers_one_port_towards_one_server() -> None:
     dial = _dial(changed(L2TP, secret="s", port=1702), LINE_PORTS[7])
-    connection = lines_ipsec.connection(dial, 0)
+    connection = ipsec.connection(dial, 0)
     assert list(connection) == [f"line-{LINE_PORTS[7]}"]
     body = connection[f"line-{LINE_PORTS[7]}"]
     child = body["children"][f"line-{LINE_PORTS[7]}"]
@@ -156,7 +156,7 @@ def test_only_lines_of_one_group_share_an_ike_association() -> None:
     line = changed(L2TP, secret="s")
 
     def body(port: int, group: int) -> dict[str, Any]:
-        _, made = lines_ipsec.connection(_dial(line, port), group).popitem()
+        _, made = ipsec.connection(_dial(line, port), group).popitem()
         return {key: value for key, value in made.items() if key != "children"}
 
     assert body(LINE_PORTS[0], 5) == body(LINE_PORTS[9], 5)
@@ -166,16 +166,16 @@ def test_only_lines_of_one_group_share_an_ike_association() -> None:
 
 @given(st.text())
 def test_a_secret_goes_as_bytes(secret: str) -> None:
-    message = lines_ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
+    message = ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
     assert message["data"] == secret.encode()
     assert message["owners"] == ["203.0.113.9"]
 
 
 def test_a_port_outside_the_guarded_range_has_no_association() -> None:
     with pytest.raises(ValueError, match="1701 is not guarded"):
-        lines_ipsec.connection(_dial(changed(L2TP, secret="s"), 1701), 0)
+        ipsec.connection(_dial(changed(L2TP, secret="s"), 1701), 0)
 
 
 def test_charon_runs_nothing_and_routes_nothing() -> None:
-    assert "updown" not in lines_ipsec.CONFIGURATION
-    assert "install_routes = no" in lines_ipsec.CONFIGURATION
+    assert "updown" not in ipsec.CONFIGURATION
+    assert "install_routes = no" in ipsec.CONFIGURATION

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 import pytest
 
 from egressd.model.facts import Facts, Interface, Route
-from egressd.planner.lines_address import Taken, objection
+from egressd.planner.lines.address import Taken, objection
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
 TAKEN = Taken(

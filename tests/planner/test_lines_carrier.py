@@ -11,8 +11,8 @@ from egressd.model.device import Ports
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress
-from egressd.planner import lines_guard
-from egressd.planner.lines_carrier import Carrier, carrier, rules
+from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines.carrier import Carrier, carrier, rules
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS, egress_table, inbound_number
 from egressd.planner.topology import discover
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from egressd.model.nouns import Line
-from egressd.planner import lines_pppd
-from egressd.planner.lines import Dial
+from egressd.planner.lines import pppd
+from egressd.planner.lines.dial import Dial
 
 CORPUS = (
     "a b", "a\tb", "'", '"', "`reboot`", "\\", ";", "#", "$(reboot)", "%", "{", "}", "[", "]",
@@ -97,7 +97,7 @@ def options(text: str) -> dict[str, list[bytes]]:
 
 
 def test_an_l2tp_lines_options() -> None:
-    found = options(lines_pppd.l2tp_options(dial(password="p w")))
+    found = options(pppd.l2tp_options(dial(password="p w")))
     assert found["ifname"] == [b"l2tp_1"]
     assert found["user"] == [b"u"]
     assert found["password"] == [b"p w"]
@@ -107,7 +107,7 @@ def test_an_l2tp_lines_options() -> None:
 
 
 def test_a_pptp_line_is_encrypted_or_not_at_all() -> None:
-    found = options(lines_pppd.pptp_options(dial(type="pptp", name="pptp_1", port=1723)))
+    found = options(pppd.pptp_options(dial(type="pptp", name="pptp_1", port=1723)))
     assert {"require-mppe-128", "refuse-pap", "refuse-chap", "refuse-mschap"} <= found.keys()
     assert "noccp" not in found  # MPPE is agreed on by CCP
     assert found["pty"] == [
@@ -116,7 +116,7 @@ def test_a_pptp_line_is_encrypted_or_not_at_all() -> None:
     ]
 
 
-@pytest.mark.parametrize("render", [lines_pppd.l2tp_options, lines_pppd.pptp_options])
+@pytest.mark.parametrize("render", [pppd.l2tp_options, pppd.pptp_options])
 @given(username=st.text(max_size=300), password=st.text(max_size=300))
 @example(username='"\n', password="'\\")
 def test_what_is_read_back_is_what_was_written(render, username, password) -> None:  # type: ignore[no-untyped-def]
@@ -131,7 +131,7 @@ def test_what_is_read_back_is_what_was_written(render, username, password) -> No
 @pytest.mark.parametrize("value", CORPUS)
 @pytest.mark.parametrize("field", ["username", "password"])
 def test_no_value_adds_an_option(field: str, value: str) -> None:
-    for render in (lines_pppd.l2tp_options, lines_pppd.pptp_options):
+    for render in (pppd.l2tp_options, pppd.pptp_options):
         found = options(render(dial(**{field: value})))
         option = {"username": "user", "password": "password"}[field]
         assert found == options(render(dial())) | {option: [value.encode()]}
@@ -139,7 +139,7 @@ def test_no_value_adds_an_option(field: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", CORPUS)
 def test_a_word_is_letters_digits_and_octal(value: str) -> None:
-    written = lines_pppd.word(value)
+    written = pppd.word(value)
     assert written.isascii()
     assert words(written + "\n") == [value.encode()]
     body = written[1:-1]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.planner import lines_pppd, lines_xl2tpd
-from egressd.planner.lines import Dial
+from egressd.planner.lines import pppd, xl2tpd
+from egressd.planner.lines.dial import Dial
 from tests.planner.test_lines_pppd import CORPUS, LINE
 
 
@@ -38,7 +38,7 @@ def dial(**changes: object) -> Dial:
 
 
 def test_one_line_that_dials_once() -> None:
-    assert sections(lines_xl2tpd.configuration(dial(port=1702))) == {
+    assert sections(xl2tpd.configuration(dial(port=1702))) == {
         "[global]": {
             "listen-addr": "198.51.100.2",
             "port": "0",
@@ -51,7 +51,7 @@ def test_one_line_that_dials_once() -> None:
             "redial": "no",
             "require authentication": "no",
             "pass peer": "no",
-            "pppoptfile": lines_pppd.FILE,
+            "pppoptfile": pppd.FILE,
         },
     }
 
@@ -67,7 +67,7 @@ def test_addresses_and_ports_are_read_back(
 ) -> None:
     line = msgspec.structs.replace(LINE, port=port)
     wanted = Dial(line=line, server=server, local=local, local_port=local_port)
-    found = sections(lines_xl2tpd.configuration(wanted))
+    found = sections(xl2tpd.configuration(wanted))
     assert found["[global]"]["listen-addr"] == str(local)
     assert found["[global]"]["port"] == str(local_port)
     assert found["[lac line]"]["lns"] == f"{server}:{port}"
@@ -76,5 +76,5 @@ def test_addresses_and_ports_are_read_back(
 @pytest.mark.parametrize("value", CORPUS)
 @pytest.mark.parametrize("field", ["name", "server", "username", "password", "secret", "comment"])
 def test_no_text_of_a_line_is_in_it(field: str, value: str) -> None:
-    plain = lines_xl2tpd.configuration(dial())
-    assert lines_xl2tpd.configuration(dial(**{field: value})) == plain
+    plain = xl2tpd.configuration(dial())
+    assert xl2tpd.configuration(dial(**{field: value})) == plain

@@ -36,8 +36,8 @@ from egressd.netd.moves import Moves
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
 from egressd.netd.steering import Steering
-from egressd.planner.lines_address import Taken
-from egressd.planner.resolvers import listed
+from egressd.planner.lines.address import Taken
+from egressd.planner.resolvers import candidates
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -121,7 +121,7 @@ class Applier:
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self._machine.outdated = tuple(outdated)
-        resolvers = listed(self.plan, self._machine.handed_out).values()
+        resolvers = candidates(self.plan, self._machine.handed_out).values()
         self._machine.taken = Taken(
             lan_networks=self._machine.topology.lan_networks,
             servers=self._lines.servers(),

@@ -20,7 +20,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
-from egressd.planner.lines_address import Taken, objection
+from egressd.planner.lines.address import Taken, objection
 from egressd.planner.resolvers import Resolver, read_resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology, discover, is_line, recalled

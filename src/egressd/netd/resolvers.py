@@ -21,7 +21,7 @@ import structlog
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
-from egressd.planner.resolvers import Resolver, asked, listed, passed_over
+from egressd.planner.resolvers import Resolver, candidates, first_answering, passed_over
 from egressd.planner.topology import interface_mark
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ class Resolvers:
 
     def start(self) -> None:
         """Begin to look after them."""
-        self._in_use = asked(self._listed(), self._machine.silent)
+        self._in_use = first_answering(self._candidates(), self._machine.silent)
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -69,8 +69,8 @@ class Resolvers:
     @property
     def problems(self) -> tuple[str, ...]:
         """A sentence for each one that is passed over."""
-        servers, silent = self._listed(), self._machine.silent
-        chosen = asked(servers, silent)
+        servers, silent = self._candidates(), self._machine.silent
+        chosen = first_answering(servers, silent)
         egresses = self._plan().egresses.items()
         names = {interface_mark(name, egress.number): name for name, egress in egresses}
         told = (
@@ -82,14 +82,14 @@ class Resolvers:
 
     async def look(self) -> None:
         """Ask the lists of more than one server, all at the same time: at most 6 s."""
-        servers = {mark: each for mark, each in self._listed().items() if len(each) > 1}
+        servers = {mark: each for mark, each in self._candidates().items() if len(each) > 1}
         lost = await asyncio.gather(*(self._silent(mark, each) for mark, each in servers.items()))
         known = self.problems
         self._machine.silent = frozenset[Resolver]().union(*lost)
         for problem in self.problems:
             if problem not in known:
                 log.warning(problem)
-        chosen = asked(self._listed(), self._machine.silent)
+        chosen = first_answering(self._candidates(), self._machine.silent)
         if chosen == self._in_use:
             return
         await self._adapt()
@@ -107,8 +107,8 @@ class Resolvers:
                 log.warning("could not pass over resolvers that are silent", error=str(error))
             await asyncio.sleep(PERIOD_S)
 
-    def _listed(self) -> Mapping[int, tuple[str, ...]]:
-        return listed(self._plan(), self._machine.handed_out)
+    def _candidates(self) -> Mapping[int, tuple[str, ...]]:
+        return candidates(self._plan(), self._machine.handed_out)
 
     async def _silent(self, mark: int, servers: tuple[str, ...]) -> set[Resolver]:
         """Those before the first that answers by the way of `mark`."""

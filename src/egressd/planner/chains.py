@@ -26,9 +26,10 @@ import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner import lines_guard, services_guard
+from egressd.planner import services_guard
 from egressd.planner.groups import SLOTS
-from egressd.planner.lines_pppd import MTU_MIN
+from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
     APART,
     HASH_SEED,

@@ -23,7 +23,7 @@ from egressd.planner.registry import (
     NFT_TABLE,
     flow_mark,
 )
-from egressd.planner.resolvers import Resolver, asked, listed, passed_over
+from egressd.planner.resolvers import Resolver, candidates, first_answering, passed_over
 from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology, inbound, interface_mark, is_line
 
@@ -85,7 +85,7 @@ def elements(
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
-    result.update(_resolver_elements(listed(plan, handed_out), silent))
+    result.update(_resolver_elements(candidates(plan, handed_out), silent))
     result.update(_group_elements(plan, choices))
     return result
 
@@ -160,7 +160,7 @@ def _resolver_elements(
     servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver]
 ) -> Elements:
     """Where questions go, and who may be asked."""
-    chosen = asked(servers, silent)
+    chosen = first_answering(servers, silent)
     return {
         "dns4": {_mark(mark): server for mark, server in chosen.items()},
         "substitutes": {

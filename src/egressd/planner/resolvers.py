@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from egressd.model.plan import Plan
-from egressd.planner.lines_address import is_hosts
+from egressd.planner.lines.address import is_hosts
 from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
 from egressd.planner.topology import Topology, interface_mark
 
@@ -53,7 +53,7 @@ def usable(
     return {name: servers for name, servers in found.items() if servers}
 
 
-def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """The mark of each way out -> the resolvers to ask by it, the preferred one first.
 
     `handed_out`: VPN line -> those that its peer hands out, as far as they are `usable`.
@@ -67,7 +67,9 @@ def listed(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, t
     return {mark: servers[:RESOLVERS_MAX] for mark, servers in result.items() if servers}
 
 
-def asked(servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]) -> dict[int, str]:
+def first_answering(
+    servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]
+) -> dict[int, str]:
     """The mark of each way -> the first of its resolvers that is not `silent`, else the first."""
     return {
         mark: next((server for server in each if (mark, server) not in silent), each[0])

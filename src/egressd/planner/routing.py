@@ -17,7 +17,7 @@ from egressd.model.facts import Facts, Interface
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.planner import lines_carrier
+from egressd.planner.lines import carrier
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_ENGINE,
@@ -108,7 +108,7 @@ def desired(
                 table=table,
             )
         )
-    rules += lines_carrier.rules(lines, egresses, facts=facts, topology=topology)
+    rules += carrier.rules(lines, egresses, facts=facts, topology=topology)
     return Routing(routes=tuple(routes), rules=tuple(rules))
 
 

@@ -26,7 +26,7 @@ from egressd.model.names import (
     is_interface_name,
 )
 from egressd.model.nouns import Line
-from egressd.planner.lines import PPTP_PORT
+from egressd.planner.lines.dial import PPTP_PORT
 from egressd.service import checks
 from egressd.service.imports import Tally, imported
 from egressd.service.ledger import Ledger, Proposal

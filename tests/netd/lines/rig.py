@@ -21,9 +21,9 @@ from egressd.model.nouns import Line
 from egressd.netd.lines import backoff, keeper
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.surroundings import Surroundings
-from egressd.planner import lines_daemon
-from egressd.planner.lines import Dial
-from egressd.planner.lines_daemon import Daemon
+from egressd.planner.lines import daemon as lines_daemon
+from egressd.planner.lines.daemon import Daemon
+from egressd.planner.lines.dial import Dial
 
 SERVER = "203.0.113.9"
 

@@ -16,8 +16,8 @@ import pytest
 
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.diagnosis import Failure
-from egressd.planner import lines_ipsec
-from egressd.planner.lines import Dial
+from egressd.planner.lines import ipsec
+from egressd.planner.lines.dial import Dial
 from egressd.planner.registry import LINE_PORTS
 from tests.netd.lines.rig import SERVER, exists, line, sh
 from tests.netd.lines.test_lines import Inside
@@ -55,7 +55,7 @@ def test_one_that_hangs_is_replaced(
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
     script.chmod(0o700)
-    monkeypatch.setattr(lines_ipsec, "DAEMON", str(script))
+    monkeypatch.setattr(ipsec, "DAEMON", str(script))
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
     dials = [
         Dial(

@@ -9,7 +9,7 @@ import pytest
 from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import Cause
-from egressd.planner.lines import Dial
+from egressd.planner.lines.dial import Dial
 
 DIAL = Dial(
     line=Line(

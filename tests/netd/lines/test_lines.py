@@ -20,7 +20,7 @@ from egressd.model.messages import LineStatus
 from egressd.netd.lines import keeper, surroundings
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
-from egressd.planner.lines_address import Taken
+from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.lab.netns import Namespace, eventually
 from tests.netd.lines.conftest import Body

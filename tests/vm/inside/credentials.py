@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from egressd.model.errors import Invalid
-from egressd.planner.lines import check
+from egressd.planner.lines.dial import check
 from tests.corpus import PIECES
 from tests.vm.inside import network
 from tests.vm.inside.network import SERVERS, Account

@@ -9,7 +9,7 @@
 - `diagnosis`: what the daemons' logs say, in plain words. `news`: what is told of it.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
 
-What daemons read is rendered by `planner.lines_daemon` and its neighbours. Units outlive netd: a
+What daemons read is rendered by `planner.lines.daemon` and its neighbours. Units outlive netd: a
 later one finds them by their folders. Called by `netd`'s reconciler. May import `model`,
 `planner`, and of netd `kernel`, `files` and `processes`.
 """

@@ -1,7 +1,7 @@
 """charon, strongSwan's IKE daemon: one for all lines that have a secret.
 
 A line's association (a CHILD_SA) covers one UDP port of ours towards its server, and is known by
-that port (`lines_ipsec.connection_name`). Lines from one address to one server with one secret
+that port (`ipsec.connection_name`). Lines from one address to one server with one secret
 are a group: their associations hang on one IKE_SA, which bears the name of any of them.
 
 charon is started with the first such line and outlives netd. When it dies, its associations would
@@ -26,8 +26,8 @@ from egressd.netd.lines.diagnosis import Cause, Failure
 from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.unit import LOG, Unit, prepare
 from egressd.netd.lines.vici import Connection, Refused, Values
-from egressd.planner import lines_ipsec
-from egressd.planner.lines import Dial
+from egressd.planner.lines import ipsec
+from egressd.planner.lines.dial import Dial
 from egressd.planner.registry import LINE_PORTS
 
 log = structlog.get_logger()
@@ -112,7 +112,7 @@ class Charon:
 
         `on_loss` is called when the association ends later without `end` being called.
         """
-        name = lines_ipsec.connection_name(dial.local_port)
+        name = ipsec.connection_name(dial.local_port)
         try:
             connection = await self._running()
             group = self._group_of(dial)
@@ -141,10 +141,8 @@ class Charon:
         self, connection: Connection, name: str, association: _Association
     ) -> Failure | None:
         dial = association.dial
-        await connection.ask(
-            "load-shared", lines_ipsec.shared_secret(dial.server, dial.line.secret)
-        )
-        await connection.ask("load-conn", lines_ipsec.connection(dial, association.group))
+        await connection.ask("load-shared", ipsec.shared_secret(dial.server, dial.line.secret))
+        await connection.ask("load-conn", ipsec.connection(dial, association.group))
         # With a timeout of -1 charon answers at once; what comes of it is told by events.
         await connection.ask("initiate", {"child": name, "ike": name, "timeout": "-1"})
         try:
@@ -158,7 +156,7 @@ class Charon:
 
         `group` is what `establish` gave.
         """
-        name = lines_ipsec.connection_name(dial.local_port)
+        name = ipsec.connection_name(dial.local_port)
         if self._connection is None:
             return False
         try:
@@ -175,7 +173,7 @@ class Charon:
         """End the associations that an earlier netd left, but for those of these ports."""
         if self._connection is None:
             return
-        kept = {lines_ipsec.connection_name(port) for port in LINE_PORTS if port in local_ports}
+        kept = {ipsec.connection_name(port) for port in LINE_PORTS if port in local_ports}
         with suppress(OSError, Refused):
             known = await self._connection.ask("get-conns")
             for name in {conn.decode() for conn in known.get("conns", [])} - kept:
@@ -184,7 +182,7 @@ class Charon:
 
     async def end(self, local_port: int) -> None:
         """End the association of that port, if there is one."""
-        name = lines_ipsec.connection_name(local_port)
+        name = ipsec.connection_name(local_port)
         self._associations.pop(name, None)
         if self._connection is not None:
             with suppress(OSError, Refused):
@@ -274,12 +272,12 @@ class Charon:
                 return self._connection
             await self._stop(polite=False)
             _look_at_port()
-            prepare(self._folder, {lines_ipsec.FILE: lines_ipsec.CONFIGURATION})
+            prepare(self._folder, {ipsec.FILE: ipsec.CONFIGURATION})
             self._unit = Unit.start(
                 self._folder,
-                [lines_ipsec.DAEMON],
+                [ipsec.DAEMON],
                 covers={},
-                environment={"STRONGSWAN_CONF": lines_ipsec.FILE},
+                environment={"STRONGSWAN_CONF": ipsec.FILE},
                 note={},
             )
             self._unit.on_end = self._ended
@@ -298,7 +296,7 @@ class Charon:
             log.warning("the IKE daemon hung up or does not answer")
             self._lose_all("the IKE daemon hung up or does not answer")
 
-        path = self._folder / lines_ipsec.SOCKET
+        path = self._folder / ipsec.SOCKET
         self._connection = await Connection.open(path, self._hear, closed, _EVENTS)
         return self._connection
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from egressd.planner.lines import Dial
+from egressd.planner.lines.dial import Dial
 
 
 class Cause(StrEnum):

@@ -34,10 +34,10 @@ from egressd.netd.lines.diagnosis import Cause, Failure
 from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
-from egressd.planner import lines_pppd
-from egressd.planner.lines import PPTP_PORT, Dial, check, dial_key
-from egressd.planner.lines_carrier import Carrier, carrier
-from egressd.planner.lines_daemon import daemon
+from egressd.planner.lines import pppd
+from egressd.planner.lines.carrier import Carrier, carrier
+from egressd.planner.lines.daemon import daemon
+from egressd.planner.lines.dial import PPTP_PORT, Dial, check, dial_key
 
 log = structlog.get_logger()
 
@@ -347,7 +347,7 @@ class LineKeeper:
             log.info("a line is up", line=self.line.name, ip=ip)
         is_news = False
         if not self._has_told:
-            found = diagnosis.resolvers(running.read(lines_pppd.LOG))
+            found = diagnosis.resolvers(running.read(pppd.LOG))
             self.resolvers = found or ()
             self._has_told = found is not None or now - self._online_since > _RESOLVERS_S
             is_news = bool(self.resolvers)
@@ -360,7 +360,7 @@ class LineKeeper:
         failure = diagnosis.verdict(
             dial,
             was_online=bool(self._online_since),
-            ppp_log=running.read(lines_pppd.LOG),
+            ppp_log=running.read(pppd.LOG),
             daemon_log=running.read(unit.LOG),
         )
         if failure.cause in (Cause.FAILED, Cause.LOST) and running.how:

@@ -22,8 +22,8 @@ from egressd.netd.lines.keeper import LineKeeper, note_of
 from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
-from egressd.planner.lines import dial_key
-from egressd.planner.lines_address import Taken
+from egressd.planner.lines.address import Taken
+from egressd.planner.lines.dial import dial_key
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()

@@ -19,19 +19,20 @@ from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.netlink import NetlinkError
 from egressd.netd.lines.diagnosis import Cause, Failure
-from egressd.planner import lines_address, lines_ipsec, lines_pppd, lines_xl2tpd
-from egressd.planner.lines_address import Taken
-from egressd.planner.lines_carrier import Carrier
+from egressd.planner.lines import address as lines_address
+from egressd.planner.lines import ipsec, pppd, xl2tpd
+from egressd.planner.lines.address import Taken
+from egressd.planner.lines.carrier import Carrier
 
 T = TypeVar("T")
 
-_PPP: Final = {lines_pppd.PPPD: "ppp"}
+_PPP: Final = {pppd.PPPD: "ppp"}
 _PROGRAMS: Final = {
-    "l2tp": {lines_xl2tpd.XL2TPD: "xl2tpd", **_PPP},
-    "pptp": {lines_pppd.PPTP: "pptp-linux", **_PPP},
+    "l2tp": {xl2tpd.XL2TPD: "xl2tpd", **_PPP},
+    "pptp": {pppd.PPTP: "pptp-linux", **_PPP},
 }
 _IPSEC_PROGRAMS: Final = {
-    lines_ipsec.DAEMON: "charon-systemd",
+    ipsec.DAEMON: "charon-systemd",
     "/usr/lib/ipsec/plugins/libstrongswan-openssl.so": "libstrongswan-standard-plugins",
 }
 """File that must be there -> the Debian package that brings it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.lines import Dial
+from egressd.planner.lines.dial import Dial
 
 FILE: Final = "options"
 LOG: Final = "ppp.log"

@@ -1,9 +1,4 @@
-"""A VPN line that is to be dialled: whether it can be, and what must be known for it.
-
-`lines_daemon` says what is run for a line; `lines_pppd`, `lines_xl2tpd` and `lines_ipsec` render
-what each daemon reads; `lines_carrier` says by which interface a line is dialled; `lines_guard`
-keeps L2TP with a secret encrypted.
-"""
+"""A VPN line that is to be dialled: whether it can be, and what must be known for it."""
 
 from __future__ import annotations
 

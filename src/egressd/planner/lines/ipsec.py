@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import Any, Final
 
-from egressd.planner.lines import Dial
+from egressd.planner.lines.dial import Dial
 from egressd.planner.registry import LINE_PORTS
 
 DAEMON: Final = "/usr/sbin/charon-systemd"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import lines_pppd
-from egressd.planner.lines import Dial
+from egressd.planner.lines import pppd
+from egressd.planner.lines.dial import Dial
 
 FILE: Final = "xl2tpd.conf"
 
@@ -45,7 +45,7 @@ def configuration(dial: Dial) -> str:
             "redial = no",
             "require authentication = no",
             "pass peer = no",
-            f"pppoptfile = {lines_pppd.FILE}",
+            f"pppoptfile = {pppd.FILE}",
             "",
         )
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from egressd.planner import lines_pppd, lines_xl2tpd
-from egressd.planner.lines import Dial, check
+from egressd.planner.lines import pppd, xl2tpd
+from egressd.planner.lines.dial import Dial, check
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,16 +31,16 @@ def daemon(dial: Dial) -> Daemon:
     check(dial.line)
     if dial.line.type == "pptp":
         return Daemon(
-            argv=lines_pppd.ARGV,
-            files={lines_pppd.FILE: lines_pppd.pptp_options(dial)},
+            argv=pppd.ARGV,
+            files={pppd.FILE: pppd.pptp_options(dial)},
             # Call managers of two lines to one server meet in /run/pptp and end each other.
             covers={"ppp": "/etc/ppp", "pptp": "/run/pptp"},
         )
     return Daemon(
-        argv=lines_xl2tpd.ARGV,
+        argv=xl2tpd.ARGV,
         files={
-            lines_pppd.FILE: lines_pppd.l2tp_options(dial),
-            lines_xl2tpd.FILE: lines_xl2tpd.configuration(dial),
+            pppd.FILE: pppd.l2tp_options(dial),
+            xl2tpd.FILE: xl2tpd.configuration(dial),
         },
         # pppd would read the system's options first and write its resolv.conf there.
         covers={"ppp": "/etc/ppp"},
