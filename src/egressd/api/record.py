@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +17,7 @@ from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
 from egressd.api.gate import caller_of
 from egressd.model.console import ChangeRecord
 from egressd.model.times import utc_text
+from egressd.service.journal import Journal
 
 _ANSWER_MAX: Final = 64 * 1024
 _SUBJECTS: Final = {
@@ -28,14 +29,6 @@ _SUBJECTS: Final = {
 """Last word of an operation -> what it changes."""
 
 
-class ChangeLog(Protocol):
-    """Where changes are noted."""
-
-    def note(self, record: ChangeRecord, subject: str = "") -> None:
-        """Add a record of a change to `subject`."""
-        ...
-
-
 class _Said(msgspec.Struct):
     msg: str = ""
 
@@ -43,7 +36,7 @@ class _Said(msgspec.Struct):
 class Record:
     """ASGI middleware behind the gate."""
 
-    def __init__(self, app: ASGIApp, changes: ChangeLog) -> None:
+    def __init__(self, app: ASGIApp, changes: Journal) -> None:
         self._app = app
         self._changes = changes
 

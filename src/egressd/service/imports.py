@@ -1,11 +1,15 @@
-"""What became of an import's rows."""
+"""Imports: what became of their rows, and what they change."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from egressd.formats.rows import BadRow
+from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import IMPORT_ERRORS_SHOWN, ImportOutcome, Outcome
+from egressd.service.ledger import Ledger, Proposal
 
 PREVIEW_ERRORS = 1000
 """Bad rows that a preview tells."""
@@ -50,10 +54,26 @@ class Tally:
         )
 
 
-KEPT = "nothing was replaced, since no row could be used"
+def proposed(
+    tally: Tally, edits: list[Edit], stale: Iterable[Edit] | None = None
+) -> Proposal[ImportOutcome]:
+    """What an import changes: `edits`, and where it replaces everything `stale` before them."""
+    if stale is None:
+        return Proposal(edits, tally.outcome())
+    if tally.found_only_bad_rows:
+        return Proposal([], tally.outcome("nothing was replaced, since no row could be used"))
+    return Proposal([*stale, *edits], tally.outcome())
 
 
-def imported(outcome: Outcome[ImportOutcome]) -> ImportOutcome:
-    """The answer to an import: its counts, and the notes on the change that it made."""
+async def carry_out(
+    ledger: Ledger, build: Callable[[DesiredState], Proposal[ImportOutcome]], *, preview: bool
+) -> ImportOutcome:
+    """Make the import that `build` proposes, or see what it would do: its counts, and the notes on
+    the change. Raises Failed.
+    """
+    if preview:
+        outcome = Outcome(await ledger.preview(build))
+    else:
+        outcome = await ledger.change(build, is_large=True)
     value = outcome.value
     return msgspec.structs.replace(value, notes=(*value.notes, *outcome.notes))

@@ -111,23 +111,23 @@ class Ledger:
         *,
         is_large: bool = False,
         is_restore: bool = False,
-        is_preview: bool = False,
     ) -> Outcome[T]:
         """Make the change that `build` proposes for the current state; durable on return.
 
         `build` is pure; what it raises is raised here, and nothing has changed then. With
         `is_large` it runs in a thread, so that others are served meanwhile; with `is_restore`
-        the phase is ``restoring`` while the change is made; with `is_preview` it is not made, and
-        only what it would answer comes back. Raises Failed when
-        the store or netd would not; then the old state is stored and in force. A caller that
-        is cancelled changes nothing about it: the change is made whole, or not at all.
+        the phase is ``restoring`` while the change is made. Raises Failed when the store or netd
+        would not; then the old state is stored and in force. A caller that is cancelled changes
+        nothing about it: the change is made whole, or not at all.
         """
-        if is_preview:
-            return Outcome((await asyncio.to_thread(build, self.state)).value)
         task = asyncio.create_task(self._change(build, is_large, is_restore))
         self._changes.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
+
+    async def preview(self, build: Callable[[DesiredState], Proposal[T]]) -> T:
+        """What the change that `build` proposes would answer; nothing is changed."""
+        return (await asyncio.to_thread(build, self.state)).value
 
     async def close(self) -> None:
         """Wait for the changes that are under way."""

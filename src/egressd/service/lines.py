@@ -28,7 +28,7 @@ from egressd.model.names import (
 from egressd.model.nouns import Line
 from egressd.planner.lines.dial import PPTP_PORT
 from egressd.service import checks
-from egressd.service.imports import Tally, imported
+from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_interface
@@ -164,11 +164,9 @@ class Lines:
                 tally.imported += 1
                 if auto_name:
                     next_name = next(names)
-            return Proposal(
-                [Edit("lines", line.id, line) for line in wanted.values()], tally.outcome()
-            )
+            return proposed(tally, [Edit("lines", line.id, line) for line in wanted.values()])
 
-        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
+        return await carry_out(self._ledger, build, preview=preview)
 
 
 def _line(draft: LineDraft, line_id: int) -> Line:

@@ -22,7 +22,7 @@ from egressd.model.nouns import Node
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
-from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
@@ -181,15 +181,11 @@ class Nodes:
                     wanted[name] = msgspec.structs.replace(before, **fields)
                 tally.imported += 1
             edits = [Edit("nodes", node.id, node) for node in wanted.values()]
-            if not replace:
-                return Proposal(edits, tally.outcome())
-            if tally.found_only_bad_rows:
-                return Proposal([], tally.outcome(KEPT))
             nodes = state.nodes.values()
-            stale = [Edit("nodes", node.id, None) for node in nodes if node.name not in wanted]
-            return Proposal(stale + edits, tally.outcome())
+            stale = (Edit("nodes", node.id, None) for node in nodes if node.name not in wanted)
+            return proposed(tally, edits, stale if replace else None)
 
-        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
+        return await carry_out(self._ledger, build, preview=preview)
 
     async def delay(self, name: str, url: str | None, timeout_ms: int) -> Delay:
         """How long a request through the node takes; -1 with the reason when it fails.

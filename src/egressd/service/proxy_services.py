@@ -14,7 +14,7 @@ from egressd.model.drafts import ImportOutcome, Outcome, ProxyServiceDraft
 from egressd.model.errors import Missing, OverQuota
 from egressd.model.nouns import ProxyService
 from egressd.service import checks
-from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.listeners import reason_reserved
 from egressd.service.ports import Clock
@@ -136,15 +136,11 @@ class ProxyServices:
             kept = {} if replace else {s.name: s for s in state.services.values()}
             wanted = self._wanted(state, text, tally, kept)
             edits = [Edit("services", s.id, s) for s in wanted.values()]
-            if not replace:
-                return Proposal(edits, tally.outcome())
-            if tally.found_only_bad_rows:
-                return Proposal([], tally.outcome(KEPT))
             services = state.services.values()
-            stale = [Edit("services", s.id, None) for s in services if s.name not in wanted]
-            return Proposal(stale + edits, tally.outcome())
+            stale = (Edit("services", s.id, None) for s in services if s.name not in wanted)
+            return proposed(tally, edits, stale if replace else None)
 
-        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
+        return await carry_out(self._ledger, build, preview=preview)
 
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, kept: Mapping[str, ProxyService]

@@ -15,7 +15,7 @@ from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
 from egressd.model.errors import Invalid, Missing
 from egressd.model.nouns import Rule
 from egressd.service import checks
-from egressd.service.imports import KEPT, Tally, imported
+from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock
 
@@ -117,14 +117,11 @@ class Rules:
             tally = Tally(preview)
             wanted = self._wanted(state, text, tally, replace=replace)
             edits = [Edit("rules", rule.id, rule) for rule in wanted.values()]
-            if not replace:
-                return Proposal(edits, tally.outcome())
-            if tally.found_only_bad_rows:
-                return Proposal([], tally.outcome(KEPT))
-            stale = [Edit("rules", r.id, None) for r in state.rules.values() if r.ip not in wanted]
-            return Proposal(stale + edits, tally.outcome())
+            rules = state.rules.values()
+            stale = (Edit("rules", rule.id, None) for rule in rules if rule.ip not in wanted)
+            return proposed(tally, edits, stale if replace else None)
 
-        return imported(await self._ledger.change(build, is_large=True, is_preview=preview))
+        return await carry_out(self._ledger, build, preview=preview)
 
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, *, replace: bool
