@@ -24,7 +24,7 @@ import pytest
 from vici.protocol import Message  # type: ignore[import-untyped]
 
 from egressd.model.desired import load
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
 from egressd.model.facts import Facts, Interface
 from egressd.model.names import is_interface_name, node_name_problem
@@ -163,13 +163,14 @@ def interface_case(rng: Random) -> bool:
     found = Interface(name=name, index=3, kind="", is_up=True, addresses=address)
     if not is_interface_name(name):
         return False
-    topology = discover(Facts(interfaces={name: found}), Ports())
+    topology = discover(Facts(interfaces={name: found}), InterfaceRoles())
     text = nft.load(nft.elements(Plan(), topology, {}))
     plain = nft.load(
         nft.elements(
             Plan(),
             discover(
-                Facts(interfaces={"eth1": msgspec.structs.replace(found, name="eth1")}), Ports()
+                Facts(interfaces={"eth1": msgspec.structs.replace(found, name="eth1")}),
+                InterfaceRoles(),
             ),
             {},
         )

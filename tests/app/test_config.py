@@ -21,7 +21,7 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
     assert str(settings.api.listen) == "0.0.0.0:8787"
     assert str(settings.api.tls_listen) == "0.0.0.0:8788"
     assert (settings.data.dir, settings.run.dir) == (Path("/var/lib/egressd"), Path("/run/egressd"))
-    assert (settings.ports.lan, settings.ports.wan) == ((), ())
+    assert (settings.roles.lan, settings.roles.wan) == ((), ())
     assert settings.license.mode == "off"
 
 
@@ -93,7 +93,7 @@ def test_a_variable_of_the_environment_stands_for_a_key(
     monkeypatch.setenv("EGRESSD_LAN__INTERFACES", '["lan7"]')
     settings = load(tmp_path, '[api]\nlisten = "0.0.0.0:1"')
     assert str(settings.api.listen) == "127.0.0.1:9000"
-    assert settings.ports.lan == ("lan7",)
+    assert settings.roles.lan == ("lan7",)
 
 
 def test_a_key_of_what_is_no_table_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
@@ -66,7 +66,7 @@ def test_a_table_whose_sets_are_of_other_types_is_replaced_at_once(namespace: Na
         nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
         topology = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
         before = nft.chains()
-        machine = Machine(nft, Ports(), engine_uid=990)
+        machine = Machine(nft, InterfaceRoles(), engine_uid=990)
         machine.topology = topology
         with pytest.raises(Failed):
             nft.run(script.load(script.elements(Plan(), topology, {})))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.netd import machine
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.sysctls import forwarding
@@ -27,7 +27,7 @@ def test_p1_nothing_is_forwarded_before_there_is_a_lan_to_guard(
     lans: tuple[str, ...], is_forwarding: bool, written: list[Mapping[str, str]]
 ) -> None:
     # A LAN that no configuration names would pass unruled from its coming up until it is seen.
-    subject = machine.Machine(cast(Nft, cast(Any, None)), Ports(), engine_uid=990)
+    subject = machine.Machine(cast(Nft, cast(Any, None)), InterfaceRoles(), engine_uid=990)
     subject.topology = Topology(lans=lans)
     subject.forward()
     assert written == ([forwarding()] if is_forwarding else [])

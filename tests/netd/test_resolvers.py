@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Plan
 from egressd.netd import resolvers
@@ -34,7 +34,7 @@ class Watched:
         self.questions: list[Resolver] = []
         self.adapted = 0
         self.is_broken = False
-        self.machine = Machine(Nft(), Ports(), 1)
+        self.machine = Machine(Nft(), InterfaceRoles(), 1)
         self.plan = Plan(
             floor=Floor(resolvers=(FIRST,)),
             egresses={"wan1": Egress(number=1, resolvers=ALL)},

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import msgspec
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress
@@ -91,7 +91,12 @@ def test_without_a_way_there_is_no_carrier() -> None:
 
 def made(lines: Iterable[Line], egresses: dict[str, Egress], seen: Facts) -> dict[str, int]:
     found = list(
-        rules(lines, egresses, facts=seen, topology=discover(seen, Ports(wan=("wan1", "wan2"))))
+        rules(
+            lines,
+            egresses,
+            facts=seen,
+            topology=discover(seen, InterfaceRoles(wan=("wan1", "wan2"))),
+        )
     )
     assert all(rule.iif == "lo" and rule.action == "lookup" for rule in found)
     assert len({rule.priority for rule in found}) <= 1

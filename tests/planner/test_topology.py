@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
 from egressd.planner.registry import egress_mark, inbound_number
 from egressd.planner.topology import discover, inbound, recalled, uplink
@@ -47,7 +47,7 @@ TWO_WANS = facts(
 
 
 def test_wans_have_default_routes_and_lans_private_addresses() -> None:
-    found = discover(TWO_WANS, Ports())
+    found = discover(TWO_WANS, InterfaceRoles())
     assert found.lans == ("lan0",)
     assert found.wans == ("wan1", "wan2")
     assert found.lan_networks == (("lan0", IPv4Network("10.77.0.0/24")),)
@@ -57,19 +57,19 @@ def test_wans_have_default_routes_and_lans_private_addresses() -> None:
 def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
     dsl = interface("ppp0", "203.0.113.7/32", is_point_to_point=True, mtu=1492)
     routes = (Route(destination=ANYWHERE, interface="ppp0"), *TWO_WANS.routes)
-    assert discover(facts(LOOPBACK, LAN, WAN1, WAN2, dsl, routes=routes), Ports()).narrow == (
-        "ppp0",
-    )
+    assert discover(
+        facts(LOOPBACK, LAN, WAN1, WAN2, dsl, routes=routes), InterfaceRoles()
+    ).narrow == ("ppp0",)
     jumbo = interface("lan0", "10.77.0.1/24", mtu=9000)
-    found = discover(facts(LOOPBACK, jumbo, WAN1, WAN2, dsl, routes=routes), Ports())
+    found = discover(facts(LOOPBACK, jumbo, WAN1, WAN2, dsl, routes=routes), InterfaceRoles())
     assert found.narrow == ("wan1", "wan2", "ppp0")
     one_arm = interface("eth0", "192.168.1.2/24", mtu=1400)
     alone = facts(LOOPBACK, one_arm, routes=(default("eth0", "192.168.1.1"),))
-    assert discover(alone, Ports()).narrow == ()
+    assert discover(alone, InterfaceRoles()).narrow == ()
 
 
 def test_configured_roles_stand_before_the_interfaces_do() -> None:
-    found = discover(facts(LOOPBACK), Ports(lan=("lan0",), wan=("wan1",)))
+    found = discover(facts(LOOPBACK), InterfaceRoles(lan=("lan0",), wan=("wan1",)))
     assert found.lans == ("lan0",)
     assert found.wans == ("wan1",)
     assert found.lan_networks == ()
@@ -78,47 +78,51 @@ def test_configured_roles_stand_before_the_interfaces_do() -> None:
 def test_while_a_configured_lan_is_missing_what_may_be_it_is_not_known() -> None:
     renamed, docker = interface("eth7", "10.77.0.1/24"), interface("docker0", "172.17.0.1/16")
     machine = facts(LOOPBACK, renamed, docker, WAN1, routes=TWO_WANS.routes)
-    found = discover(machine, Ports(lan=("lan0",)))
+    found = discover(machine, InterfaceRoles(lan=("lan0",)))
     assert (found.missing, found.known) == (("lan0",), ("lo", "docker0", "wan1"))
-    found = discover(machine, Ports(lan=("eth7",)))
+    found = discover(machine, InterfaceRoles(lan=("eth7",)))
     assert (found.missing, found.known) == ((), ("lo", "eth7", "docker0", "wan1"))
     no_address = facts(LOOPBACK, interface("lan0"), renamed, routes=TWO_WANS.routes)
-    assert discover(no_address, Ports(lan=("lan0",))).known == ("lo",)
+    assert discover(no_address, InterfaceRoles(lan=("lan0",))).known == ("lo",)
 
 
 def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() -> None:
     only = interface("eth0", "192.168.1.2/24")
-    found = discover(facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), Ports())
+    found = discover(
+        facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), InterfaceRoles()
+    )
     assert found.lans == found.wans == ("eth0",)
     assert found.direct_exits == ("eth0",)
 
 
 def test_a_found_lan_stays_one_without_its_address_and_when_it_is_gone() -> None:
-    before = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports())
+    before = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles())
     assert (before.lans, before.wans) == (("lan0",), ("wan0",))
     for present in ((interface("lan0"), PRIVATE_WAN), (PRIVATE_WAN,)):
-        now = discover(facts(LOOPBACK, *present, routes=(OUT,)), Ports(), before)
+        now = discover(facts(LOOPBACK, *present, routes=(OUT,)), InterfaceRoles(), before)
         assert (now.lans, now.wans) == (("lan0",), ("wan0",))
         assert now.lan_networks == before.lan_networks
-        assert discover(facts(LOOPBACK, *present, routes=(OUT,)), Ports(), now).lans == ("lan0",)
+        assert discover(facts(LOOPBACK, *present, routes=(OUT,)), InterfaceRoles(), now).lans == (
+            "lan0",
+        )
     elsewhere = interface("lan0", "10.99.0.1/24")
-    now = discover(facts(LOOPBACK, elsewhere, PRIVATE_WAN, routes=(OUT,)), Ports(), before)
+    now = discover(facts(LOOPBACK, elsewhere, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles(), before)
     assert now.lan_networks == (("lan0", IPv4Network("10.99.0.0/24")),)
 
 
 def test_a_found_wan_that_loses_its_default_route_is_no_lan() -> None:
-    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports())
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles())
     for _ in range(3):
-        found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), Ports(), found)
+        found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), InterfaceRoles(), found)
         assert (found.lans, found.wans) == (("lan0",), ())
-    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports(), found)
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles(), found)
     assert (found.lans, found.wans) == (("lan0",), ("wan0",))
 
 
 def test_an_interface_that_gets_its_default_route_after_its_address_is_a_wan() -> None:
-    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), Ports())
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), InterfaceRoles())
     assert found.lans == ("lan0", "wan0")
-    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), Ports(), found)
+    found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles(), found)
     assert (found.lans, found.wans) == (("lan0",), ("wan0",))
 
 
@@ -130,26 +134,26 @@ def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
         gateway=IPv4Address("192.168.1.1"),
     )
     routes = (default("eth0", "192.168.1.1"), elsewhere)
-    for ports in (Ports(), Ports(lan=("eth0",), wan=("eth0",))):
+    for ports in (InterfaceRoles(), InterfaceRoles(lan=("eth0",), wan=("eth0",))):
         found = discover(facts(LOOPBACK, only, routes=routes), ports)
         assert found.lan_networks == (("eth0", IPv4Network("192.168.1.0/24")),)
 
 
 def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> None:
-    before = discover(TWO_WANS, Ports())
+    before = discover(TWO_WANS, InterfaceRoles())
     numbers = {name: egress.number for name, egress in inbound(before).items()}
     gone = facts(
         *TWO_WANS.interfaces.values(),
         routes=tuple(r for r in TWO_WANS.routes if r.interface != "wan1"),
     )
-    after = discover(gone, Ports(), before)
+    after = discover(gone, InterfaceRoles(), before)
     assert after.wans == ("wan2",)
     assert inbound(after)["wan2"].number == numbers["wan2"]
     inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
-    later = discover(gone, Ports(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
+    later = discover(gone, InterfaceRoles(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
     assert inbound(later)["wan2"].number == numbers["wan2"]
     far = egress_mark(inbound_number(3))  # others before it are not in the table
-    later = discover(gone, Ports(), recalled([], {'"wan2"': f"{far:#010x}"}))
+    later = discover(gone, InterfaceRoles(), recalled([], {'"wan2"': f"{far:#010x}"}))
     assert egress_mark(inbound(later)["wan2"].number) == far
 
 
@@ -173,7 +177,7 @@ def test_bridges_of_containers_and_lines_are_no_lan() -> None:
     docker = interface("docker0", "172.17.0.1/16")
     line = interface("l2tp_1", "10.9.0.2/32", is_point_to_point=True)
     port = interface("port1", "10.5.0.1/24", master=4)
-    found = discover(facts(LOOPBACK, LAN, WAN1, docker, line, port), Ports(wan=("wan1",)))
+    found = discover(facts(LOOPBACK, LAN, WAN1, docker, line, port), InterfaceRoles(wan=("wan1",)))
     assert found.lans == ("lan0",)
 
 
@@ -183,18 +187,20 @@ def test_networks_routed_behind_a_lan_belong_to_it() -> None:
         interface="lan0",
         gateway=IPv4Address("10.77.0.254"),
     )
-    found = discover(facts(LAN, WAN1, routes=(behind,)), Ports(lan=("lan0",), wan=("wan1",)))
+    found = discover(
+        facts(LAN, WAN1, routes=(behind,)), InterfaceRoles(lan=("lan0",), wan=("wan1",))
+    )
     assert ("lan0", IPv4Network("10.88.0.0/16")) in found.lan_networks
 
 
 def test_an_uplink_goes_by_its_default_routes_gateway() -> None:
-    assert uplink("wan2", TWO_WANS, Ports()).gateway == IPv4Address("192.168.1.1")
+    assert uplink("wan2", TWO_WANS, InterfaceRoles()).gateway == IPv4Address("192.168.1.1")
 
 
 def test_an_uplink_without_a_gateway_blocks_unless_one_is_configured() -> None:
     alone = facts(LAN, WAN1)
-    assert not uplink("wan1", alone, Ports()).has_route
-    given = Ports(gateways={"wan1": IPv4Address("198.51.100.1")})
+    assert not uplink("wan1", alone, InterfaceRoles()).has_route
+    given = InterfaceRoles(gateways={"wan1": IPv4Address("198.51.100.1")})
     assert uplink("wan1", alone, given).gateway == IPv4Address("198.51.100.1")
 
 
@@ -203,8 +209,8 @@ def test_an_interface_that_is_down_or_gone_is_no_way_out() -> None:
         interface("wan1", "198.51.100.2/30", is_up=False),
         routes=(default("wan1", "198.51.100.1"),),
     )
-    assert not uplink("wan1", down, Ports()).has_route
-    assert not uplink("wan9", TWO_WANS, Ports()).has_route
+    assert not uplink("wan1", down, InterfaceRoles()).has_route
+    assert not uplink("wan9", TWO_WANS, InterfaceRoles()).has_route
 
 
 def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
@@ -212,12 +218,12 @@ def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
     online = interface(
         "l2tp_1", "10.9.0.2/32", is_point_to_point=True, peers=(IPv4Address("10.9.0.1"),)
     )
-    assert not uplink("l2tp_1", facts(dialling), Ports()).has_route
-    assert uplink("l2tp_1", facts(online), Ports()).has_route
+    assert not uplink("l2tp_1", facts(dialling), InterfaceRoles()).has_route
+    assert uplink("l2tp_1", facts(online), InterfaceRoles()).has_route
 
 
 def test_what_wans_bring_in_has_numbers_of_its_own() -> None:
-    answers = inbound(discover(TWO_WANS, Ports()))
+    answers = inbound(discover(TWO_WANS, InterfaceRoles()))
     assert [(name, way.number) for name, way in answers.items()] == [
         ("wan1", 0x7000),
         ("wan2", 0x7001),
@@ -227,26 +233,29 @@ def test_what_wans_bring_in_has_numbers_of_its_own() -> None:
 def test_a_one_armed_device_stays_one_when_another_interface_comes_and_goes() -> None:
     only = interface("eth0", "192.168.1.2/24")
     routes = (default("eth0", "192.168.1.1"),)
-    before = discover(facts(LOOPBACK, only, routes=routes), Ports())
+    before = discover(facts(LOOPBACK, only, routes=routes), InterfaceRoles())
     more = interface("wlan0", "192.168.50.1/24")
-    found = discover(facts(LOOPBACK, only, more, routes=routes), Ports(), before)
+    found = discover(facts(LOOPBACK, only, more, routes=routes), InterfaceRoles(), before)
     assert (set(found.lans), found.wans) == ({"eth0", "wlan0"}, ("eth0",))
-    later = discover(facts(LOOPBACK, only, routes=routes), Ports(), found)
+    later = discover(facts(LOOPBACK, only, routes=routes), InterfaceRoles(), found)
     assert "eth0" in later.lans
     inmark = {'"eth0"': f"{egress_mark(inbound(before)['eth0'].number):#010x}"}
     next_netd = recalled(['"eth0" . 192.168.1.0/24'], inmark)
-    assert "eth0" in discover(facts(LOOPBACK, only, more, routes=routes), Ports(), next_netd).lans
+    assert (
+        "eth0"
+        in discover(facts(LOOPBACK, only, more, routes=routes), InterfaceRoles(), next_netd).lans
+    )
 
 
 def test_a_network_that_moves_to_another_lan_is_the_others() -> None:
     network = IPv4Network("10.77.0.0/24")
-    before = discover(facts(LOOPBACK, LAN), Ports())
+    before = discover(facts(LOOPBACK, LAN), InterfaceRoles())
     moved = facts(LOOPBACK, interface("lan0"), interface("br-lan", "10.77.0.1/24", index=9))
-    found = discover(moved, Ports(), before)
+    found = discover(moved, InterfaceRoles(), before)
     assert set(found.lans) == {"br-lan", "lan0"}
     assert found.lan_networks == (("br-lan", network),)
 
 
 def test_what_traffic_can_be_sent_by() -> None:
-    assert discover(TWO_WANS, Ports()).routable == ("wan1", "wan2")
-    assert discover(facts(LAN, WAN1), Ports(wan=("wan1",))).routable == ()
+    assert discover(TWO_WANS, InterfaceRoles()).routable == ("wan1", "wan2")
+    assert discover(facts(LAN, WAN1), InterfaceRoles(wan=("wan1",))).routable == ()

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from egressd.formats.hosts import parse_port
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters, is_interface_name
 
@@ -226,9 +226,11 @@ class Config(_Table):
         return self.run.dir / "netd.sock"
 
     @property
-    def ports(self) -> Ports:
+    def roles(self) -> InterfaceRoles:
         """The roles of interfaces that the file names."""
-        return Ports(lan=self.lan.interfaces, wan=self.wan.interfaces, gateways=self.wan.gateways)
+        return InterfaceRoles(
+            lan=self.lan.interfaces, wan=self.wan.interfaces, gateways=self.wan.gateways
+        )
 
 
 def load(path: Path | None) -> Config:

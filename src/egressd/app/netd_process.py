@@ -84,7 +84,7 @@ async def _serve(settings: config.Config) -> None:
         reconciler.troubled(tags)
 
     nft = Nft()
-    machine = Machine(nft, settings.ports, engine.pw_uid)
+    machine = Machine(nft, settings.roles, engine.pw_uid)
     pool = Pool(
         settings.run.dir / "engine",
         uid=engine.pw_uid,

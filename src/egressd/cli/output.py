@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# What an import would part, trim, or pass over as a comment. `web/src/lib/files.ts` has it too.
+# What an import would part, trim, or pass over as a comment: rows here are parted by commas.
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|\A[\s#\ufeff]|\s\Z')
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

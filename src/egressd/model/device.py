@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 import msgspec
 
 
-class Ports(msgspec.Struct, frozen=True, kw_only=True):
+class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """Which interfaces face the clients and which the outside.
 
     Empty ``lan`` or ``wan`` means: found from the machine's addresses and default routes.

@@ -15,7 +15,7 @@ GROUP_STRATEGIES: Final = ("urltest", "fallback", "sticky")
 
 
 class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
-    """A struct whose ``repr`` hides the fields named in ``_secret_fields``."""
+    """A struct whose ``repr`` hides the fields named in ``SECRET``."""
 
     def __rich_repr__(self) -> Any:
         secret: tuple[str, ...] = getattr(self, "SECRET", ())

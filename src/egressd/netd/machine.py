@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import structlog
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.nouns import Line
@@ -35,7 +35,7 @@ go to a thread."""
 class Machine:
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
-    def __init__(self, nft: Nft, ports: Ports, engine_uid: int) -> None:
+    def __init__(self, nft: Nft, roles: InterfaceRoles, engine_uid: int) -> None:
         self.facts = Facts()
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
@@ -47,13 +47,13 @@ class Machine:
         self.silent: Set[Resolver] = frozenset()
         """Resolvers that do not answer."""
         self.outdated: Collection[str] = ()
-        """VPN lines that are up as they are not to be any more: nobody leaves by them."""
+        """VPN lines that are still up with settings that no longer hold: nobody leaves by them."""
         self.taken = Taken()
         """Addresses that no VPN line may have: nobody leaves by one that has."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
-        self._ports = ports
+        self._roles = roles
         self._engine_uid = engine_uid
         self._elements: Elements = {}
         self._chains: str | None = None
@@ -62,7 +62,7 @@ class Machine:
     def look(self) -> None:
         """See what the machine has now."""
         self.facts = kernel_facts.read()
-        before, self.topology = self.topology, discover(self.facts, self._ports, self.topology)
+        before, self.topology = self.topology, discover(self.facts, self._roles, self.topology)
         if turned := set(before.lans) - set(self.topology.lans):
             log.warning("no LAN any more, since it has a default route", interfaces=sorted(turned))
 
@@ -72,7 +72,7 @@ class Machine:
             egresses,
             facts=self.facts,
             topology=self.topology,
-            ports=self._ports,
+            roles=self._roles,
             engine_uid=self._engine_uid,
             lines=lines,
         )

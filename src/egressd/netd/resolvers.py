@@ -43,7 +43,7 @@ _QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1
 
 
 class Resolvers:
-    """Keeps `Machine.silent` up to date. `adapt` is awaited when others are to be asked then."""
+    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes who is to be asked."""
 
     def __init__(
         self, machine: Machine, plan: Callable[[], Plan], adapt: Callable[[], Awaitable[None]]

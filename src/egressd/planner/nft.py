@@ -49,8 +49,8 @@ def elements(
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
     group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
-    out; `silent`: those that do not answer; `outdated`: lines that are up as they are not to be
-    any more.
+    out; `silent`: those that do not answer; `outdated`: lines still up with settings that
+    no longer hold.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 

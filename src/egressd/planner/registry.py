@@ -1,8 +1,7 @@
-"""Every number egressd claims on a machine, each with its reason.
+"""Every mark, routing table, policy rule priority and port that egressd claims on a machine.
 
-Nothing else in the code base writes such a number down. Marks, tables and priorities
-live in ranges that other software (Docker, WireGuard's wg-quick, NetworkManager,
-Tailscale) does not use by default.
+Nothing else in the code base writes such a number down. They live in ranges that other
+software (Docker, WireGuard's wg-quick, NetworkManager, Tailscale) does not use by default.
 """
 
 from __future__ import annotations

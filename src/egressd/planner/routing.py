@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 
 import msgspec
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress
@@ -54,7 +54,7 @@ def desired(
     *,
     facts: Facts,
     topology: Topology,
-    ports: Ports,
+    roles: InterfaceRoles,
     engine_uid: int,
     lines: Iterable[Line] = (),
 ) -> Routing:
@@ -95,7 +95,7 @@ def desired(
             RouteEntry(table=table, destination=network, device=name)
             for network in connected(name, facts)
         ]
-        way = uplink(name, facts, ports)
+        way = uplink(name, facts, roles)
         if way.has_route:
             routes.append(
                 RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=way.gateway)

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
 
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Egress
 from egressd.planner.registry import (
@@ -94,7 +94,7 @@ def recalled(lansrc: Iterable[str], inmark: Mapping[str, str]) -> Topology:
     )
 
 
-def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topology:
+def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None) -> Topology:
     """Give each interface its role. `before` is what they were when they were looked at last.
 
     Configured roles are taken as they are, present or not, so that a floor exists before
@@ -110,13 +110,13 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     present = facts.interfaces
     defaults = [r for r in facts.routes if r.destination == _DEFAULT and not is_line(r.interface)]
     found_wans = dict.fromkeys(r.interface for r in sorted(defaults, key=lambda r: r.metric))
-    wans = ports.wan or tuple(name for name in found_wans if name not in ports.lan)
+    wans = roles.wan or tuple(name for name in found_wans if name not in roles.lan)
     no_lans = {*wans, *(name for name in before.seen_wans if name not in before.lans)}
     found_lans = [i.name for i in present.values() if i.name not in no_lans and _looks_like_lan(i)]
     # A one-armed device stays one when another interface comes up.
     both = {name for name in before.lans if name in before.seen_wans}
     found_lans += [n for n in before.lans if n not in found_lans and (n in both or n not in wans)]
-    lans = ports.lan or (
+    lans = roles.lan or (
         tuple(found_lans)
         or tuple(name for name in wans if name in present and _has_client_address(present[name]))
     )
@@ -141,9 +141,9 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
     routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
     exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
-    missing = tuple(n for n in ports.lan if n not in present or not present[n].addresses)
+    missing = tuple(n for n in roles.lan if n not in present or not present[n].addresses)
     addressed = [name for name, i in present.items() if i.addresses]
-    roles = {*lans, *wans, *before.seen_wans}
+    known_roles = {*lans, *wans, *before.seen_wans}
     widest = max((present[name].mtu for name in lans if name in present), default=0)
     own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     return Topology(
@@ -152,19 +152,19 @@ def discover(facts: Facts, ports: Ports, before: Topology | None = None) -> Topo
         wans=wans,
         seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
-        routable=tuple(name for name in present if uplink(name, facts, ports).has_route),
+        routable=tuple(name for name in present if uplink(name, facts, roles).has_route),
         missing=missing,
         known=tuple(
             name
             for name in addressed
-            if not missing or name in roles or not _may_be_lan(present[name])
+            if not missing or name in known_roles or not _may_be_lan(present[name])
         ),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
     )
 
 
-def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
+def uplink(name: str, facts: Facts, roles: InterfaceRoles) -> Uplink:
     """How traffic leaves by interface `name`, which need not exist."""
     interface = facts.interfaces.get(name)
     if interface is None or not interface.is_up or not interface.addresses:
@@ -173,7 +173,7 @@ def uplink(name: str, facts: Facts, ports: Ports) -> Uplink:
         # A PPP link counts once its peer is known: before that pppd only tries an address.
         online = not is_line(name) or bool(interface.peers)
         return Uplink(interface=name, has_route=online)
-    gateway = ports.gateways.get(name)
+    gateway = roles.gateways.get(name)
     if gateway is None:
         candidates = [
             r

@@ -256,7 +256,7 @@ def _existing(state: DesiredState, node_id: int) -> Node:
 def _problems(
     state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
 ) -> Iterator[str]:
-    """Every fault of a draft, and of the state that `edits`, which put it, lead to."""
+    """Every fault of a draft, and of the state after `edits`, which put it there."""
     config_problems = list(_config_problems(draft))
     yield from (*_label_problems(draft), *config_problems)
     if state.node_by_name.get(draft.name, own_id) != own_id:

@@ -524,7 +524,7 @@ def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
             await site.lines.find()
             await site.lines.open()
             # It is given out again from where it was, but for those that are in use.
-            site.lines._clear_ports._turn = min(before) - 1 - CLEAR_LINE_PORTS.start
+            site.lines._clear_ports._next = min(before) - CLEAR_LINE_PORTS.start
             await site.apply(one, two, three)
             await site.online("l2tp_3")
             assert port_of(site, "l2tp_3") not in before

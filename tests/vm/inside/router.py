@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.app import logs
-from egressd.model.device import Ports
+from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, LineNews
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
@@ -30,7 +30,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.planner.topology import interface_mark
 
-PORTS: Final = Ports(lan=("lan0",), wan=("wan1", "wan2"))
+PORTS: Final = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
 _ENGINE_UID: Final = 64_000
 
 

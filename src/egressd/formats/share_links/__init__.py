@@ -1,8 +1,9 @@
 """Share links: one line of text a node, as programs of this field exchange them.
 
 `parse_link` reads ``ss://``, ``vmess://``, ``vless://``, ``trojan://``, ``hysteria2://``,
-``hy2://``, ``tuic://``, ``anytls://``, ``socks5://``, ``socks://``, ``http://`` and ``https://``;
-`render_link` writes them. One module a family of schemes; `uri` and `layers` are shared.
+``hy2://``, ``tuic://``, ``anytls://``, ``socks5://``, ``socks5h://``, ``socks://``, ``http://`` and
+``https://``; `render_link` writes them. One module a family of schemes; `uri` and `layers` are
+shared.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance
 from egressd.netd.engine import strays
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.ports import Listeners, Ports
+from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Body, Lost, WorkerProcess
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.rule_sets import RuleSets
@@ -30,6 +30,7 @@ from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.wire import Live, Refused, Start, Started, Stop
+from egressd.netd.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
 log = structlog.get_logger()
@@ -88,7 +89,7 @@ class Pool:
         self._mapped = mapped
         self._slots: dict[int, Slot] = {}
         self._instances: dict[str, list[Running]] = {}
-        self._ports = Ports(ENGINE_PORTS)
+        self._ports = PortRange(ENGINE_PORTS, f"all {len(ENGINE_PORTS)} engine ports are taken")
         self._arrival = asyncio.Event()
         self._undoing: set[asyncio.Task[None]] = set()
         self.rule_sets = RuleSets(run_dir, gid)

@@ -15,7 +15,7 @@ from typing import Final
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Probe
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.ports import Listeners
+from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.wire import Measure, Measured, Refused, Try
 

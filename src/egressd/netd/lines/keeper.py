@@ -31,9 +31,9 @@ from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.diagnosis import Cause, Failure
-from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
+from egressd.netd.port_range import PortRange
 from egressd.planner.lines import pppd
 from egressd.planner.lines.carrier import Carrier, carrier
 from egressd.planner.lines.daemon import daemon
@@ -88,7 +88,7 @@ class LineKeeper:
         *,
         surroundings: Surroundings,
         charon: Charon,
-        ports: Ports,
+        ports: PortRange,
         on_change: Callable[[], None],
     ) -> None:
         self.line = line
@@ -263,7 +263,10 @@ class LineKeeper:
             raise Failure(Cause.NO_CARRIER, f"there is {missing}{by} to reach {server} by")
         self._surroundings.check_way(server, way)
         if line.type == "l2tp":
-            self._local_port = self._ports.take()
+            try:
+                self._local_port = self._ports.take()
+            except LookupError as error:
+                raise Failure(Cause.FAILED, str(error)) from None
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
         what = daemon(dial)
         group = await self._charon.establish(dial, self._lost_security) if line.secret else 0
@@ -287,7 +290,7 @@ class LineKeeper:
         note = note_of(found)
         self._server, self._local_port = IPv4Address(note.server), note.local_port
         if note.local_port:
-            self._ports.keep(note.local_port)
+            self._ports.claim(note.local_port)
         dial = Dial(
             line=self.line,
             server=self._server,

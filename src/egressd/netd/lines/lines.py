@@ -19,9 +19,9 @@ from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import unit
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
-from egressd.netd.lines.ports import Ports
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
+from egressd.netd.port_range import PortRange
 from egressd.planner.lines.address import Taken
 from egressd.planner.lines.dial import dial_key
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
@@ -44,8 +44,8 @@ class Lines:
         self._folder = run_dir / "units"
         self._on_change = on_change
         self._charon = Charon(run_dir / "charon")
-        self._secret_ports = Ports(LINE_PORTS, "lines can have a secret")
-        self._clear_ports = Ports(CLEAR_LINE_PORTS, "L2TP lines can be without a secret")
+        self._secret_ports = _ports(LINE_PORTS, "lines can have a secret")
+        self._clear_ports = _ports(CLEAR_LINE_PORTS, "L2TP lines can be without a secret")
         self._surroundings = Surroundings(self._tell_all)
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
@@ -229,3 +229,13 @@ def _key(found: Unit) -> str:
 def _is_same(line: Line, wanted: Line | None) -> bool:
     """Whether the line that is kept does for the wanted one."""
     return wanted is not None and dial_key(line) == dial_key(wanted)
+
+
+def _ports(ports: range, use: str) -> PortRange:
+    """Local UDP ports of L2TP lines, to be used again as late as possible.
+
+    A server that has not noticed a session's end would take what comes from its port for a part of
+    it (Linux's L2TP connects a UDP socket for each tunnel), and the new session would stay silent.
+    """
+    full = f"no more than {len(ports)} {use}"
+    return PortRange(ports, full, first=random.randrange(len(ports)))  # noqa: S311 (no secret)

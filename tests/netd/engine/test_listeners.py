@@ -1,4 +1,4 @@
-"""Ports are handed out in turn; documents say what they listen on."""
+"""Documents say what they listen on."""
 
 from __future__ import annotations
 
@@ -6,60 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from egressd.netd.engine.ports import Listeners, Ports
+from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.trouble import LOG_OUTPUT
-
-
-class PortsModel(RuleBasedStateMachine):
-    """`Ports` against a plain set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ports = Ports(range(100, 105))
-        self.taken: set[int] = set()
-
-    @rule()
-    def take(self) -> None:
-        if len(self.taken) == 5:
-            with pytest.raises(LookupError):
-                self.ports.take()
-            return
-        port = self.ports.take()
-        assert port not in self.taken
-        self.taken.add(port)
-
-    @rule(port=st.integers(100, 104))
-    def claim(self, port: int) -> None:
-        self.ports.claim(port)
-        self.taken.add(port)
-
-    @rule(port=st.integers(100, 104))
-    def give_back(self, port: int) -> None:
-        self.ports.give_back(port)
-        self.taken.discard(port)
-
-    @invariant()
-    def all_in_range(self) -> None:
-        assert self.taken <= set(range(100, 105))
-
-
-TestPorts = PortsModel.TestCase
-
-
-def test_a_port_just_freed_rests_the_longest() -> None:
-    ports = Ports(range(3))
-    ports.give_back(ports.take())
-    assert [ports.take(), ports.take(), ports.take()] == [1, 2, 0]
-
-
-def test_ports_that_are_avoided_are_not_handed_out() -> None:
-    ports = Ports(range(3))
-    assert [ports.take({0, 1}), ports.take({0})] == [2, 1]
-    with pytest.raises(LookupError):
-        ports.take({0})
 
 
 def listeners(*inbounds: dict[str, Any]) -> Listeners:

@@ -1,40 +1,12 @@
-"""Which loopback port the next engine instance listens on, and where a document says so. Pure."""
+"""Where a sing-box document says what it listens on. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from egressd.netd.engine.trouble import LOG_OUTPUT
-
-
-class Ports:
-    """The ports of a range, handed out in turn, so that one just freed rests the longest."""
-
-    def __init__(self, ports: Sequence[int]) -> None:
-        self._ports = ports
-        self._taken: set[int] = set()
-        self._next = 0
-
-    def take(self, avoided: Collection[int] = ()) -> int:
-        """A port nobody has, and none of `avoided`. Raises LookupError when there is none."""
-        for _ in range(len(self._ports)):
-            port = self._ports[self._next]
-            self._next = (self._next + 1) % len(self._ports)
-            if port not in self._taken and port not in avoided:
-                self._taken.add(port)
-                return port
-        raise LookupError(f"all {len(self._ports)} engine ports are taken")
-
-    def claim(self, port: int) -> None:
-        """Note that `port` is in use."""
-        self._taken.add(port)
-
-    def give_back(self, port: int) -> None:
-        """Note that `port` is free again."""
-        self._taken.discard(port)
 
 
 class _Document(msgspec.Struct):

@@ -1,0 +1,36 @@
+"""Which port of a range the next user gets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+class PortRange:
+    """The ports of a range, handed out in turn, so that one just freed rests the longest.
+
+    `full` is what is said when there is none; `first` the index of the one to begin with.
+    """
+
+    def __init__(self, ports: Sequence[int], full: str, *, first: int = 0) -> None:
+        self._ports = ports
+        self._full = full
+        self._next = first
+        self._taken: set[int] = set()
+
+    def take(self, avoided: Collection[int] = ()) -> int:
+        """A port nobody has, and none of `avoided`. Raises LookupError when there is none."""
+        for _ in range(len(self._ports)):
+            port = self._ports[self._next]
+            self._next = (self._next + 1) % len(self._ports)
+            if port not in self._taken and port not in avoided:
+                self._taken.add(port)
+                return port
+        raise LookupError(self._full)
+
+    def claim(self, port: int) -> None:
+        """Note that `port` is in use."""
+        self._taken.add(port)
+
+    def give_back(self, port: int) -> None:
+        """Note that `port` is free again."""
+        self._taken.discard(port)
