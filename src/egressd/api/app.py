@@ -17,13 +17,14 @@ from egressd.api.problems import Problems
 from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
+    inspection,
     lines,
+    monitoring,
     nodes,
-    operations,
-    ops,
     previews,
     proxy_services,
     rules,
+    settings,
     system,
     whitelist,
 )
@@ -66,13 +67,14 @@ def create_app(
         whitelist,
         proxy_services,
         backups,
-        operations,
+        inspection,
+        settings,
         previews,
     ):
         resource.add(app, services)
     registry = CollectorRegistry()
-    documentation = ops.Documentation()
-    ops.add(
+    documentation = monitoring.Documentation()
+    monitoring.add(
         app,
         services,
         metrics=DeviceMetrics(registry, services),
