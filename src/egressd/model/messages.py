@@ -7,6 +7,8 @@ with a number of its choosing; netd answers with one `Reply` of the same number,
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from egressd.model.plan import Change, Plan
@@ -77,13 +79,16 @@ class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """Ask for `Event` and `LineNews` frames on this connection."""
 
 
+RequestBody: TypeAlias = (
+    SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
+)
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from the api."""
 
     number: int
-    body: (
-        SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
-    )
+    body: RequestBody
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -208,11 +213,14 @@ class LineNews(msgspec.Struct, frozen=True, tag="line_news"):
     lines: dict[str, LineStatus]
 
 
+ReplyBody: TypeAlias = Done | Refused | Trial | Delays | Located | Counters | Status
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """The answer to the request of that number."""
 
     number: int
-    body: Done | Refused | Trial | Delays | Located | Counters | Status
+    body: ReplyBody
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):

@@ -32,6 +32,7 @@ from egressd.model.messages import (
     Refused,
     Reply,
     Request,
+    RequestBody,
     RuleCount,
     SetPlan,
     Status,
@@ -50,8 +51,6 @@ _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
-
-Body = SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
 
 
 class NetdClient:
@@ -185,7 +184,7 @@ class NetdClient:
             if not future.done():
                 future.set_exception(Failed("talk to netd", "it went away before it answered"))
 
-    async def _ask(self, body: Body, expected: type[T], more_s: float = 0.0) -> T:
+    async def _ask(self, body: RequestBody, expected: type[T], more_s: float = 0.0) -> T:
         """netd's answer, which it has `_ANSWER_S` and `more_s` for. Raises Failed."""
         within_s = _ANSWER_S + more_s
         if self._writer is None:

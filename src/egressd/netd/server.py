@@ -27,17 +27,15 @@ from egressd.model.messages import (
     MeasureDelay,
     Refused,
     Reply,
+    ReplyBody,
     Request,
     SetPlan,
-    Status,
     Trial,
     Try,
 )
 from egressd.netd import framing
 from egressd.netd.processes import peer_of
 from egressd.netd.reconciler import Conflict, Reconciler
-
-Answer = Done | Refused | Trial | Delays | Located | Counters | Status
 
 log = structlog.get_logger()
 
@@ -138,7 +136,7 @@ class Server:
             writer.write(framing.pack(Reply(number=request.number, body=body)))
             await writer.drain()
 
-    async def _do(self, request: Request, writer: asyncio.StreamWriter) -> Answer:
+    async def _do(self, request: Request, writer: asyncio.StreamWriter) -> ReplyBody:
         reconciler = self._reconciler
         if isinstance(request.body, SetPlan | ApplyChange | Halt):
             if self._planner not in (None, writer):

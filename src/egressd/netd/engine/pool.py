@@ -23,13 +23,13 @@ from egressd.model.plan import Instance
 from egressd.netd.engine import strays
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
-from egressd.netd.engine.process import Body, Lost, WorkerProcess
+from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.rule_sets import RuleSets
 from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
-from egressd.netd.engine.wire import Live, Refused, Start, Started, Stop
+from egressd.netd.engine.wire import AnswerBody, Live, Refused, Start, Started, Stop
 from egressd.netd.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
@@ -285,7 +285,7 @@ class Pool:
         if not work.cancelled() and work.exception() is None:
             self._aside(self.stop(work.result()))
 
-    def _undo_late(self, worker: WorkerProcess, asked: asyncio.Future[Body]) -> None:
+    def _undo_late(self, worker: WorkerProcess, asked: asyncio.Future[AnswerBody]) -> None:
         """Stop what was started after it was given up."""
         if asked.cancelled() or asked.exception() is not None:
             return

@@ -23,27 +23,19 @@ from egressd.netd.engine.launch import Account
 from egressd.netd.engine.wire import (
     VERSION,
     Answer,
+    AnswerBody,
     AwaitTrouble,
-    Done,
     List,
     Listing,
     Live,
-    Measure,
-    Measured,
     Ping,
     Question,
-    Refused,
-    Start,
-    Started,
-    Stop,
+    QuestionBody,
     Trouble,
-    Try,
 )
 from egressd.netd.processes import how_it_ended, peer_of
 
 T = TypeVar("T")
-
-Body = Done | Listing | Trouble | Started | Refused | Measured
 
 START_S: Final = 15.0
 """A worker answers after 0.3 s on an idle machine."""
@@ -76,7 +68,7 @@ class WorkerProcess:
         self._gone = asyncio.Event()
         self._verdict = ""
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Body]] = {}
+        self._waiting: dict[int, asyncio.Future[AnswerBody]] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         loop.add_reader(pidfd, self._exited)
@@ -146,13 +138,13 @@ class WorkerProcess:
 
     # --- Talking to it. ---------------------------------------------------------------------
 
-    async def ask(self, body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure) -> Body:
+    async def ask(self, body: QuestionBody) -> AnswerBody:
         """The worker's answer. Raises Lost when it ends first."""
         if self.ended.done():
             raise Lost(self.ended.result())
         assert self._writer is not None
         number = next(self._numbers)
-        answer: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AnswerBody] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
             self._writer.write(framing.pack(Question(number=number, body=body)))

@@ -22,14 +22,15 @@ from egressd.netd.engine.wire import (
     STARTS_AT_ONCE,
     VERSION,
     Answer,
+    AnswerBody,
     AwaitTrouble,
     Done,
     List,
     Listing,
     Measure,
     Measured,
-    Ping,
     Question,
+    QuestionBody,
     Refused,
     Start,
     Started,
@@ -44,7 +45,6 @@ log = logging.getLogger("engine")
 A = TypeVar("A")
 R = TypeVar("R")
 
-Body = Done | Listing | Trouble | Started | Refused | Measured
 Measurer = Callable[[Measure], Awaitable[Measured]]
 
 _FIRST_CONNECTION_S: Final = 30.0
@@ -119,7 +119,7 @@ class Server:
             # Who asked is gone, and its successor may have listed the instances before this.
             await self._in_thread(self._instances.stop, body.number)
 
-    async def _do(self, body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure) -> Body:
+    async def _do(self, body: QuestionBody) -> AnswerBody:
         match body:
             case List():
                 return Listing(VERSION, self._instances.live())

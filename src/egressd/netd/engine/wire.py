@@ -6,7 +6,7 @@ once, in any order.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -66,11 +66,14 @@ class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
     timeout_ms: int
 
 
+QuestionBody: TypeAlias = Ping | List | AwaitTrouble | Start | Stop | Try | Measure
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered question from netd."""
 
     number: int
-    body: Ping | List | AwaitTrouble | Start | Stop | Try | Measure
+    body: QuestionBody
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -122,8 +125,11 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
     delays: dict[str, Delay]
 
 
+AnswerBody: TypeAlias = Done | Listing | Trouble | Started | Refused | Measured
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the question of that number."""
 
     number: int
-    body: Done | Listing | Trouble | Started | Refused | Measured
+    body: AnswerBody
