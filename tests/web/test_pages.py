@@ -412,10 +412,18 @@ def test_the_service_is_stopped_opened_and_started_by_name(served: Site) -> None
         assert client.http(SEEN_AT).seen == served.lab.nodes["ss"].address
 
 
+def test_a_backup_that_the_device_does_not_give_is_told(served: Site) -> None:
+    with served.visit("#/settings") as page:
+        refusal = {"error": "write the backup: No space left on device"}
+        page.route("**/ops/backup", lambda route: route.fulfill(status=500, json=refusal))
+        page.get_by_role("button", name="Download a backup").click()
+        expect(page.get_by_role("status").filter(has_text="No space left")).to_be_visible()
+
+
 def test_a_backup_is_taken_and_put_back(served: Site, tmp_path: Path) -> None:
     with served.visit("#/settings") as page:
         with page.expect_download() as downloading:
-            page.get_by_role("link", name="Download a backup").click()
+            page.get_by_role("button", name="Download a backup").click()
         file = tmp_path / "device.backup"
         downloading.value.save_as(file)
         served.lab.api.post("/rules", {"ip": "10.77.8.8", "target_node": "DIRECT"})

@@ -1,8 +1,10 @@
-/** Text to and from the operator's own machine. */
+/** Files to and from the operator's own machine. */
 
-/** Hand `text` to the browser as a file to keep. */
-export function download(name: string, text: string, type = "text/plain"): void {
-  const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+/** Hand `content` to the browser as a file to keep. `type` is that of a text. */
+export function download(name: string, content: string | Blob, type = "text/plain"): void {
+  const isText = typeof content === "string";
+  const blob = isText ? new Blob([content], { type: `${type};charset=utf-8` }) : content;
+  const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
   link.download = name;
