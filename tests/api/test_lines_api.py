@@ -84,6 +84,15 @@ async def test_what_a_pptp_line_is_given_as_a_secret_is_not_looked_at(
     assert [(row["secret"], row["comment"]) for row in await lines(device)] == [("", "changed")]
 
 
+async def test_a_pptp_lines_secret_is_text_all_the_same(device: Device) -> None:
+    await device.answer("POST", "/vpn-lines", NEEDED | {"type": "pptp", "name": "pptp_1"})
+    body = WHOLE | {"type": "pptp", "name": "pptp_1"}
+    assert "secret must be" in await device.problem("POST", "/vpn-lines", body | {"secret": 5})
+    del body["secret"]
+    text = await device.problem("PUT", "/vpn-lines/pptp/pptp_1", body | {"is_enabled": True})
+    assert "secret is missing" in text
+
+
 async def test_a_line_is_online_while_netd_says_so(device: Device) -> None:
     await add(device, "l2tp_1")
     online = LineStatus(is_online=True, ip="10.9.0.2")

@@ -142,7 +142,7 @@ async def test_an_imported_field_is_refused_or_carried_as_it_is(device: Device, 
         response = await send(device, "POST", "/vpn-lines/import", body)
         if response.status_code == 400:
             assert "text" in response.json()["error"], response.text
-            assert has_control_characters(value), value
+            assert "\\ud" in ascii(value), value  # a lone surrogate
             continue
         answer = response.json()
         lines = await stored(device)

@@ -50,7 +50,7 @@ def test_many_sources_together_are_bounded_and_a_new_one_is_still_heard() -> Non
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 0.2)), max_size=200))
-def test_no_source_is_answered_faster_than_its_rate(tries: list[tuple[str, float]]) -> None:
+def test_no_source_has_turns_faster_than_its_rate(tries: list[tuple[str, float]]) -> None:
     throttle, now = Throttle(), 0.0
     answered: dict[str, list[float]] = {}
     for source, pause in tries:

@@ -159,6 +159,16 @@ def line(**given: Any) -> LineDraft:
             "vpn.example,1702,u,p,l2tp_s,l2tp_1,c",
             line(type="l2tp", port=1702, secret="l2tp_s", name="l2tp_1", comment="c"),
         ),
+        (
+            "l2tp",
+            "vpn.example,1702,u,p,l2tp_s,l2tp_1,c,",
+            line(type="l2tp", port=1702, secret="l2tp_s", name="l2tp_1", comment="c"),
+        ),
+        (
+            "l2tp",
+            "vpn.example,1702,u,p,s,l2tp_1,c,,",
+            line(type="l2tp", port=1702, secret="s", name="l2tp_1", comment="c"),
+        ),
         ("l2tp", "vpn.example,u,p,,l2tp_1", line(type="l2tp", name="l2tp_1")),
         ("l2tp", "vpn.example,,u,p,s,l2tp_1,", line(type="l2tp", secret="s", name="l2tp_1")),
         (
@@ -184,6 +194,13 @@ def test_lines(line_type: str, row: str, draft: LineDraft) -> None:
 def test_the_shortest_row_has_no_port(line_type: str) -> None:
     (draft,) = told(parse_lines(line_type, "vpn.example,10086,hunter2", needs_name=False))
     assert draft == line(type=line_type, username="10086", password="hunter2", name="")
+
+
+@pytest.mark.parametrize("comment", ["", "Tokyo"])
+def test_a_secret_may_begin_as_names_do_where_names_are_automatic(comment: str) -> None:
+    row = f"vpn.example,1702,u,p,l2tp_s,,{comment}"
+    (draft,) = told(parse_lines("l2tp", row, needs_name=False))
+    assert draft == line(type="l2tp", port=1702, secret="l2tp_s", name="", comment=comment)
 
 
 def test_lines_that_need_no_name() -> None:

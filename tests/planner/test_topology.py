@@ -134,8 +134,8 @@ def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
         gateway=IPv4Address("192.168.1.1"),
     )
     routes = (default("eth0", "192.168.1.1"), elsewhere)
-    for ports in (InterfaceRoles(), InterfaceRoles(lan=("eth0",), wan=("eth0",))):
-        found = discover(facts(LOOPBACK, only, routes=routes), ports)
+    for roles in (InterfaceRoles(), InterfaceRoles(lan=("eth0",), wan=("eth0",))):
+        found = discover(facts(LOOPBACK, only, routes=routes), roles)
         assert found.lan_networks == (("eth0", IPv4Network("192.168.1.0/24")),)
 
 

@@ -1,10 +1,10 @@
-"""How fast wrong tokens may be tried.
+"""How fast wrong tokens are answered.
 
 A token has 256 random bits, so guessing is hopeless at any speed; what is bounded here is
 what a guesser costs the device. A wrong token is answered late once its source has sent a
 few, one answer an interval; one that has seconds of answers outstanding is told so at once, and
-holds no more of them. A right token is never slowed, so that a script with a stale token does
-not lock out its neighbour at the same address.
+holds no more connections. A right token is never slowed, so that a script with a stale token
+does not lock out its neighbour at the same address.
 """
 
 from __future__ import annotations

@@ -53,13 +53,13 @@ def _has_port(line_type: str, found: list[str]) -> bool:
     place = form.index("name")
     prefix = f"{line_type}_"
     named = [index for index, field in enumerate(found) if field.startswith(prefix)]
-    if len(found) == len(form) and place in named:
-        return True
+    if len(found) >= len(form):
+        # A secret may begin as names do, and short rows may have a comma too many at their end.
+        is_full = place in named or place - 1 not in named
+        return is_full or (not found[place] and _is_port(found[1]))
     if place - 1 in named or place in named:
         return place - 1 not in named
-    if len(found) >= len(form) - 1:
-        return len(found) >= len(form)
-    return _is_port(found[1])
+    return len(found) < len(form) - 1 and _is_port(found[1])
 
 
 def _is_port(text: str) -> bool:

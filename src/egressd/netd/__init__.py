@@ -1,8 +1,8 @@
 """netd, the privileged process: it alone touches the kernel and runs other programs.
 
 - `server`: the Unix socket that the api talks to; `client`: the api's end of it.
-- `reconciler`: makes a plan so, change by change, and keeps it so.
-- `machine`, `serving`: its two hands, in the kernel and in the engine; `limits`: speed limits.
+- `reconciler`: keeps the plan in force; `applier`: puts changes of it in force.
+- `machine`, `serving`: their two hands, in the kernel and in the engine; `limits`: speed limits.
 - `impact`, `tidier`: whom a change moves, and the end of what they had open.
 - `steering`, `groups`, `health`: which node a group's clients go by, and which nodes live.
 - `reviver`: tries again what would not start. `status`, `meter`: how the device is doing.
@@ -10,6 +10,7 @@
 - `validation`: every plan is checked again here; the sender is not trusted.
 - `kernel`: nftables, routes, conntrack, sockets, sysctls, and what the machine has.
 - `bpf`: filters of what netlink tells. `processes`, `files`: what outlives netd.
+- `port_range`: which port the next user of a range gets.
 - `engine`: the workers that run sing-box.
 - `lines`: L2TP and PPTP.
 

@@ -34,7 +34,7 @@ _LOG: Final = {"level": "error", "timestamp": False}
 _PATIENCE_MS: Final = 3000
 """Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
 
-_REMEMBERED = 8192
+_REMEMBERED: Final = 8192
 
 
 class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def target_document(
 ) -> Document:
     """The document of an instance that serves LAN clients through TPROXY.
 
-    Several paths need a `policy`.
+    Several paths need a `policy`; one takes none.
     """
     document = _document(paths, resolvers, policy)
     _serve_clients(document, listed)

@@ -9,11 +9,12 @@ outside world comes in through the protocols of `ports`. Every method checks wha
   each.
 - `backups`: all of it, to a file and back.
 - `checks`, `listeners`: what a field may hold; which ports are taken.
-- `imports`: what became of an import's rows.
+- `imports`: what became of an import's rows, and what they change.
 - `references`, `relays`: what a rename moves; which node dials through which.
 - `debts`: what callers owe for their guesses.
 - `numbering`: the numbers that groups and interfaces are given. `naming`: netd's news by name.
 - `consequences`: what an operator should know after a change.
 - `journal`: who changed what. `overview`, `target_rates`: everything at a glance.
+- `blocking`: where targets leave, and why one is blocked.
 - `explain`, `why`: where a client's traffic goes, told and tried.
 """

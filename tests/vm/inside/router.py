@@ -30,7 +30,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.planner.topology import interface_mark
 
-PORTS: Final = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
+ROLES: Final = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
 _ENGINE_UID: Final = 64_000
 
 
@@ -48,7 +48,7 @@ class Router:
 
     def __init__(self, run_dir: Path) -> None:
         nft = Nft()
-        self._machine = Machine(nft, PORTS, _ENGINE_UID)
+        self._machine = Machine(nft, ROLES, _ENGINE_UID)
         self._lines = Lines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
         self._pool = Pool(
             run_dir / "engine",

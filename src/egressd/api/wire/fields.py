@@ -81,6 +81,12 @@ Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
 Host = Annotated[str, Field(min_length=1, max_length=HOST_MAX, pattern=_ONE_LINE)]
 """An IP address or a host name (RFC 1035)."""
 Credential = Annotated[str, Field(max_length=CREDENTIAL_MAX, pattern=_ONE_LINE)]
+UsedByL2tp = Annotated[
+    str, Field(json_schema_extra=_takes(f"text of at most {CREDENTIAL_MAX} bytes"))
+]
+"""A credential of L2TP lines. What other lines are given as one is not looked at, so that this is
+for `service` to check.
+"""
 
 RuleIp = Annotated[
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from egressd.api.wire.answers import Answer, Imported
 from egressd.api.wire.bodies import Body
@@ -18,6 +18,7 @@ from egressd.api.wire.fields import (
     Port,
     Rows,
     Text,
+    UsedByL2tp,
 )
 from egressd.model.bounds import DNS_SERVERS_MAX
 from egressd.model.drafts import LineDraft
@@ -31,7 +32,7 @@ def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
-Secret = Annotated[Credential, Field(description="IPsec secret; only l2tp uses it.")]
+Secret = Annotated[UsedByL2tp, Field(description="IPsec secret; only l2tp uses it.")]
 Carrier = Annotated[InterfaceName, Field(description="What carries the line: auto, or a WAN.")]
 Profile = Annotated[DnsProfile, Field(description="Who answers the DNS queries of its clients.")]
 DnsServers = Annotated[
@@ -56,12 +57,6 @@ class _Line(Body):
     comment: Text
     dns_profile: Profile
     dns_servers: DnsServers
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_l2tp_has_a_secret(cls, given: Any) -> Any:
-        is_pptp = isinstance(given, dict) and given.get("type") == "pptp"
-        return {**given, "secret": ""} if is_pptp else given
 
     @field_validator("dns_servers")
     @classmethod

@@ -9,7 +9,7 @@ In netd:
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
   `launch`: processes on the machine, started and found; `strays`: those that nobody finds.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
-- `ports`: which loopback port the next instance listens on; `rule_sets`: the files it reads.
+- `listeners`: where a document says what it listens on; `rule_sets`: the files it reads.
 
 In a worker:
 - `worker`: the process, down to its rights; `server`: netd's questions.
@@ -21,5 +21,6 @@ On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine
 plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`,
-`planner.registry`, and of netd `bpf`, `files`, `framing`, `privileges` and `processes`.
+`planner.registry`, and of netd `bpf`, `files`, `framing`, `port_range`, `privileges` and
+`processes`.
 """
