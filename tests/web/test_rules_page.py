@@ -184,7 +184,15 @@ def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
         page.keyboard.press("Escape")
         expect(page.get_by_role("listbox")).to_have_count(0)
         expect(target).to_have_value("exact")
+        # What was typed is not lost by the key alone.
+        question = page.get_by_role("dialog", name="Leave what you typed?")
         page.keyboard.press("Escape")
+        expect(question).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(question).to_have_count(0)
+        expect(target).to_have_value("exact")
+        target.press("Escape")
+        question.get_by_role("button", name="Leave it").click()
         expect(form).to_have_count(0)
 
         site.lab.api.post("/rules", {"ip": "10.77.5.9", "target_node": "DIRECT"})
