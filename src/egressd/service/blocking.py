@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from egressd.model.desired import DesiredState
 from egressd.model.messages import Status
-from egressd.model.names import DIRECT, LINE_TYPES, TargetName, parse_target
+from egressd.model.names import DIRECT, TargetName
 from egressd.planner.nodes import DialPath, settings_of
 from egressd.planner.targets import dial_paths
-
-_LINE_PREFIXES = tuple(f"{kind}_" for kind in LINE_TYPES)
+from egressd.planner.topology import is_line
 
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
@@ -34,17 +33,16 @@ def egress_of(way: DialPath) -> str:
     return settings_of(way.hops[-1]).interface_name or DIRECT
 
 
-def why_blocked(state: DesiredState, target: str) -> str | None:
+def why_blocked(state: DesiredState, target: TargetName) -> str | None:
     """Why no traffic can be sent to `target`, as far as the configuration tells; else None."""
-    parsed = parse_target(target)
-    if not state.target_exists(parsed):
-        return f"there is no {parsed.kind} {parsed.name}"
-    if parsed.kind == "interface" and parsed.name.startswith(_LINE_PREFIXES):
-        line_id = state.line_by_name.get(parsed.name)
+    if not state.target_exists(target):
+        return f"there is no {target.kind} {target.name}"
+    if target.kind == "interface" and is_line(target.name):
+        line_id = state.line_by_name.get(target.name)
         if line_id is None:
-            return f"there is no line {parsed.name}"
+            return f"there is no line {target.name}"
         if not state.lines[line_id].is_enabled:
-            return f"the line {parsed.name} is disabled"
+            return f"the line {target.name} is disabled"
     return None
 
 
@@ -63,7 +61,7 @@ def why_blocked_now(
     if state.settings.stopped:
         return "an operator has stopped the device"
     return (
-        (why_blocked(state, str(target)) or "")
+        (why_blocked(state, target) or "")
         or _instance_problem(target, egresses, keys, seen)
         or _egress_problem(egresses, seen)
     )

@@ -91,10 +91,10 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
 
 
 def _notes(state: DesiredState, target: str) -> Iterator[str]:
-    reason = why_blocked(state, target)
+    parsed = parse_target(target)
+    reason = why_blocked(state, parsed)
     if reason is None:
         return
-    parsed = parse_target(target)
     if number := state.target_uses.get(target, 0):
         yield f"{_counted(number, 'rule is', 'rules are')} blocked, as {reason}"
     if target == state.settings.unmanaged:
