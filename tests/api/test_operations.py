@@ -301,6 +301,32 @@ async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Devi
     assert await told() == ("", "", "")
 
 
+async def test_nodes_that_fail_are_told(device: Device) -> None:
+    first, second, third = [await node(device, name, "hk") for name in ("one", "two", "three")]
+    await rule(device, "10.0.0.1", "one")
+    await rule(device, "10.0.0.2", "Group_hk")
+
+    async def told(*failing: int) -> tuple[str, str]:
+        """What the overview says of a node and of its group."""
+        reasons = {f"node:{number}": f"no answer of {number}" for number in failing}
+        device.bench.netd.shown = Status(state="running", revision=1, failing=reasons)
+        flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
+        return flows["one"]["problem"], flows["Group_hk"]["problem"]
+
+    assert await told() == ("", "")
+    assert await told(second, third) == ("", "")
+    fails = f"its node fails: no answer of {first}"
+    assert await told(first, third) == (fails, "")
+    all_fail = f"all of its nodes fail: no answer of {first}"
+    assert await told(first, second, third) == (fails, all_fail)
+    answer = await explained(device, "10.0.0.1", "example.com")
+    # Nobody blocks it: to try is what shows whether it is still so.
+    assert (answer["is_blocked"], answer["reason"], answer["problem"]) == (False, "", fails)
+    assert answer["steps"][-1] == f"it gets no further at the moment: {fails}"
+    await told(third)
+    assert (await explained(device, "10.0.0.1", "example.com"))["problem"] == ""
+
+
 async def test_why_a_client_is_blocked_is_told(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",

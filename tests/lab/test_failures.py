@@ -22,7 +22,7 @@ from egressd.lab.client import Flood
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, configure, eventually, send
 
 pytestmark = pytest.mark.lab
 
@@ -194,6 +194,26 @@ def test_a_dead_node_blocks_its_clients_only(lab: Lab) -> None:
             connection.close()
         lab.start_node(node)
         eventually(reaches(lab, 1), BACK_WITHIN_S)
+
+
+def test_a_node_whose_clients_get_nowhere_is_told(lab: Lab) -> None:
+    configure(lab, delay_url=f"{WEB}generate_204")
+    node = lab.nodes["ss"]
+
+    def problem() -> str:
+        flows = lab.api.ask("GET", "/ops/overview").body["flows"]
+        return next(str(flow["problem"]) for flow in flows if flow["target"] == "ss")
+
+    assert_all_reach(lab)
+    eventually(lambda: problem() == "", 15)  # another test may have killed it, too
+    node.program.kill()
+    assert not lab.client(1).http(WEB, timeout=2).ok
+    eventually(lambda: problem() == "its node fails: connection refused", 10)
+    path = f"/ops/explain?client={lab.client(1).address}&destination={SERVER}"
+    told = lab.api.ask("GET", path).body
+    assert (told["is_blocked"], told["problem"]) == (False, problem())
+    lab.start_node(node)
+    eventually(lambda: problem() == "", 15)
 
 
 def test_a_flushed_ruleset_leaks_nothing_and_is_healed_within_a_second(lab: Lab) -> None:

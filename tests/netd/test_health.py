@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from egressd.model.plan import Change, Group, Instance, Patch, Plan
 from egressd.netd.groups import Groups
 from egressd.netd.health import Health
 from egressd.planner.groups import DEAD, Choice
+from tests.netd.clockless import clockless, until
 
 KEYS = ("node:1", "node:2", "node:3")
 INTERVAL_S = 1
@@ -85,36 +85,6 @@ def live(body: Callable[[Network, Groups, Health], Awaitable[None]], keys: Seque
 
     with asyncio.Runner(loop_factory=clockless) as runner:
         runner.run(run())
-
-
-class Hurry(selectors.DefaultSelector):
-    """Lets time pass at once instead of waiting: a busy machine changes nothing then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.now += timeout or 0.0
-        return super().select(0)
-
-
-def clockless() -> asyncio.AbstractEventLoop:
-    """An event loop by whose clock nothing takes any time but waiting."""
-    selector = Hurry()
-    loop = asyncio.SelectorEventLoop(selector)
-    loop.time = lambda: selector.now  # type: ignore[method-assign]
-    return loop
-
-
-async def until(check: Callable[[], bool], seconds: float) -> float:
-    """How long it took until `check` held."""
-    clock = asyncio.get_running_loop().time
-    begun = clock()
-    while not check():
-        assert clock() - begun < seconds, "not in time"
-        await asyncio.sleep(0.005)
-    return clock() - begun
 
 
 def test_all_are_asked_once_an_interval_and_those_that_serve_twice() -> None:

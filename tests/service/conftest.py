@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
@@ -86,16 +87,7 @@ class NetdDouble:
 
     async def status(self) -> Status:
         self._reach()
-        return Status(
-            state=self.shown.state,
-            revision=self.plan.revision,
-            interfaces=self.shown.interfaces,
-            lines=self.shown.lines,
-            connections=self.shown.connections,
-            memory=self.shown.memory,
-            instances=self.shown.instances,
-            problems=self.shown.problems,
-        )
+        return msgspec.structs.replace(self.shown, revision=self.plan.revision)
 
     def lines(self) -> Mapping[str, LineStatus]:
         return {} if self.is_away else self.shown.lines

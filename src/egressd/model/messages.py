@@ -199,6 +199,9 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     interfaces: tuple[InterfaceStatus, ...] = ()
     lines: dict[str, LineStatus] = {}
     instances: dict[str, InstanceStatus] = {}
+    failing: dict[str, str] = {}
+    """Key of a node's instance -> why the node failed when it was asked last. Those that serve
+    groups are asked all the time, others once connections through them fail."""
     connections: int = 0
     """Tracked flows of LAN clients."""
     memory: int = 0

@@ -125,6 +125,8 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """Block every client, whatever the tables say."""
     opened: bool = False
     """No client has a rule, whatever the tables say: all are as `unmanaged` is."""
+    delay_url: str = ""
+    """What is asked for through a node that connections fail through, to see how it is doing."""
 
     @property
     def is_ruled(self) -> bool:

@@ -30,6 +30,7 @@ from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.news import Reporter
 from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
+from egressd.netd.outages import Outages
 from egressd.netd.planfile import PlanFile
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.reviver import Reviver
@@ -72,6 +73,7 @@ class Reconciler:
         self._lock = asyncio.Lock()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
+        self._outages = Outages(pool, lambda: self.plan, publish)
         self._monitor = Monitor(
             machine=machine,
             resolvers=self._resolvers,
@@ -79,6 +81,8 @@ class Reconciler:
             pool=pool,
             lines=lines,
             serving=self._serving,
+            groups=groups,
+            outages=self._outages,
         )
         self._steering = Steering(
             groups,
@@ -146,6 +150,7 @@ class Reconciler:
         self._is_restored = self.plan.revision > 0
         self._steering.start()
         self._resolvers.start()
+        self._outages.start()
 
     async def stop(self) -> None:
         """Block every client, and end the engine and the lines. The guard stays."""
@@ -169,6 +174,7 @@ class Reconciler:
             await self._line_follower.close()
         await self._steering.close()
         await self._resolvers.close()
+        await self._outages.close()
         await self._moves.close()
         self._limits.close()
         self._plan_file.close()
@@ -309,6 +315,7 @@ class Reconciler:
     def troubled(self, tags: Iterable[str]) -> None:
         """Clients' connections fail through these outbounds."""
         self._steering.suspect(tags)
+        self._outages.suspect(tags)
 
     def lost(self, instances: Sequence[Running]) -> None:
         """Instances died with their worker: start them again."""

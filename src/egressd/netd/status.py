@@ -12,13 +12,16 @@ from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
 from egressd.model.plan import Plan
 from egressd.netd.engine.pool import Pool
+from egressd.netd.groups import Groups
 from egressd.netd.kernel import conntrack, memory, traffic
 from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.meter import Meter
+from egressd.netd.outages import Outages
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.serving import Serving
+from egressd.planner.groups import DEAD
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
 
@@ -47,6 +50,8 @@ class Monitor:
         pool: Pool,
         lines: Lines,
         serving: Serving,
+        groups: Groups,
+        outages: Outages,
     ) -> None:
         self._machine = machine
         self._resolvers = resolvers
@@ -54,6 +59,8 @@ class Monitor:
         self._pool = pool
         self._lines = lines
         self._serving = serving
+        self._groups = groups
+        self._outages = outages
         self._usage = Meter(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
         self._counts = Meter(limits.counters)
 
@@ -66,6 +73,7 @@ class Monitor:
             interfaces=_interfaces(self._machine.facts, self._machine.topology),
             lines=self._lines.status(),
             instances=_instances(plan, self._serving),
+            failing=self._failing(),
             connections=usage.connections,
             memory=usage.memory,
             problems=(
@@ -81,6 +89,10 @@ class Monitor:
     async def counters(self) -> dict[int, RuleCount]:
         """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
         return await self._counts.read()
+
+    def _failing(self) -> dict[str, str]:
+        dead = [key for key, delay in self._groups.delays.items() if delay == DEAD]
+        return dict.fromkeys(dead, "it does not answer") | self._outages.reasons
 
     def _measure(self) -> Usage:
         networks = [network for _, network in self._machine.topology.lan_networks]

@@ -76,6 +76,7 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
         resolvers=resolvers.all_reached_by(""),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
+        delay_url=state.settings.delay_url,
     )
 
 

@@ -67,6 +67,19 @@ def why_blocked_now(
     )
 
 
+def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
+    """Why what is sent to a node or a group gets no further, as far as is known; else empty.
+
+    `keys` are those of its nodes' engine instances.
+    """
+    reasons = [seen.failing[key] for key in sorted(keys & seen.failing.keys())]
+    if not reasons or len(reasons) < len(keys):
+        return ""
+    if target.kind == "node":
+        return f"its node fails: {reasons[0]}"
+    return f"all of its nodes fail: {reasons[0]}"
+
+
 def _instance_problem(
     target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
 ) -> str:

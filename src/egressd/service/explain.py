@@ -31,7 +31,7 @@ from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_o
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
-from egressd.service.blocking import egresses_of, why_blocked_now
+from egressd.service.blocking import egresses_of, why_blocked_now, why_failing
 
 Protocol = Literal["tcp", "udp"]
 
@@ -99,6 +99,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     is_blocked: bool
     reason: str
+    problem: str
+    """Why it gets no further than to its nodes, as far as is known; empty where it is blocked."""
     rule: RuleSeen | None
     other_rules: tuple[RuleSeen, ...]
     whitelist: WhitelistSeen
@@ -155,6 +157,7 @@ def explain(
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
+        problem="" if reason else why_failing(parsed, instance_keys(state, target), seen),
         rule=None if rule is None else _seen(rule),
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
         whitelist=listed,
@@ -293,6 +296,8 @@ def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[
         yield "it leaves by the device's own route"
     else:
         yield f"it leaves by {' or '.join(answer.egresses)}"
+    if answer.problem:
+        yield f"it gets no further at the moment: {answer.problem}"
 
 
 def _steps_of_whitelist(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import GROUP_PREFIX, TargetName, parse_target
 from egressd.planner.compile import UNMANAGED_KEY
 from egressd.planner.targets import dial_path, used_targets
-from egressd.service.blocking import egress_of, routed_by, why_blocked_now
+from egressd.service.blocking import egress_of, routed_by, why_blocked_now, why_failing
 from egressd.service.ledger import Ledger
 from egressd.service.lines import status_of
 from egressd.service.ports import Clock, Netd
@@ -144,7 +144,8 @@ class Overviews:
         served_by = [self._ways.keys_of(flow.target)]
         if flow.target == state.settings.unmanaged:
             served_by.append({UNMANAGED_KEY})
-        problems = (why_blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by)
+        problems = [why_blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by]
+        problems.append(why_failing(target, served_by[0], seen))
         rate = self._rates.of(flow.target)
         return msgspec.structs.replace(
             flow,

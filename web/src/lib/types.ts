@@ -180,6 +180,7 @@ export interface Explanation {
   protocol: string;
   is_blocked: boolean;
   reason: string;
+  problem: string;
   rule: ExplainedRule | null;
   other_rules: ExplainedRule[];
   whitelist: { matches: boolean; entry: string; by: string; node: string };

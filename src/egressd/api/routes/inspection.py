@@ -154,6 +154,7 @@ def add(app: FastAPI, services: Services) -> None:
             **_ASKED,
             "is_blocked": False,
             "reason": "",
+            "problem": "",
             "rule": {
                 "id": 7,
                 "ip": "192.168.8.21",

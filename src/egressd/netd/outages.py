@@ -1,0 +1,145 @@
+"""Which nodes fail, as far as their clients have found out: told, and nothing else.
+
+A node is asked when connections through it fail, and then again and again until it answers. So it
+costs nothing while all is well, and a node that nobody uses is left in peace. Nobody is blocked or
+moved by what is found: that is for groups (`egressd.netd.health`), which ask by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import structlog
+
+from egressd.model.errors import EgressdError
+from egressd.model.messages import Delay, Event, Probe
+from egressd.model.plan import Instance, Plan
+from egressd.netd.health import Delays
+from egressd.planner.groups import DEAD
+
+log = structlog.get_logger()
+
+PERIOD_S: Final = 10.0
+"""How often a node that failed is asked again."""
+PATIENCE_S: Final = 5.0
+PATIENCE_MAX_S: Final = 60.0
+"""How long one that answered is not asked again, whoever suspects it: clients also ask for what
+cannot be reached. Twice as long each time that it answers, up to the second."""
+_TIMEOUT_MS: Final = 5_000
+_AT_ONCE: Final = 64
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking a node; not to be asked again for `patience` seconds."""
+
+    asked: float
+    """By the loop's clock."""
+    patience: float
+    reason: str
+    """Why it failed; empty when it answered."""
+
+
+class Outages:
+    """Keeps `reasons`. Listeners are told when a node fails, and when it answers again."""
+
+    def __init__(
+        self, pool: Delays, plan: Callable[[], Plan], publish: Callable[[Event], None]
+    ) -> None:
+        self._pool = pool
+        self._plan = plan
+        self._publish = publish
+        self._suspects: dict[str, None] = {}
+        """Instance keys of nodes, in the order in which they were suspected."""
+        self._known: dict[Instance, _Known] = {}
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Instance key -> why its node failed when it was asked last."""
+        failed = {each: known.reason for each, known in self._known.items() if known.reason}
+        return {each.key: why for each, why in failed.items() if self._is_planned(each)}
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def suspect(self, keys: Iterable[str]) -> None:
+        """Connections failed through these outbounds. Those of no node are passed over."""
+        instances = self._plan().instances
+        for key in keys:
+            if key.startswith("node:") and key in instances:
+                self._suspects[key] = None
+                self._woken.set()
+
+    async def _attend(self) -> None:
+        while True:
+            self._forget()
+            self._woken.clear()
+            now = asyncio.get_running_loop().time()
+            waits = {each: self._due(each) - now for each in self._concerned()}
+            if batch := [each for each, wait in waits.items() if wait <= 0][:_AT_ONCE]:
+                await self._ask(batch)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(waits.values(), default=None)):
+                    await self._woken.wait()
+
+    def _concerned(self) -> list[Instance]:
+        """Suspects, and then those that failed."""
+        instances = self._plan().instances
+        suspects = [instances[key] for key in self._suspects]
+        failed = [each for each, known in self._known.items() if known.reason]
+        return list(dict.fromkeys([*suspects, *failed]))
+
+    def _due(self, instance: Instance) -> float:
+        """When it may be asked, by the loop's clock."""
+        known = self._known.get(instance)
+        return 0.0 if known is None else known.asked + known.patience
+
+    def _is_planned(self, instance: Instance) -> bool:
+        return self._plan().instances.get(instance.key) == instance
+
+    def _forget(self) -> None:
+        """What was known of nodes that are others now, or gone, means nothing more."""
+        self._known = {each: known for each, known in self._known.items() if self._is_planned(each)}
+        instances = self._plan().instances
+        self._suspects = {key: None for key in self._suspects if key in instances}
+
+    async def _ask(self, batch: list[Instance]) -> None:
+        for instance in batch:
+            self._suspects.pop(instance.key, None)
+        probes = [Probe(name=each.key, config=each.config) for each in batch]
+        try:
+            url = self._plan().floor.delay_url
+            found = await self._pool.delays(probes, url, _TIMEOUT_MS)
+        except EgressdError as error:
+            log.warning("could not ask the nodes that fail", error=str(error))
+            found = {}
+        for instance in batch:
+            self._note(instance, found.get(instance.key))
+
+    def _note(self, instance: Instance, found: Delay | None) -> None:
+        """`found` is None where it could not be asked."""
+        now = asyncio.get_running_loop().time()
+        before = self._known.get(instance, _Known(asked=now, patience=0.0, reason=""))
+        reason = before.reason if found is None else found.error if found.delay == DEAD else ""
+        is_fine = found is not None and not reason
+        patience = PERIOD_S
+        if is_fine:
+            longer = PATIENCE_S if before.reason else max(PATIENCE_S, 2 * before.patience)
+            patience = min(longer, PATIENCE_MAX_S)
+        self._known[instance] = _Known(asked=now, patience=patience, reason=reason)
+        if bool(reason) != bool(before.reason) and self._is_planned(instance):
+            text = f"it fails: {reason}" if reason else "it answers again"
+            self._publish(Event(topic="node", subject=instance.key, text=text))

@@ -1,0 +1,182 @@
+"""Which nodes fail: who is asked when, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from egressd.model.errors import Failed
+from egressd.model.messages import Delay, Event, Probe
+from egressd.model.plan import Floor, Instance, Plan
+from egressd.netd.outages import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, Outages
+from tests.netd.clockless import clockless, until
+
+URL = "http://site.test/"
+
+
+class Network:
+    """Nodes 1 to 200, of which some are dead; and who was asked when."""
+
+    def __init__(self) -> None:
+        keys = [f"node:{number}" for number in range(1, 201)]
+        self.plan = Plan(
+            floor=Floor(delay_url=URL),
+            instances={key: Instance(key=key, config=key) for key in (*keys, "service:1")},
+        )
+        self.dead: set[str] = set()
+        self.is_broken = False
+        self.takes_s = 0.0
+        self.asked: list[tuple[float, tuple[str, ...]]] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.outages = Outages(self, lambda: self.plan, self._publish)
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        assert url == URL
+        self.asked.append((self.now, tuple(probe.name for probe in probes)))
+        await asyncio.sleep(self.takes_s)
+        if self.is_broken:
+            raise Failed("start the trial engine", "it is away")
+        failed = Delay(delay=-1, error="connection refused")
+        return {p.name: failed if p.name in self.dead else Delay(delay=9) for p in probes}
+
+    def _publish(self, event: Event) -> None:
+        self.events.append((event.topic, event.subject, event.text))
+
+
+def live(body: Callable[[Network, Outages], Awaitable[None]]) -> None:
+    """Run a test's body in a network whose nodes are looked after."""
+
+    async def run() -> None:
+        network = Network()
+        network.outages.start()
+        try:
+            await body(network, network.outages)
+        finally:
+            await network.outages.close()
+
+    with asyncio.Runner(loop_factory=clockless) as runner:
+        runner.run(run())
+
+
+def test_nobody_is_asked_while_nothing_fails() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        await asyncio.sleep(10 * PERIOD_S)
+        assert network.asked == []
+        assert outages.reasons == {}
+
+    live(body)
+
+
+def test_a_node_that_fails_is_told_until_it_answers_again() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        network.dead = {"node:1"}
+        outages.suspect(["node:1"])
+        await until(lambda: bool(outages.reasons), 1)
+        assert outages.reasons == {"node:1": "connection refused"}
+        await asyncio.sleep(2.5 * PERIOD_S)
+        assert [names for _, names in network.asked] == [("node:1",)] * 3
+        network.dead = set()
+        await until(lambda: not outages.reasons, PERIOD_S)
+        await asyncio.sleep(5 * PERIOD_S)
+        assert len(network.asked) == 4
+        assert network.events == [
+            ("node", "node:1", "it fails: connection refused"),
+            ("node", "node:1", "it answers again"),
+        ]
+
+    live(body)
+
+
+def test_one_that_answers_is_asked_ever_less_however_often_it_is_suspected() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        for _ in range(10 * int(PATIENCE_MAX_S)):
+            outages.suspect(["node:1", "service:1", "node:999", "direct"])
+            await asyncio.sleep(0.5)
+        assert {names for _, names in network.asked} == {("node:1",)}
+        times = [round(time) for time, _ in network.asked]
+        assert times == [0, 5, 15, 35, 75, 135, 195, 255]
+        assert network.events == []
+
+    live(body)
+
+
+def test_one_that_dies_right_after_it_answered_is_found_out() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        outages.suspect(["node:1"])
+        await until(lambda: len(network.asked) == 1, 1)
+        await asyncio.sleep(0.1)
+        network.dead = {"node:1"}
+        outages.suspect(["node:1"])  # and never again: its client has given up
+        await until(lambda: "node:1" in outages.reasons, PATIENCE_S)
+
+    live(body)
+
+
+def test_a_suspect_does_not_wait_for_all_that_are_known_to_be_dead() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        network.takes_s = 5.0
+        network.dead = {f"node:{number}" for number in range(1, 200)}
+        outages.suspect(sorted(network.dead))
+        await until(lambda: len(outages.reasons) == 199, 30)
+        assert max(len(names) for _, names in network.asked) == 64
+        rounds = len(network.asked)
+        await until(lambda: len(network.asked) > rounds, PERIOD_S)
+        network.dead.add("node:200")
+        outages.suspect(["node:200"])
+        await until(lambda: "node:200" in outages.reasons, 2 * network.takes_s + 1)
+
+    live(body)
+
+
+def test_another_configuration_is_another_node() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        network.dead = {"node:1", "node:2"}
+        outages.suspect(["node:1", "node:2"])
+        await until(lambda: len(outages.reasons) == 2, 1)
+        edited = Instance(key="node:1", config="edited")
+        rest = {k: each for k, each in network.plan.instances.items() if k != "node:2"}
+        network.plan = msgspec.structs.replace(network.plan, instances=rest | {"node:1": edited})
+        assert outages.reasons == {}
+        network.asked.clear()
+        await asyncio.sleep(2 * PERIOD_S)
+        assert network.asked == []
+        outages.suspect(["node:1"])  # at once, whenever the one before was asked
+        await until(lambda: "node:1" in outages.reasons, 1)
+
+    live(body)
+
+
+def test_an_answer_about_a_node_that_is_another_by_now_is_not_told() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        network.dead = {"node:1"}
+        network.takes_s = 1.0
+        outages.suspect(["node:1"])
+        await until(lambda: bool(network.asked), 1)
+        network.plan.instances["node:1"] = Instance(key="node:1", config="edited")
+        await asyncio.sleep(2)
+        assert outages.reasons == {}
+        assert network.events == []
+
+    live(body)
+
+
+def test_an_engine_that_is_away_makes_nobody_dead_nor_well() -> None:
+    async def body(network: Network, outages: Outages) -> None:
+        network.dead = {"node:1"}
+        outages.suspect(["node:1"])
+        await until(lambda: bool(outages.reasons), 1)
+        network.is_broken = True
+        outages.suspect(["node:2"])
+        await asyncio.sleep(3 * PERIOD_S)
+        assert outages.reasons == {"node:1": "connection refused"}
+        network.is_broken = False
+        network.dead = set()
+        await until(lambda: not outages.reasons, PERIOD_S + 1)
+
+    live(body)
