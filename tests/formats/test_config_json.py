@@ -296,3 +296,11 @@ def test_any_text_is_invalid_or_read(text: str) -> None:
         read_settings(text)
     with suppress(Invalid):
         with_settings(text, dialer_proxy="n")
+
+
+@pytest.mark.parametrize("absent", ["", None])
+def test_what_must_not_be_given_may_be_absent(absent: str | None) -> None:
+    given = {"server": "a.example", "port": 1, "password": "p", "fingerprint": absent, "ca": absent}
+    assert read_config("trojan", json.dumps(given)).unknown == ()
+    with pytest.raises(Invalid, match=r"config_json\.ca must not be given"):
+        read_config("trojan", json.dumps(given | {"ca": "/etc/passwd"}))

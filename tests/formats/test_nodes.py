@@ -362,3 +362,19 @@ def test_the_injection_corpus_in_each_field_of_a_row(place: int, text: str) -> N
             # Whatever got through did so as one value of one field, unchanged.
             assert [*kept, result.draft.name] == [field.strip() for field in row]
             assert place in (3, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["proxies: []", "proxies:", "[]", "port: 7890\nproxies:\nproxy-groups:\n  - name: g\n"]
+)
+def test_a_list_of_nothing_is_a_bad_row(text: str) -> None:
+    (reason,) = parse("others", text)
+    assert str(reason).endswith("the list holds no node")
+
+
+def test_links_follow_a_list_and_what_else_follows_is_passed_over() -> None:
+    entry = "- name: one\n  type: http\n  server: a.example\n  port: 80\n"
+    links = "socks5://192.0.2.1:1080#two\nsocks5://192.0.2.2:1080#three\n"
+    names = ["one", "two", "three"]
+    assert [found[0] for found in parse("others", entry + links)] == names
+    assert [found[0] for found in parse("others", f"proxies:\n{entry}{links}rules: []\nx")] == names

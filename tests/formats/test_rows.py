@@ -255,3 +255,14 @@ def test_results_come_as_the_text_is_read() -> None:
     results = parse_rules("10.0.0.1,DIRECT\n" * 50_000)
     assert isinstance(next(results), Accepted)
     assert sum(1 for _ in results) == 49_999
+
+
+def test_empty_fields_at_the_end_count_where_tabs_part_them() -> None:
+    assert [row.text for row in rows("a\tb\t\t \r\n a,b\t\nvmess://x\t\n a;b\t \n\t\n")] == [
+        "a\tb\t\t",
+        "a,b",
+        "vmess://x",
+        "a;b",
+    ]
+    (service,) = parse_proxy_services("name\twan1\t18080\t\t")
+    assert service == next(parse_proxy_services("name,wan1,18080,,"))

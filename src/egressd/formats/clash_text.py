@@ -22,7 +22,8 @@ DEPTH_MAX: Final = 6
 """Nested mappings and sequences in an entry, the outermost included."""
 
 _PROXIES: Final = re.compile(r"""(?:proxies|"proxies"|'proxies')\s*:(?=\s|\Z|\[)""")
-_NEXT_KEY: Final = re.compile(r"[^\s\]}][^\s]*\s*:")
+_NEXT_KEY: Final = re.compile(r"[^\s\]}][^\s]*\s*:(?=\s|\Z)")
+_LINK: Final = re.compile(r"[A-Za-z0-9]+://")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 """The plain scalars that YAML's core schema gives a meaning (in either case), less numbers."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}\Z")
@@ -76,8 +77,11 @@ def entries_of_document(text: str) -> Iterator[Row] | None:
 
 
 def _items(lines: list[tuple[int, str]]) -> Iterator[Row]:
-    """The items below the first line, which is ``proxies:``, perhaps with a value behind it."""
+    """The items below the first line, which is ``proxies:``, perhaps with a value behind it; and
+    share links between and after them. A list of nothing has one item, which is an empty list.
+    """
     number, head = lines[0]
+    is_empty = True
     behind = head.partition(":")[2].strip()
     first = len(lines[1][1]) - len(lines[1][1].lstrip()) if len(lines) > 1 else 0
     item: list[str] = [behind] if behind else []
@@ -87,11 +91,19 @@ def _items(lines: list[tuple[int, str]]) -> Iterator[Row]:
             if item:
                 yield Row(number, "\n".join(item))
             number, item = at, []
+        elif indent == 0 and _LINK.match(line):
+            if item:
+                yield Row(number, "\n".join(item))
+            item = []
+            yield Row(at, line)
+            is_empty = False
+            continue
         elif indent == 0 and _NEXT_KEY.match(line):
             break  # the document goes on with another key
         item.append(line)
-    if item:
-        yield Row(number, "\n".join(item))
+        is_empty = False
+    if item or is_empty:
+        yield Row(number, "\n".join(item) or "[]")
 
 
 class _Builder:

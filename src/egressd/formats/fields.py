@@ -76,10 +76,10 @@ def _read_table(
     for key, value in given.items():
         kind = table.keys.get(key)
         path = place + key
+        if value is None or value == "":
+            continue
         if kind is None:
             reading.unknown.append(path)
-        elif value is None or value == "":
-            continue
         elif isinstance(kind, Kind):
             try:
                 values[key] = kind.check(value)

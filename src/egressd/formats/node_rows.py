@@ -71,6 +71,8 @@ def vlessvmess_row(row: str) -> ParsedNode:
 def clash_entries(text: str) -> list[ParsedNode]:
     """The entries that `text` holds: one, or those of a list. Raises Unreadable."""
     value = read_entry_text(text)
+    if value == []:
+        raise Unreadable("the list holds no node")
     return [_clash_entry(entry) for entry in (value if isinstance(value, list) else [value])]
 
 

@@ -59,7 +59,9 @@ def rows(text: str) -> Iterator[Row]:
     for number, line in numbered_lines(text):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
-            yield Row(number, stripped)
+            # Tabs at the end are empty fields where fields are parted by tabs.
+            is_tabbed = _separator(stripped) == "\t"
+            yield Row(number, line.lstrip().rstrip(" ") if is_tabbed else stripped)
 
 
 def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadRow]:
@@ -86,8 +88,11 @@ def fields(row: str, most: int = ROW_MAX) -> list[str]:
     A field that holds the separator stands there; or it is the last of `most`, which holds all the
     rest. Raises Unreadable: too long, a quote that does not close, a control character.
     """
-    separator = next((s for s in SEPARATORS if s in row), SEPARATORS[0])
-    return separated(row, separator, most)
+    return separated(row, _separator(row), most)
+
+
+def _separator(row: str) -> str:
+    return next((s for s in SEPARATORS if s in row), SEPARATORS[0])
 
 
 def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
