@@ -10,6 +10,8 @@ import pytest
 from egressd.api.routes.backups import BACKUP_MAX, BACKUP_TYPE
 
 if TYPE_CHECKING:
+    from starlette.types import Message
+
     from tests.api.conftest import Device
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +95,33 @@ async def test_both_are_in_the_document(device: Device) -> None:
     assert set(posted["responses"]) == {"200", "400", "401", "500"}
     page = (await device.client.get("http://device/ops/docs")).text
     assert f"<code>{BACKUP_TYPE}</code>" in page
+
+
+async def test_an_upload_that_is_broken_off_changes_nothing_and_is_no_fault(device: Device) -> None:
+    state = device.bench.state
+    sent: list[Message] = []
+    parts: list[Message] = [
+        {"type": "http.request", "body": b"SQLite", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return parts.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    request = device.client.build_request("POST", RESTORE, content=b"", headers=AS_BACKUP)
+    headers = [(k.lower(), v) for k, v in request.headers.raw if k.lower() != b"content-length"]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/ops/restore",
+        "raw_path": b"/ops/restore",
+        "query_string": b"",
+        "headers": headers,
+        "client": ("192.0.2.10", 1),
+    }
+    await device.app(scope, receive, send)
+    assert [message.get("status") for message in sent if "status" in message] == [400]
+    assert device.bench.state is state

@@ -17,11 +17,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api import server
+from egressd.api.observe import Observe, RequestMetrics
 from egressd.api.server import ABORT, HEAD_MAX, Listener, serve
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
@@ -121,12 +123,14 @@ class Served:
 
 
 @asynccontextmanager
-async def served(tls: ssl.SSLContext | None, address: str = "127.0.0.1") -> AsyncIterator[Served]:
+async def served(
+    tls: ssl.SSLContext | None, address: str = "127.0.0.1", app: ASGIApp = echo
+) -> AsyncIterator[Served]:
     bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     bound.bind((address, 0))
     bound.listen()
     stop = asyncio.Event()
-    task = asyncio.create_task(serve(echo, [Listener(bound, tls)], stop))
+    task = asyncio.create_task(serve(app, [Listener(bound, tls)], stop))
     try:
         yield Served(bound.getsockname()[1], stop, task)
     finally:
@@ -138,9 +142,10 @@ def run(
     scenario: Callable[[Served], Awaitable[None]],
     tls: Tls | None = None,
     address: str = "127.0.0.1",
+    app: ASGIApp = echo,
 ) -> None:
     async def main() -> None:
-        async with served(tls and tls.serving, address) as server_:
+        async with served(tls and tls.serving, address, app) as server_:
             server_.trusting = tls and tls.trusting
             await asyncio.wait_for(scenario(server_), 20)
 
@@ -396,3 +401,24 @@ def test_an_ipv4_client_is_one_at_an_ipv6_socket_too() -> None:
         assert answer.endswith(b"\r\n\r\n127.0.0.1")
 
     run(scenario, address="::ffff:127.0.0.1")
+
+
+def test_p4_what_goes_on_when_the_server_stops_is_not_said_to_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "SHUTDOWN_S", 1)
+    begun = asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def scenario(server_: Served) -> None:
+        asked = asyncio.create_task(server_.ask(request()))
+        await begun.wait()
+        server_.stop.set()
+        with suppress(ConnectionError):
+            assert await asked == b""
+        await server_.task
+
+    run(scenario, app=Observe(endless, RequestMetrics(CollectorRegistry())))

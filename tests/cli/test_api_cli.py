@@ -45,6 +45,7 @@ def test_what_the_device_refuses_is_told(shell: Shell) -> None:
     assert shell.problem("nodes", "delete", "a", "b") == "there is no node a, b"
     assert shell.problem("lines", "enable", "l2tp_a") == "there is no line l2tp_a"
     assert shell.problem("proxies", "edit", "a") == "there is no proxy service a"
+    assert "there is no node" in shell.run("nodes", "delay", "\udcff").output
     shell.token = "wrong"
     assert shell.problem("rules", "list") == "API Token invalid"
     shell.url = "http://127.0.0.1:1"

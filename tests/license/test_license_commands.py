@@ -98,3 +98,10 @@ def test_the_private_key_is_not_printed(shop: Shop) -> None:
     printed = shop.run("keygen", str(shop.folder / "second.key"))
     assert "PRIVATE" not in printed.output
     assert "PRIVATE" in (shop.folder / "second.key").read_text()
+
+
+def test_a_day_that_has_no_day_after_it_is_told(shop: Shop) -> None:
+    result = shop.run("issue", "--key", str(shop.key), "--device", "d", "--expires", "9999-12-31")
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert "--expires" in result.output

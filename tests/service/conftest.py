@@ -232,7 +232,7 @@ class Bench:
         )
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
-        self.backups = Backups(ledger, self.store, folder)
+        self.backups = Backups(ledger, self.store, folder, lambda: self.quota)
         self.system = System(
             ledger,
             netd,

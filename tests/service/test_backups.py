@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.model.errors import Failed, Invalid
+from egressd.model.errors import Failed, Invalid, OverQuota
 from egressd.model.nouns import Settings
 from egressd.store.preparation import prepare
 
@@ -219,3 +219,33 @@ async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Pat
     bench.backups.tidy()
     assert not left.exists()
     assert (tmp_path / "data" / "state.db").exists()
+
+
+async def test_p4_ids_that_were_given_before_a_backup_are_not_given_after_it(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        for number in range(1, 6):
+            await other.rules.create(make.rule(f"10.0.0.{number}"))
+        for number in range(2, 6):
+            await other.rules.delete(number)
+        backup = await exported(other)
+    await bench.backups.restore(in_pieces(backup))
+    assert (await bench.rules.create(make.rule("10.0.0.9"))).value.id == 6
+    await bench.agree()
+
+
+async def test_a_backup_adds_no_more_proxy_services_than_the_license_allows(
+    bench: Bench, make: Make
+) -> None:
+    for number in range(3):
+        await bench.services.create(make.service(f"s{number}", port=18_000 + number))
+    backup, state = await exported(bench), bench.state
+    bench.quota = 2
+    await bench.backups.restore(in_pieces(backup))  # what is there goes on
+    await bench.services.delete_many(list(state.services)[:2])
+    state = bench.state
+    with pytest.raises(OverQuota, match="the backup has 3 proxy services, and 2 are allowed"):
+        await bench.backups.restore(in_pieces(backup))
+    assert bench.state is state

@@ -236,3 +236,16 @@ async def test_a_dns_profile_that_the_license_does_not_have_is_kept_and_said(
         "its dns_profile has no effect, as the license does not have line_dns",
     )
     assert outcome.value.dns_profile == "domestic"
+
+
+async def test_an_import_says_what_will_not_work(bench: Bench, make: Make) -> None:
+    bench.has_line_dns = False
+    await bench.lines.create(make.line("pptp_1", dns_profile="domestic"))
+    rows = "".join(f"a.example,1724,u,p,pptp_{number}\n" for number in range(1, 6))
+    outcome = await bench.lines.import_rows("pptp", rows, auto_name=False, start_index=1)
+    assert outcome.imported == 5
+    assert outcome.notes == (
+        "pptp_1: its dns_profile has no effect, as the license does not have line_dns",
+        "pptp_1, pptp_2, pptp_3, …: it will not come up: PPTP's client dials no other port than"
+        " 1723",
+    )

@@ -400,3 +400,17 @@ async def test_a_delay_takes_a_node_a_url_and_a_time(bench: Bench) -> None:
     for timeout in (0, 60_001):
         with pytest.raises(Invalid, match="timeout must be"):
             await bench.nodes.delay_all(None, timeout)
+
+
+async def test_a_batch_is_told_all_that_is_wrong_with_it(bench: Bench) -> None:
+    node = await bench.add_node("a")
+    await bench.nodes.update_many(
+        NodeBatch(ids=(node.id,), node_dns_profile="custom", node_dns_servers="192.0.2.1")
+    )
+    batch = NodeBatch(ids=(node.id,), node_dns_servers="", dialer_proxy="nobody")
+    with pytest.raises(Invalid) as refused:
+        await bench.nodes.update_many(batch)
+    assert [problem.partition(" ")[0] for problem in refused.value.problems] == [
+        "node_dns_servers",
+        "dialer_proxy",
+    ]

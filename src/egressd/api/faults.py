@@ -13,7 +13,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from egressd.api.endpoints import Found
@@ -40,6 +40,9 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def refused(_: Request, error: Missing | OverQuota) -> Response:
         return failure(str(error), 200)
 
+    async def broken_off(_: Request, error: ClientDisconnect) -> Response:
+        return failure("the body did not arrive", 400)  # for the log: nobody is there to read it
+
     async def failed(_: Request, error: Failed) -> Response:
         return failure(str(error), 500)
 
@@ -52,6 +55,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Missing, refused)  # type: ignore[arg-type]
     app.add_exception_handler(OverQuota, refused)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
+    app.add_exception_handler(ClientDisconnect, broken_off)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, unforeseen)
 
 

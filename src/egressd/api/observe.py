@@ -6,6 +6,7 @@ body, so no token and no secret.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import Found
 from egressd.api.faults import internal_error
+from egressd.api.server import ABORT
 
 log = structlog.get_logger()
 
@@ -102,6 +104,12 @@ class Observe:
 
         try:
             await self._app(scope, receive, send_observed)
+        except asyncio.CancelledError:
+            if not status and (abort := scope.get(ABORT)):
+                # The server stops, and what was asked for may be done all the same: no answer says
+                # so, while uvicorn's own would be 500, after which nothing has changed.
+                abort()
+            raise
         except Exception:
             # As text: a renderer that shows local variables would show the token.
             log.error(

@@ -77,6 +77,10 @@ class UseCases:
             own_memory=_resident,
             has_api_access=lambda: licensing.refusal() is None,
         )
+
+        def quota() -> int:
+            return licensing.grants().proxy_service_quota
+
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
@@ -85,12 +89,12 @@ class UseCases:
             proxy_services=ProxyServices(
                 ledger,
                 clock,
-                quota=lambda: licensing.grants().proxy_service_quota,
+                quota=quota,
                 own_ports=own_ports,
                 listening=network.listening_ports,
             ),
             whitelist=DeviceWhitelist(ledger),
-            backups=Backups(ledger, archive, folder),
+            backups=Backups(ledger, archive, folder, quota),
             system=system,
             settings=DeviceSettings(ledger),
             overviews=Overviews(ledger, netd, system, _now_ms),

@@ -46,12 +46,17 @@ class Remote:
 
     def get(self, path: str, **query: Any) -> Any:
         """The document at `path`, which is the API's unless it begins with ``/ops``."""
-        pairs = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items())
+        # What is no UTF-8 on the command line is no name of anything.
+        texts = {key: quote(str(value), safe="", errors="replace") for key, value in query.items()}
+        pairs = "&".join(f"{key}={text}" for key, text in texts.items())
         return self.send("GET", f"{path}?{pairs}" if pairs else path)
 
     def rows(self, path: str) -> list[dict[str, Any]]:
         """A list of the API's."""
-        data: list[dict[str, Any]] = self.get(path)["data"]
+        try:
+            data: list[dict[str, Any]] = self.get(path)["data"]
+        except (KeyError, TypeError) as error:
+            raise Failed(f"ask {self._url}", "it answers as no egressd does") from error
         return data
 
     def named(self, path: str, names: Sequence[str], what: str) -> list[dict[str, Any]]:

@@ -77,7 +77,10 @@ def issue(
     expires: datetime | None,
 ) -> None:
     """Sign a license for one device and print it."""
-    end = expires.replace(tzinfo=UTC) + timedelta(days=1) if expires else None
+    try:
+        end = expires.replace(tzinfo=UTC) + timedelta(days=1) if expires else None
+    except OverflowError:
+        raise click.BadParameter("there is no day after it", param_hint="--expires") from None
     license_ = License(
         version=LICENSE_VERSION,
         serial=secrets.token_hex(8),

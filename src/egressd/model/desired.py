@@ -108,6 +108,12 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         )
         if self.settings != settings:
             edits.append(Edit("settings", 0, settings))
+        # Ids that were given there and taken away again are not given here either.
+        edits += [
+            Edit("last_ids", name, other.last_ids[name])
+            for name in ROW_TABLES
+            if other.last_ids.get(name, 0) > self.last_ids.get(name, 0)
+        ]
         return edits
 
     def numbers_to(self, other: DesiredState) -> list[Edit]:

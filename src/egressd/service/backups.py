@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ import msgspec
 
 from egressd.model.desired import DesiredState
 from egressd.model.drafts import Outcome
-from egressd.model.errors import Failed, Invalid
+from egressd.model.errors import Failed, Invalid, OverQuota
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
@@ -34,7 +34,11 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 class Backups:
     """Writes and reads them in private directories that it makes in `folder`."""
 
-    def __init__(self, ledger: Ledger, archive: Archive, folder: Path) -> None:
+    def __init__(
+        self, ledger: Ledger, archive: Archive, folder: Path, quota: Callable[[], int]
+    ) -> None:
+        """`quota`: how many proxy services the license allows at the moment."""
+        self._quota = quota
         self._ledger = ledger
         self._archive = archive
         self._folder = folder
@@ -57,7 +61,8 @@ class Backups:
 
         The status is ``restoring`` while the change is made. Only what differs is touched, so
         clients whose rules are the same go on undisturbed. Raises Invalid for a file that is no
-        backup, or a newer egressd's; Failed as every change does. Nothing has changed then.
+        backup, or a newer egressd's; OverQuota for one of more proxy services than there may be;
+        Failed as every change does. Nothing has changed then.
         """
         with self._scratch() as path:
             await _write(path, chunks)
@@ -76,6 +81,11 @@ class Backups:
 
         def build(state: DesiredState) -> Proposal[Restored]:
             checks.refuse(_problems(wanted))
+            # What the license allowed once, or another device's, goes on; it is not added to.
+            allowed = max(self._quota(), len(state.services))
+            if len(wanted.services) > allowed:
+                held = len(wanted.services)
+                raise OverQuota(f"the backup has {held} proxy services, and {allowed} are allowed")
             return Proposal(state.edits_to(wanted), holds)
 
         return await self._ledger.change(build, is_large=True, is_restore=True)

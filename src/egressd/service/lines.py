@@ -36,6 +36,8 @@ from egressd.service.relays import carrier_problems
 
 DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 
+_NAMES_SHOWN: Final = 3
+
 _DISABLED: Final = LineStatus(is_online=False, state="disabled", reason="the line is disabled")
 _UNKNOWN: Final = LineStatus(
     is_online=False, state="unknown", reason="the data plane has not told of it yet"
@@ -89,12 +91,25 @@ class Lines:
         return self._with_notes(await self._ledger.change(build))
 
     def _with_notes(self, outcome: Outcome[Line]) -> Outcome[Line]:
-        line, notes = outcome.value, [*outcome.notes]
+        notes = (*outcome.notes, *self._notes_on(outcome.value))
+        return msgspec.structs.replace(outcome, notes=notes)
+
+    def _notes_on(self, line: Line) -> Iterator[str]:
+        """What to know of a line that is stored, and does not do all that it says."""
         if line.dns_profile != AUTO and not self._has_line_dns():
-            notes.append("its dns_profile has no effect, as the license does not have line_dns")
+            yield "its dns_profile has no effect, as the license does not have line_dns"
         if line.type == "pptp" and line.port != PPTP_PORT:
-            notes.append(f"it will not come up: PPTP's client dials no other port than {PPTP_PORT}")
-        return msgspec.structs.replace(outcome, notes=tuple(notes))
+            yield f"it will not come up: PPTP's client dials no other port than {PPTP_PORT}"
+
+    def _notes_on_all(self, lines: Iterable[Line]) -> Iterator[str]:
+        """The same of several lines: each note once, with the names of the first it is for."""
+        named: dict[str, builtins.list[str]] = {}
+        for line in lines:
+            for note in self._notes_on(line):
+                named.setdefault(note, []).append(line.name)
+        for note, names in named.items():
+            more = ", …" if len(names) > _NAMES_SHOWN else ""
+            yield f"{', '.join(names[:_NAMES_SHOWN])}{more}: {note}"
 
     async def set_enabled_many(
         self, items: Sequence[tuple[str, str]], is_enabled: bool
@@ -164,7 +179,9 @@ class Lines:
                 tally.imported += 1
                 if auto_name:
                     next_name = next(names)
-            return proposed(tally, [Edit("lines", line.id, line) for line in wanted.values()])
+            found = proposed(tally, [Edit("lines", line.id, line) for line in wanted.values()])
+            notes = (*found.value.notes, *self._notes_on_all(wanted.values()))
+            return Proposal(found.edits, msgspec.structs.replace(found.value, notes=notes))
 
         return await carry_out(self._ledger, build, preview=preview)
 

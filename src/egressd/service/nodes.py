@@ -110,12 +110,13 @@ class Nodes:
 
         def build(state: DesiredState) -> Proposal[int]:
             found = [state.nodes[key] for key in dict.fromkeys(batch.ids) if key in state.nodes]
-            checks.refuse(_unserved(found, batch, servers))
+            problems = [*_unserved(found, batch, servers)]
+            if batch.dialer_proxy and state.node_named(batch.dialer_proxy) is None:
+                problems.append(unknown_relay(batch.dialer_proxy))
+            checks.refuse(problems)
             nodes = [_with_batch(node, batch, servers) for node in found]
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
-                if state.node_named(batch.dialer_proxy) is None:
-                    checks.refuse([unknown_relay(batch.dialer_proxy)])
                 after = state.with_edits(edits, state.revision)
                 # Said once for the relay, not for each node that would dial through it.
                 checks.refuse(dict.fromkeys(relay_problems(after, [n.name for n in nodes])))
