@@ -63,6 +63,7 @@ def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
     guard = settings("egressd-guard.service")
     assert {"network-pre.target", "egressd-netd.service"} <= set(guard["Before"])
     assert guard["DefaultDependencies"] == ["no"]
+    assert guard["After"] == ["nftables.service"]  # whose ruleset begins with a flush
     assert guard["ExecStart"][0] == "/usr/sbin/nft"
     assert guard["RemainAfterExit"] == ["yes"]  # or a later start of netd would start it again
     assert "ExecStop" not in guard

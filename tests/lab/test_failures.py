@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -375,6 +375,38 @@ def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
         shutil.chown(token, "egressd", "egressd")
     lab.device.start()
     assert_all_reach(lab)
+
+
+def test_what_is_flushed_while_netd_starts_is_put_back(lab: Lab) -> None:
+    lab.device.stop()
+    lab.device.program.start()
+
+    def has_hosts() -> bool:
+        listed = lab.router.run("nft", "list", "map", "inet", "egressd", "hosts").stdout
+        return lab.client(2).address in listed
+
+    eventually(has_hosts, 20)
+    lab.router.run("nft", "flush", "map", "inet", "egressd", "hosts")
+    lab.device.wait_healthy()
+    assert_all_reach(lab)
+
+
+def test_p2_healing_does_not_wait_for_an_engine_that_will_not_live(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=("ss",), clients=2)) as lab:
+        lab.start_egressd()
+        add_nodes(lab)
+        send(lab, 1, "ss")
+        send(lab, 2, "DIRECT")
+        ended_at = time.monotonic() + 7  # by then each waits for 3 s or so before it is replaced
+        while time.monotonic() < ended_at:
+            for worker in lab.device.pids("engine.worker"):
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            time.sleep(0.02)
+        lab.router.run("nft", "flush", "ruleset")
+        eventually(lambda: lab.client(2).http(WEB, timeout=0.4).ok, 1.5)
+        assert not lab.device.pids("engine.worker")
+        eventually(lambda: lab.client(1).http(WEB, timeout=0.4).ok, 40)
 
 
 def test_an_unreadable_database_blocks_everybody(lab: Lab) -> None:

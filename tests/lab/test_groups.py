@@ -140,6 +140,39 @@ def spread(lab: Lab, clients: range) -> dict[int, str]:
     return {number: seen(lab, number) for number in clients}
 
 
+def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
+    nodes = use(lab, "fallback")
+    send(lab, 1, "Group_g")
+    lab.device.stop()
+    # As after a reboot, and after whoever loads a ruleset of his own begins with a flush.
+    lab.router.run("nft", "delete", "table", "inet", "egressd")
+    lab.device.start()
+    eventually(lambda: seen(lab, 1) == nodes[0].address)
+
+
+def test_p2_a_flow_is_served_again_though_its_node_stood_by_and_was_lost(lab: Lab) -> None:
+    nodes = use(lab, "fallback")
+    send(lab, 1, "Group_g")
+    assert seen(lab, 1) == nodes[0].address
+    nodes[0].program.kill()
+    eventually(lambda: seen(lab, 1) == nodes[1].address)
+    client = lab.client(1)
+    argv = [sys.executable, "-m", "tests.lab.talker", "talk", client.address, SERVER, "7"]
+    namespace = netns.namespace(lab.name, client.host.role)
+    talker = Program(namespace, argv, lab.folder / "talker.log")
+    talker.start()
+    try:
+        eventually(lambda: nodes[1].address in talker.tail())
+        lab.start_node(nodes[0])
+        eventually(lambda: seen(lab, 1) == nodes[0].address, 3 * INTERVAL_S)
+        assert talker.tail().split()[-1] == nodes[1].address
+        for worker in lab.device.pids("engine.worker"):
+            os.kill(worker, signal.SIGKILL)
+        eventually(lambda: talker.tail().split()[-1] == nodes[0].address)
+    finally:
+        talker.kill()
+
+
 def test_sticky_spreads_evenly_and_moves_only_clients_of_a_dead_node(lab: Lab) -> None:
     nodes = use(lab, "sticky")
     clients = range(1, 13)

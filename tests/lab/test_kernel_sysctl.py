@@ -1,5 +1,7 @@
 """Kernel parameters of a network namespace."""
 
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,22 @@ def test_what_cannot_be_set_is_told_and_the_rest_is_set() -> None:
         done = namespace.run(sysctl.write, {"net/ipv4/ip_default_ttl": "9999", FORWARD: "1"})
         assert done.problems == ("could not set net/ipv4/ip_default_ttl to 9999: Invalid argument",)
         assert done.changed == {FORWARD: "0"}
+
+
+def test_reserved_ports_are_given_to_nobody_and_others_stay_reserved() -> None:
+    with Namespace() as namespace:
+        namespace.shell("ip link set lo up")
+        namespace.shell("echo 1024-1030 > /proc/sys/net/ipv4/ip_local_reserved_ports")
+        namespace.shell("echo '1024 1040' > /proc/sys/net/ipv4/ip_local_port_range")
+        for _ in range(2):
+            namespace.run(sysctl.reserve_ports, (range(1033, 1040),))
+        assert namespace.run(_given, 3) == {1031, 1032, 1040}
+
+
+def _given(number: int) -> set[int]:
+    """The ports that so many sockets get that ask for any."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(number)]
+    with ExitStack() as stack:
+        for each in sockets:
+            stack.enter_context(each).bind(("127.0.0.1", 0))
+        return {each.getsockname()[1] for each in sockets}

@@ -348,3 +348,15 @@ def test_every_rule_is_counted_both_ways(site: Site) -> None:
     shown = f'egressd_rule_bytes_total{{rule="{addresses[3]}",direction="upload"}} '
     (line,) = (line for line in answer.body.splitlines() if line.startswith(shown))
     assert int(line.removeprefix(shown)) >= after[addresses[3]]["upload_bytes"]
+
+
+def test_counting_goes_on_in_a_table_that_is_made_anew(site: Site) -> None:
+    site.lab.router.run("nft", "delete", "table", "inet", "egressd")
+    eventually(lambda: site.lab.client(BYSTANDER).http(f"http://{SERVER}/").ok)
+    site.udp_up(BYSTANDER, 200, 1)
+    time.sleep(1.1)
+    before = site.counters()
+    site.udp_up(BYSTANDER, 200, 1)
+    time.sleep(1.1)
+    address = site.lab.client(BYSTANDER).address
+    assert site.counters()[address]["upload_bytes"] > before[address]["upload_bytes"] > 0

@@ -133,6 +133,18 @@ def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: N
             next_netd(lab)
 
 
+def test_p1_a_wan_without_its_route_is_no_lan_for_the_next_netd_either(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=(), clients=2)) as lab:
+        lab.start_egressd(FOUND)
+        router(lab, "address add 192.168.50.1/24 dev wan2", "route del default dev wan2")
+        send(lab, 1, "REJECT")
+
+        for _ in range(2):
+            with flooding(lab, lab.client(1)):
+                assert "192.168.50.0/24" not in lab.router.run("nft", "list", "ruleset").stdout
+            next_netd(lab)
+
+
 def test_p1_a_lan_that_gets_a_default_route_is_not_forwarded_unruled(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), clients=3, second_lan=True)) as lab:
         lab.start_egressd(FOUND)

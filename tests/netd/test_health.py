@@ -239,3 +239,11 @@ def test_another_strategy_is_another_choice(tmp_path: Path) -> None:
     assert not groups.choices["group:1"].kept
     groups.choices = groups.decide(plan, nothing)
     assert groups.choices["group:1"].kept == {"10.0.0.1": "node:1"}
+
+
+def test_who_has_left_its_groups_is_not_told_to_be_dead_for_ever(tmp_path: Path) -> None:
+    groups = Groups(tmp_path / "groups.json")
+    groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
+    assert groups.dead(plan_of()) == ["node:1", "node:2"]
+    assert groups.dead(plan_of(KEYS[1:])) == ["node:2"]
+    assert groups.dead(Plan(instances=plan_of().instances)) == []

@@ -73,12 +73,12 @@ def test_flows_stay_that_would_begin_so_now(
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
     every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)} | {DIRECTLY}
     packed = IPv4Address(client).packed
-    is_current = may_have(PLAN, RANGES, {})
+    is_current = may_have(PLAN, RANGES, {}, ())
     assert {m for m in every if is_current(packed, Flow(m, far, protocol, port, True))} == marks
 
 
 def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
-    is_current = may_have(PLAN, RANGES, {})
+    is_current = may_have(PLAN, RANGES, {}, ())
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
         assert is_current(IPv4Address(client).packed, Flow(egress_mark(inbound_number(3))))
 
@@ -93,7 +93,7 @@ def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
     mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
     other = {"10.0.0.1": NODE, "10.0.0.2": flow_mark(WAN, EPOCH)}[client]
     packed = IPv4Address(client).packed
-    is_current = may_have(PLAN, RANGES, {})
+    is_current = may_have(PLAN, RANGES, {}, ())
     assert not is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443))
     assert is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443, is_source_translated=True))
     assert is_current(packed, Flow(mark, FAR, IPPROTO_TCP, 443))
@@ -105,7 +105,7 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> No
     def seconds(count: int) -> float:
         names = [f"10.{number >> 8}.{number & 255}" for number in range(count)]
         plan = Plan(nets={f"{name}.0-{name}.255": WAN for name in names})
-        is_current = may_have(plan, RangeMap(plan.nets), {})
+        is_current = may_have(plan, RangeMap(plan.nets), {}, ())
         client, flow = IPv4Address(f"{names[-1]}.7").packed, Flow(flow_mark(WAN, 1))
         began = time.perf_counter()
         assert all(is_current(client, flow) for _ in range(500))
@@ -126,7 +126,7 @@ def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
             raise OSError("busy")
 
     async def body() -> None:
-        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}), lambda: LANS)
+        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}, ()), lambda: LANS)
         tidier.add(["10.0.0.1"])
         await eventually(lambda: len(asked) == 2)
         await tidier.close()

@@ -6,9 +6,19 @@ from ipaddress import IPv4Network
 import msgspec
 
 from egressd.model.nouns import Line
-from egressd.model.plan import Change, Egress, Floor, Instance, Patch, Plan, WhitelistPlan
+from egressd.model.plan import (
+    Change,
+    Egress,
+    Floor,
+    Group,
+    Instance,
+    Patch,
+    Plan,
+    WhitelistPlan,
+)
 from egressd.planner import nft
 from egressd.planner.chains import CHAINS, RETIRED
+from egressd.planner.groups import Choice
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
@@ -294,3 +304,24 @@ def test_listeners_without_a_password_are_for_the_lan() -> None:
     assert nft.shield([1081]) == (
         "add element inet egressd lanonly { 1081 }\nadd element inet egressd services { 1081 }\n"
     )
+
+
+def test_a_group_without_a_choice_sends_nobody_anywhere() -> None:
+    group = Group(mark=0x1800_0001, members=("node:1",), strategy="fallback", url="", interval_s=30)
+    instance = Instance(key="node:1", mark=0x1000_0001)
+    plan = Plan(groups={"group:1": group}, instances={"node:1": instance})
+    found = nft.elements(plan, Topology(), {})
+    assert [found[name] for name in ("members", "elected", "kept", "slots")] == [{}, {}, {}, {}]
+
+
+def test_flows_stay_with_nodes_that_run() -> None:
+    group = Group(
+        mark=0x1800_0001, members=("node:1", "node:2"), strategy="fallback", url="", interval_s=30
+    )
+    nodes = {f"node:{n}": Instance(key=f"node:{n}", mark=0x1000_0000 + n) for n in (1, 2)}
+    plan = Plan(groups={"group:1": group}, instances=nodes)
+    choices = {"group:1": Choice(living=("node:1", "node:2"), elected="node:1")}
+    both = nft.elements(plan, Topology(), {"node:1": 20_000, "node:2": 20_001}, choices=choices)
+    assert set(both["members"]) == {"0x18000001 . 0x10000001", "0x18000001 . 0x10000002"}
+    lost = nft.elements(plan, Topology(), {"node:1": 20_000}, choices=choices)
+    assert set(lost["members"]) == {"0x18000001 . 0x10000001"}

@@ -18,10 +18,15 @@ def test_flows_find_room_in_a_small_machine_too(memory: int, flows: int) -> None
     assert flows * 320 <= memory / 12
 
 
-def test_answers_are_taken_from_wans_and_lines_whatever_leads_back_to_who_sends_them() -> None:
-    wanted = sysctls.wanted(Topology(wans=("wan1",), routable=("wan1", "l2tp_1", "docker0")))
+def test_answers_are_taken_from_wherever_clients_leave_whatever_leads_back_to_who_sends_them() -> (
+    None
+):
+    topology = Topology(
+        lans=("lan0",), wans=("wan1",), routable=("wan1", "l2tp_1", "docker0", "wg0", "wg1")
+    )
+    wanted = sysctls.wanted(topology, ["wg0", "lan0"])
     unchecked = {name.split("/")[3] for name in wanted if name.endswith("/rp_filter")}
-    assert unchecked == {"all", "default", "wan1", "l2tp_1"}
+    assert unchecked == {"all", "default", "wan1", "l2tp_1", "wg0"}
 
 
 def test_each_limit_of_the_neighbours_is_above_the_one_before() -> None:

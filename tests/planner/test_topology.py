@@ -150,15 +150,15 @@ def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> No
     assert after.wans == ("wan2",)
     assert inbound(after)["wan2"].number == numbers["wan2"]
     inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
-    later = discover(gone, InterfaceRoles(), recalled(['"lan0" . 10.77.0.0/24'], inmark))
+    later = discover(gone, InterfaceRoles(), recalled(['"lan0" . 10.77.0.0/24'], inmark, ()))
     assert inbound(later)["wan2"].number == numbers["wan2"]
     far = egress_mark(inbound_number(3))  # others before it are not in the table
-    later = discover(gone, InterfaceRoles(), recalled([], {'"wan2"': f"{far:#010x}"}))
+    later = discover(gone, InterfaceRoles(), recalled([], {'"wan2"': f"{far:#010x}"}, ()))
     assert egress_mark(inbound(later)["wan2"].number) == far
 
 
 def test_what_an_earlier_table_says_of_lans_is_recalled() -> None:
-    known = recalled(['"lan0" . 10.77.0.0/24', '"lan0" . 10.88.0.5'], {})
+    known = recalled(['"lan0" . 10.77.0.0/24', '"lan0" . 10.88.0.5'], {}, ())
     assert known.lans == ("lan0",)
     assert known.lan_networks == (
         ("lan0", IPv4Network("10.77.0.0/24")),
@@ -166,7 +166,7 @@ def test_what_an_earlier_table_says_of_lans_is_recalled() -> None:
     )
     for strange in ("lan0", '"lan0" . 10.0.0.0-10.0.0.5', '"a" . "b" . 10.0.0.0/8'):
         with pytest.raises(ValueError, match=r"."):
-            recalled([strange], {})
+            recalled([strange], {}, ())
 
 
 PRIVATE_WAN = interface("wan0", "192.168.1.2/24")
@@ -240,7 +240,7 @@ def test_a_one_armed_device_stays_one_when_another_interface_comes_and_goes() ->
     later = discover(facts(LOOPBACK, only, routes=routes), InterfaceRoles(), found)
     assert "eth0" in later.lans
     inmark = {'"eth0"': f"{egress_mark(inbound(before)['eth0'].number):#010x}"}
-    next_netd = recalled(['"eth0" . 192.168.1.0/24'], inmark)
+    next_netd = recalled(['"eth0" . 192.168.1.0/24'], inmark, ())
     assert (
         "eth0"
         in discover(facts(LOOPBACK, only, more, routes=routes), InterfaceRoles(), next_netd).lans
@@ -259,3 +259,17 @@ def test_a_network_that_moves_to_another_lan_is_the_others() -> None:
 def test_what_traffic_can_be_sent_by() -> None:
     assert discover(TWO_WANS, InterfaceRoles()).routable == ("wan1", "wan2")
     assert discover(facts(LAN, WAN1), InterfaceRoles(wan=("wan1",))).routable == ()
+
+
+def test_a_wan_without_its_route_is_no_lan_for_the_next_netd_either() -> None:
+    lan, wan = interface("lan0", "10.77.0.1/24"), interface("wan1", "198.51.100.2/24")
+    other = interface("wan2", "192.168.100.2/24")
+    routes = (default("wan1", "198.51.100.1"), default("wan2", "192.168.100.1"))
+    before = discover(facts(LOOPBACK, lan, wan, other, routes=routes), InterfaceRoles())
+    gone = facts(LOOPBACK, lan, wan, other, routes=routes[:1])
+    assert discover(gone, InterfaceRoles(), before).lans == ("lan0",)
+    inmark = {'"wan1"': f"{egress_mark(inbound(before)['wan1'].number):#010x}"}
+    outside = ['"l2tp_1"', '"wan2"', '"wan1"']
+    next_netd = recalled(['"lan0" . 10.77.0.0/24'], inmark, outside)
+    assert next_netd.seen_wans == ("wan1", "wan2")
+    assert discover(gone, InterfaceRoles(), next_netd).lans == ("lan0",)

@@ -37,6 +37,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 from egressd.planner import sysctls
+from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
 
@@ -104,24 +105,26 @@ async def _serve(settings: config.Config) -> None:
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,
     )
+    # Whoever got one of them by chance could not send: see `egressd.planner.lines.guard`.
+    sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS))
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
     await asyncio.gather(pool.open(), reconciler.limit())
-    await reconciler.start()
-    # Only now: connection tracking has no limits before there are rules that need it.
-    sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
-    await server.open()
-    log.info(
-        "netd is ready", revision=reconciler.plan.revision, lan=reconciler.machine.topology.lans
-    )
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(server.close)
-        await stack.enter_async_context(Watcher(reconciler.refresh))
-        await reconciler.refresh()  # what changed since guard looked, which nobody watched
+        # Ahead of the start, which may take seconds: what is flushed meanwhile is to be seen.
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
+        await reconciler.start()
+        # Only now: connection tracking has no limits before there are rules that need it.
+        sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+        await server.open()
+        stack.push_async_callback(server.close)
+        lans = reconciler.machine.topology.lans
+        log.info("netd is ready", revision=reconciler.plan.revision, lan=lans)
+        await stack.enter_async_context(Watcher(reconciler.refresh))
+        await reconciler.refresh()  # what changed since guard looked, which nobody watched
         await _look_after(reconciler, server, ending)
     if ending.result() == signal.SIGUSR1:
         await reconciler.release()

@@ -16,7 +16,7 @@ fails to clean is cleaned by the reconciler's next `refresh`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -80,8 +80,10 @@ class Applier:
         nobody's way; without `must_last` the plan file need not take it.
         """
         change = impact.with_epoch(change, self.plan)
-        started, choices = await self._start(change, strict=strict)
-        ports = self._ports_after(change, started)
+        wanted = self._serving.to_start(change)
+        started, choices = await self._start(change, wanted, strict=strict)
+        failed = {instance.key for instance in wanted} - started.keys()
+        ports = self._ports_after({*change.instances.drop, *failed}, started)
         undo = change.inverse(self.plan)
         hosts = self._machine.host_script(self.plan, change)
         move = self._moves.foresee(change)
@@ -100,8 +102,9 @@ class Applier:
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: what is left to do cannot fail it any more.
-        gone = (*change.instances.drop, *self._steering.spare())
+        gone = (*change.instances.drop, *failed, *self._steering.spare())
         stale = self._serving.replace(started, gone)
+        self._serving.forget(change.instances.drop)
         await self._serving.end(stale)
         if change.egresses.drop:
             with as_far_as_possible("take away the routes of egresses that are gone"):
@@ -131,9 +134,12 @@ class Applier:
         leaving_lines = filter(None, outdated.values())
         self._machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
 
-    async def load(self) -> None:
-        """Load the whole nftables table. Raises Failed, and then nothing changed."""
-        await self._machine.load(self.plan, self._serving.ports())
+    async def load(self) -> bool:
+        """Load the whole nftables table; whether it is another one now, which has counted nothing.
+
+        Raises Failed, and then nothing changed.
+        """
+        return await self._machine.load(self.plan, self._serving.ports())
 
     def limited_lans(self) -> Topology:
         """Where limits are in force: on no LAN while no rule holds."""
@@ -144,12 +150,13 @@ class Applier:
         """Instances that should run and do not."""
         return self._serving.missing(self.plan)
 
-    async def _start(self, change: Change, *, strict: bool) -> tuple[dict[str, Running], Choices]:
+    async def _start(
+        self, change: Change, wanted: Sequence[Instance], *, strict: bool
+    ) -> tuple[dict[str, Running], Choices]:
         """Start what the change brings, and what groups choose then; all is as it was when that
         raises.
         """
         started: dict[str, Running] = {}
-        wanted = self._serving.to_start(change)
         lan_only = [instance.port for instance in wanted if instance.lan_only]
         try:
             if change.whitelist is not None:
@@ -158,7 +165,8 @@ class Applier:
                 await self._machine.shield(lan_only)
             await self._serving.make_room(wanted)
             started = await self._serving.start(wanted, strict=strict)
-            return started, await self._steering.muster(change, started)
+            failed = {instance.key for instance in wanted} - started.keys()
+            return started, await self._steering.muster(change, started, failed)
         except BaseException:
             await self._serving.end(started.values())
             await self._restart_services()
@@ -172,9 +180,12 @@ class Applier:
         gone = [instance for instance in self.missing() if instance.port]
         self._serving.replace(await self._serving.start(gone, strict=False), ())
 
-    def _ports_after(self, change: Change, started: Mapping[str, Running]) -> dict[str, int]:
-        ports = self._serving.ports() | {key: running.port for key, running in started.items()}
-        return {key: port for key, port in ports.items() if key not in change.instances.drop}
+    def _ports_after(self, gone: Set[str], started: Mapping[str, Running]) -> dict[str, int]:
+        """`gone`: what serves no more; one of another configuration is not to go on in place of the
+        one that is wanted and will not start.
+        """
+        ports = {key: port for key, port in self._serving.ports().items() if key not in gone}
+        return ports | {key: running.port for key, running in started.items()}
 
     async def _flip(
         self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
@@ -201,6 +212,7 @@ class Applier:
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)
+        self._machine.doubt()  # until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()
         await self._serving.end(started.values())

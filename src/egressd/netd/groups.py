@@ -13,7 +13,7 @@ import structlog
 
 from egressd.model.plan import Change, Group, Plan
 from egressd.netd.files import write_private
-from egressd.planner.groups import Choice, choose, living_of
+from egressd.planner.groups import DEAD, Choice, choose, living_of
 
 log = structlog.get_logger()
 
@@ -67,6 +67,13 @@ class Groups:
         hosts = change.hosts.applied(plan.hosts)
         clients = [address for address, mark in hosts if mark == group.mark]
         return choose(group, self.delays, before, clients)
+
+    def dead(self, plan: Plan) -> list[str]:
+        """Those of the plan's groups that are known to be dead. Who has left them is not asked any
+        more, whatever was found last.
+        """
+        members = {key for group in plan.groups.values() for key in group.members}
+        return [key for key in sorted(members) if self.delays.get(key) == DEAD]
 
     def forget(self, change: Change, plan: Plan) -> None:
         """What was known of nodes that `change` redefines or takes away means nothing more."""

@@ -27,6 +27,8 @@ from egressd.planner.topology import Topology, discover, is_line, recalled
 
 log = structlog.get_logger()
 
+_UNKNOWN = ""
+"""Chains of which nothing is known: no table lists so."""
 _SHORT = 4096
 """Characters of an nft script that is carried out at once (under a millisecond); longer ones
 go to a thread."""
@@ -58,6 +60,7 @@ class Machine:
         self._elements: Elements = {}
         self._chains: str | None = None
         """The chains as nft listed them when they were loaded last."""
+        self._is_doubtful = False
 
     def look(self) -> None:
         """See what the machine has now."""
@@ -76,7 +79,7 @@ class Machine:
             engine_uid=self._engine_uid,
             lines=lines,
         )
-        settled = sysctl.write(sysctls.wanted(self.topology))
+        settled = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)
         # Who asks for a far end's address means another machine; the line's own table needs none.
         listed = {(r.interface, r.destination) for r in self.facts.routes if is_line(r.interface)}
@@ -110,35 +113,48 @@ class Machine:
         """The ports of engine instances that the kernel sends clients to."""
         return {int(port) for port in self._elements.get("ports", {}).values()}
 
+    def served(self) -> set[int]:
+        """The marks of the targets whose engine instances the kernel sends clients to."""
+        return {int(mark, 16) for mark in self._elements.get("ports", {})}
+
     def has_table(self) -> bool:
         """Whether our table is there, whatever is in it."""
         return self._nft.chains() is not None
 
     def recall(self) -> None:
         """Take what an earlier netd knew of LANs, WANs and resolvers from its table."""
-        names = ("lansrc", "inmark", "substitutes")
-        lansrc, inmark, substitutes = (self._nft.elements(name) or {} for name in names)
+        names = ("lansrc", "inmark", "outside", "substitutes")
+        lansrc, inmark, outside, substitutes = (self._nft.elements(name) or {} for name in names)
         try:
-            self.topology = recalled(lansrc, inmark)
+            self.topology = recalled(lansrc, inmark, outside)
             self.silent = frozenset(map(read_resolver, substitutes))
         except ValueError as error:
             log.warning("another program has changed our table", error=str(error))
 
-    async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
-        """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
+    async def load(self, plan: Plan, ports: Mapping[str, int]) -> bool:
+        """Say everything anew, in one transaction; whether the table was made anew, too.
+
+        Raises Failed, and then nothing changed.
+        """
         wanted = self._wanted(plan, ports)
         text = script.load(wanted)
+        is_fitting = True
         try:
             await self._transact(text)
         except Failed as error:
             # Another version's table may have sets of other types, which are not to be changed.
             log.warning("loading a table anew, since this one did not fit", cause=error.cause)
             await self._transact(script.afresh(text))
+            is_fitting = False
         del wanted["hosts"]
         self._elements = wanted
-        self._chains = await asyncio.to_thread(self._nft.chains)
+        self._is_doubtful = False
+        self._chains = _UNKNOWN
+        with suppress(Failed):  # what is loaded is in force; `is_intact` will say that it is not
+            self._chains = await asyncio.to_thread(self._nft.chains)
         with suppress(Failed):  # it is a hint: what is loaded is in force without it
             self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
+        return not is_fitting
 
     async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
         """Change what differs, and the `hosts` script with it, in one transaction.
@@ -146,7 +162,7 @@ class Machine:
         Raises Failed, and then nothing changed.
         """
         wanted = self._wanted(plan, ports, hosts=False)
-        if script.needs_load(self._elements, wanted):
+        if self._is_doubtful or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
         elif text := script.INET.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
@@ -154,8 +170,14 @@ class Machine:
 
     async def move(self, plan: Plan, ports: Mapping[str, int], hosts: str) -> None:
         """Carry out a script that only moves hosts: O(change). Raises Failed."""
-        if hosts:
+        if self._is_doubtful:
+            await self.load(plan, ports)
+        elif hosts:
             await self._transact_or_load(hosts, plan, ports)
+
+    def doubt(self) -> None:
+        """The table may say what the plan does not: the next update or move loads all anew."""
+        self._is_doubtful = True
 
     async def shield(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from egressd.model.plan import Change, Plan
 from egressd.netd import impact
+from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.machine import Machine
 from egressd.netd.tidier import LOOPBACK, Tidier, cut, may_have
@@ -37,7 +38,7 @@ class Moves:
         self._plan = plan
         self._ranges = RangeMap({})
         """In order: made anew only when one changes."""
-        self._tidier = Tidier(lambda: may_have(plan(), self._ranges, machine.choices), self._owners)
+        self._tidier = Tidier(self._law, self._owners)
 
     def foresee(self, change: Change) -> Move:
         """What `change` will mean."""
@@ -71,6 +72,10 @@ class Moves:
     async def close(self) -> None:
         """Tidy up no more."""
         await self._tidier.close()
+
+    def _law(self) -> Callable[[bytes, Flow], bool]:
+        machine = self._machine
+        return may_have(self._plan(), self._ranges, machine.choices, machine.served())
 
     def _owners(self) -> Ranges:
         """The addresses whose flows are tidied."""

@@ -64,6 +64,7 @@ class Reconciler:
         self.machine = machine
         self._limits = limits
         self._is_restored = False
+        self._is_loaded = False
         self._serving = Serving(pool)
         self._lines = lines
         self._line_follower: Follower | None = None
@@ -139,11 +140,14 @@ class Reconciler:
             self._steering.restore()
             await self._lines.find()
             self._applier.route()
-            await self._applier.load()
+            self._is_loaded = True
+            if await self._applier.load():  # what `limit` put there to count is gone
+                await self._limits.sync(self.plan.limits, self._applier.limited_lans())
             self._moves.tidy_all()
         if missing := self._applier.missing():
             await self.revive(missing)
         await self._serving.end(self._serving.leftovers())
+        self._tell_reviver()
         self._line_follower = Follower(self._follow_lines)
         await self._lines.open()
         await self._lines.apply(self.plan.lines)
@@ -230,6 +234,9 @@ class Reconciler:
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         await self._applier.carry_out(change, strict=strict, must_last=must_last)
+        self._tell_reviver()
+
+    def _tell_reviver(self) -> None:
         if self._applier.missing():
             self._reviver.tell()
 
@@ -280,8 +287,11 @@ class Reconciler:
     async def reload(self, reason: str) -> None:
         """Load the whole table again, after another program changed the ruleset."""
         async with self._lock:
+            if not self._is_loaded:
+                return  # `start` is about to load it
             log.warning("loading the nftables table again", reason=reason)
             await self._applier.load()
+            await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         self._publish(Event(topic="healed", subject="nftables", text=reason))
 
     async def limit_again(self, reason: str) -> None:
@@ -292,18 +302,28 @@ class Reconciler:
             self._publish(Event(topic="healed", subject="limits", text=reason))
 
     async def revive(self, instances: Sequence[Instance]) -> None:
-        """Start instances of the plan that do not run, and let their clients through again."""
+        """Start instances of the plan that do not run, and let their clients through again.
+
+        The engine may keep one waiting for ten seconds and more: all else goes on meanwhile.
+        """
         async with self._lock:
-            wanted = [
-                instance
-                for instance in instances
-                if self.plan.instances.get(instance.key) == instance
-                and self._serving.get(instance.key) is None
-            ]
+            wanted = [instance for instance in instances if self._is_missing(instance)]
             await self._serving.make_room(wanted)
-            started = await self._serving.start(wanted, strict=False)
-            self._serving.replace(started, ())
+        started = await self._serving.start(wanted, strict=False)
+        async with self._lock:
+            due = {
+                i.key: started[i.key] for i in wanted if i.key in started and self._is_missing(i)
+            }
+            self._serving.replace(due, ())
             await self.machine.update(self.plan, self._serving.ports())
+            if self.plan.groups:
+                self._moves.tidy_all()  # flows of nodes that stood by, and do not run any more
+        await self._serving.end(each for key, each in started.items() if key not in due)
+
+    def _is_missing(self, instance: Instance) -> bool:
+        """Whether it is in the plan just so, and nothing serves its clients."""
+        is_wanted = self.plan.instances.get(instance.key) == instance
+        return is_wanted and self._serving.get(instance.key) is None
 
     async def regroup(self) -> None:
         """Send groups' clients where they are served best, by what is known now."""

@@ -72,10 +72,12 @@ class Serving:
 
     def adopt(self, plan: Plan) -> None:
         """Take over the living instances that serve the plan as it is."""
+        # A netd that died in the middle may have left a newer one, of a plan that did not last.
         self._running = {
-            key: running
-            for key, running in self._pool.running().items()
-            if key in plan.instances and running.digest == digest(plan.instances[key])
+            running.key: running
+            for running in sorted(self._living(), key=lambda each: each.started)
+            if running.key in plan.instances
+            and running.digest == digest(plan.instances[running.key])
         }
 
     async def make_room(self, wanted: Sequence[Instance]) -> None:
@@ -113,9 +115,12 @@ class Serving:
         touched = {*started, *dropped}
         stale = [self._running.pop(key) for key in touched if key in self._running]
         self._running |= {k: r for k, r in started.items() if self._pool.is_running(r)}
-        for key in dropped:
-            self.problems.pop(key, None)
         return stale
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """These are not in the plan any more: it does not matter why they do not run."""
+        for key in keys:
+            self.problems.pop(key, None)
 
     def lose(self, instances: Iterable[Running]) -> None:
         """Forget instances that went down with their worker."""

@@ -21,7 +21,6 @@ from egressd.netd.meter import Meter
 from egressd.netd.outages import Outages
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.serving import Serving
-from egressd.planner.groups import DEAD
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
 
@@ -73,7 +72,7 @@ class Monitor:
             interfaces=_interfaces(self._machine.facts, self._machine.topology),
             lines=self._lines.status(),
             instances=_instances(plan, self._serving),
-            failing=self._failing(),
+            failing=self._failing(plan),
             connections=usage.connections,
             memory=usage.memory,
             problems=(
@@ -90,9 +89,9 @@ class Monitor:
         """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
         return await self._counts.read()
 
-    def _failing(self) -> dict[str, str]:
-        dead = [key for key, delay in self._groups.delays.items() if delay == DEAD]
-        return dict.fromkeys(dead, "it does not answer") | self._outages.reasons
+    def _failing(self, plan: Plan) -> dict[str, str]:
+        dead = dict.fromkeys(self._groups.dead(plan), "it does not answer")
+        return dead | self._outages.reasons
 
     def _measure(self) -> Usage:
         networks = [network for _, network in self._machine.topology.lan_networks]

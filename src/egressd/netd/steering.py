@@ -8,7 +8,7 @@ was told, `follow_up` does what needs no lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from egressd.model.messages import Event
 from egressd.model.plan import Change, Plan
@@ -75,13 +75,16 @@ class Steering:
         """Whether the choices in force are those that would be made now."""
         return self.decide() == self._groups.choices
 
-    async def muster(self, change: Change, started: dict[str, Running]) -> Choices:
+    async def muster(
+        self, change: Change, started: dict[str, Running], failed: Collection[str]
+    ) -> Choices:
         """The choices for the plan after `change`. The nodes chosen run then, those that had to be
-        started among `started`; one that will not start counts as dead.
+        started among `started`; one that will not start counts as dead, as do `failed`.
         """
         plan = self._plan()
-        tried: set[str] = set()
+        tried = set(failed)
         self._groups.forget(change, plan)
+        self._groups.delays |= dict.fromkeys(failed, DEAD)
         while True:
             choices = self._groups.decide(plan, change)
             chosen = serving(choices) - started.keys() - tried

@@ -101,10 +101,11 @@ class Tidier:
 
 
 def may_have(
-    plan: Plan, ranges: RangeMap, choices: Mapping[str, Choice]
+    plan: Plan, ranges: RangeMap, choices: Mapping[str, Choice], served: Collection[int]
 ) -> Callable[[bytes, Flow], bool]:
     """What tells whether `plan`, with the marks of its ranges and these choices of its groups, lets
     a client's address have such a flow. It may be called in another thread while the plan changes.
+    `served` are the marks of the engine instances that run.
 
     Flows without a mark are none of ours: to the router, between LANs. All others are judged by
     what the chains would do with them now: one that was sealed otherwise is cut packet by packet,
@@ -121,7 +122,8 @@ def may_have(
         marks = {target}
         for name, group in groups.items():
             if group.mark in marks:
-                marks.update(instances[key].mark for key in chosen[name].living)
+                living = {instances[key].mark for key in chosen[name].living}
+                marks |= living.intersection(served)
         return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
 
     def is_current(client: bytes, flow: Flow) -> bool:

@@ -31,6 +31,7 @@ INET: Final = Sets("inet", SETS, MAPS)
 
 _NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
 _NO_CHOICES: Final[Mapping[str, Choice]] = {}
+_NO_CHOICE: Final = Choice()
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet")
 """Sets that every packet is looked up in, and that most devices have one element in."""
@@ -86,7 +87,7 @@ def elements(
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
     result.update(_resolver_elements(candidates(plan, handed_out), silent))
-    result.update(_group_elements(plan, choices))
+    result.update(_group_elements(plan, choices, ports))
     return result
 
 
@@ -181,13 +182,17 @@ def _listed_engine(mark: int) -> dict[str, str]:
     return {_mark(MARK_LISTED): _mark(mark)} if mark & MARK_KIND_MASK == MARK_ENGINE else {}
 
 
-def _group_elements(plan: Plan, choices: Mapping[str, Choice]) -> Elements:
-    """Who serves whom in the groups."""
+def _group_elements(
+    plan: Plan, choices: Mapping[str, Choice], ports: Mapping[str, int]
+) -> Elements:
+    """Who serves whom in the groups. Without a choice, as before the engine is there: nobody."""
     result: Elements = {"members": {}, "elected": {}, "kept": {}, "slots": {}}
     marks = {key: _mark(instance.mark) for key, instance in plan.instances.items()}
     for name, group in plan.groups.items():
-        choice, own = choices[name], _mark(group.mark)
-        result["members"] |= {f"{own} . {marks[key]}": "" for key in choice.living}
+        choice, own = choices.get(name, _NO_CHOICE), _mark(group.mark)
+        # A node that stands by may have lived, and have been lost with its worker.
+        running = [marks[key] for key in choice.living if key in ports]
+        result["members"] |= {f"{own} . {mark}": "" for mark in running}
         if choice.elected:
             result["elected"][own] = marks[choice.elected]
         result["kept"] |= {f"{own} . {c}": marks[key] for c, key in choice.kept.items()}

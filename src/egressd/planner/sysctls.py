@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from egressd.planner.topology import Topology, is_line
@@ -14,12 +15,13 @@ _ERRORS: Final = 10_000
 _PIPES_SHARE: Final = 4
 
 
-def wanted(topology: Topology) -> dict[str, str]:
-    """What is set to just this value.
+def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
+    """What is set to just this value. `egresses`: the interfaces that the plan sends clients to.
 
-    - ``rp_filter`` 0 on WANs and lines: the reverse look-up of an answer has the LAN as input
-      interface and no mark, so the floor prohibits it and strict and loose mode both drop it. The
-      spoofing that it would catch is caught by nftables (``lansrc`` and ``lannet``).
+    - ``rp_filter`` 0 on WANs, lines and whatever else clients leave by: the reverse look-up of an
+      answer has the LAN as input interface and no mark, so the floor prohibits it and strict and
+      loose mode both drop it. The spoofing that it would catch is caught by nftables (``lansrc``
+      and ``lannet``).
     - ``accept_local`` 1: without it the kernel looks up the way back to each packet's source, by
       all policy rules, to see that it isn't an address of its own (``fib_validate_source``). That
       was a fifth of what egressd adds to forwarding; nftables looks at a flow's first packet.
@@ -37,8 +39,8 @@ def wanted(topology: Topology) -> dict[str, str]:
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
     }
-    lines = filter(is_line, topology.routable)
-    for name in ("all", "default", *topology.wans, *lines):
+    others = {n for n in topology.routable if is_line(n)} | {*egresses}.difference(topology.lans)
+    for name in ("all", "default", *topology.wans, *sorted(others)):
         settings[f"net/ipv4/conf/{name}/rp_filter"] = "0"
     for name in ("all", "default", *topology.lans):
         settings[f"net/ipv4/conf/{name}/send_redirects"] = "0"

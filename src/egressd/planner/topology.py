@@ -73,10 +73,11 @@ def interface_mark(interface: str, number: int) -> int:
     return line_mark(number) if is_line(interface) else egress_mark(number)
 
 
-def recalled(lansrc: Iterable[str], inmark: Mapping[str, str]) -> Topology:
+def recalled(lansrc: Iterable[str], inmark: Mapping[str, str], outside: Iterable[str]) -> Topology:
     """What was known of LANs and WANs when these elements of an earlier table were loaded.
 
-    Raises ValueError when they are none of ours.
+    A WAN that had no route then is only among `outside`: it gets another number. Raises ValueError
+    when they are none of ours.
     """
     networks = []
     for key in lansrc:
@@ -86,11 +87,13 @@ def recalled(lansrc: Iterable[str], inmark: Mapping[str, str]) -> Topology:
     for name, mark in inmark.items():
         if (place := inbound_place(int(mark, 16))) is not None:
             places[place] = name.strip('"')
+    # WANs of other numbers are left out: no interface has an empty name.
+    numbered = tuple(places.get(place, "") for place in range(max(places, default=-1) + 1))
+    others = sorted(name for quoted in outside if not is_line(name := quoted.strip('"')))
     return Topology(
         lans=tuple(dict.fromkeys(name for name, _ in networks)),
         lan_networks=tuple(networks),
-        # WANs of other numbers are left out: no interface has an empty name.
-        seen_wans=tuple(places.get(place, "") for place in range(max(places, default=-1) + 1)),
+        seen_wans=_seen(numbered, tuple(others)),
     )
 
 

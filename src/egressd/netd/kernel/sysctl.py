@@ -6,7 +6,7 @@ namespace /proc was mounted in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -59,3 +59,15 @@ def make_room(least: Mapping[str, int], root: Path = _ROOT) -> None:
         with suppress(OSError):
             if 0 < int(path.read_text()) < value:
                 path.write_text(str(value))
+
+
+def reserve_ports(ranges: Iterable[range], root: Path = _ROOT) -> None:
+    """Have the kernel choose none of these as the port of a socket that asks for any.
+
+    Ports that others have reserved stay so (``ip_local_reserved_ports`` in the kernel's
+    ip-sysctl.rst).
+    """
+    path = root / "net/ipv4/ip_local_reserved_ports"
+    with suppress(OSError):
+        listed = [path.read_text().strip(), *(f"{each.start}-{each.stop - 1}" for each in ranges)]
+        path.write_text(",".join(filter(None, listed)))
