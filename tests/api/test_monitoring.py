@@ -59,6 +59,7 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     )
     for ip in ("10.0.0.5", "10.0.0.6"):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})
+    await device.answer("POST", "/rules", {"ip": "10.0.0.7", "target_node": "Interface:gone0"})
     for name in ("l2tp_1", "l2tp_2"):
         body = {"type": "l2tp", "name": name, "server": "a.example", "username": "u"}
         await device.answer("POST", "/vpn-lines", body | {"password": "p"})
@@ -67,7 +68,8 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     assert seen["egressd_connections"] == 12
     assert seen["egressd_memory_bytes"] == 6000
     assert seen["egressd_revision"] == device.bench.ledger.revision
-    assert seen["egressd_configured{kind=rules}"] == 2
+    assert seen["egressd_configured{kind=rules}"] == 3
+    assert seen["egressd_targets_blocked"] == 1
     assert seen["egressd_configured{kind=lines}"] == 2
     assert seen["egressd_lines_online"] == 1
 

@@ -38,28 +38,23 @@ class DeviceMetrics:
         self._lines_online = Gauge(
             "egressd_lines_online", "VPN lines that have an address", registry=registry
         )
+        self._targets_blocked = Gauge(
+            "egressd_targets_blocked",
+            "Targets of rules that are blocked, or whose nodes fail",
+            registry=registry,
+        )
 
     async def scrape(self) -> bytes:
         """All metrics in Prometheus' text form."""
-        services = self._services
-        self._revision.set(services.ledger.revision)
-        for kind, number in (
-            ("rules", len(services.rules.list())),
-            ("nodes", len(services.nodes.list())),
-            ("proxy_services", len(services.proxy_services.list())),
-        ):
-            self._configured.labels(kind).set(number)
-        try:
-            status = await services.system.status()
-            lines = services.lines.list()
-        except EgressdError:
-            self._up.set(0)
-        else:
-            self._up.set(status.state == "running")
-            self._connections.set(status.connections)
-            self._memory.set(status.memory)
-            self._configured.labels("lines").set(len(lines))
-            self._lines_online.set(sum(line_status.is_online for _, line_status in lines))
+        seen = await self._services.overviews.now()
+        self._revision.set(seen.revision)
+        for kind in ("rules", "nodes", "lines", "proxy_services"):
+            self._configured.labels(kind).set(getattr(seen.counts, kind))
+        self._up.set(seen.status == "running")
+        self._connections.set(seen.connections)
+        self._memory.set(seen.memory)
+        self._lines_online.set(seen.counts.online_lines)
+        self._targets_blocked.set(seen.counts.blocked_targets)
         return generate_latest(self._registry) + await self._of_rules()
 
     async def _of_rules(self) -> bytes:

@@ -35,6 +35,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     online_lines: int
     proxy_services: int
     targets: int
+    blocked_targets: int
+    """Those of them that have clients, and a problem."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,9 +105,7 @@ class Overviews:
         await self._read_rates(state)
         lines = {line.name: status_of(line, seen.lines) for line in state.lines.values()}
         flows = [self._live(flow, state, seen) for flow in self._planned]
-        flows.sort(
-            key=lambda flow: (not (flow.problem and flow.clients), -flow.clients, flow.target)
-        )
+        flows.sort(key=lambda flow: (not _is_blocking(flow), -flow.clients, flow.target))
         return Overview(
             at=self._clock(),
             status=system.state,
@@ -123,6 +123,7 @@ class Overviews:
                 online_lines=sum(line.is_online for line in lines.values()),
                 proxy_services=len(state.services),
                 targets=len(flows),
+                blocked_targets=sum(_is_blocking(flow) for flow in flows),
             ),
             interfaces=seen.interfaces,
             lines=lines,
@@ -162,6 +163,10 @@ class Overviews:
         with suppress(Failed):
             counted = await self._netd.counters()
             self._rates.take(time(), counted, state.rules)
+
+
+def _is_blocking(flow: Flow) -> bool:
+    return bool(flow.problem and flow.clients)
 
 
 class _Ways:
