@@ -69,7 +69,7 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     assert seen["egressd_memory_bytes"] == 6000
     assert seen["egressd_revision"] == device.bench.ledger.revision
     assert seen["egressd_configured{kind=rules}"] == 3
-    assert seen["egressd_targets_blocked"] == 1
+    assert seen["egressd_targets_failing"] == 1
     assert seen["egressd_configured{kind=lines}"] == 2
     assert seen["egressd_lines_online"] == 1
 

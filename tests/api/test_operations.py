@@ -106,7 +106,7 @@ async def test_the_overview_adds_up(device: Device) -> None:
         "online_lines": 0,
         "proxy_services": 0,
         "targets": 6,
-        "blocked_targets": 3,
+        "failing_targets": 3,
     }
     assert (seen["interfaces"][0]["received"], seen["interfaces"][0]["sent"]) == (7, 5)
     assert seen["problems"] == ["something"]

@@ -9,7 +9,7 @@ import msgspec
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Event, Probe
-from egressd.model.plan import Floor, Instance, Plan
+from egressd.model.plan import Instance, Plan
 from egressd.netd.outages import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, Outages
 from tests.netd.clockless import clockless, until
 
@@ -22,7 +22,7 @@ class Network:
     def __init__(self) -> None:
         keys = [f"node:{number}" for number in range(1, 201)]
         self.plan = Plan(
-            floor=Floor(delay_url=URL),
+            delay_url=URL,
             instances={key: Instance(key=key, config=key) for key in (*keys, "service:1")},
         )
         self.dead: set[str] = set()

@@ -38,8 +38,8 @@ class DeviceMetrics:
         self._lines_online = Gauge(
             "egressd_lines_online", "VPN lines that have an address", registry=registry
         )
-        self._targets_blocked = Gauge(
-            "egressd_targets_blocked",
+        self._targets_failing = Gauge(
+            "egressd_targets_failing",
             "Targets of rules that are blocked, or whose nodes fail",
             registry=registry,
         )
@@ -54,7 +54,7 @@ class DeviceMetrics:
         self._connections.set(seen.connections)
         self._memory.set(seen.memory)
         self._lines_online.set(seen.counts.online_lines)
-        self._targets_blocked.set(seen.counts.blocked_targets)
+        self._targets_failing.set(seen.counts.failing_targets)
         return generate_latest(self._registry) + await self._of_rules()
 
     async def _of_rules(self) -> bytes:

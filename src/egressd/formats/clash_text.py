@@ -83,6 +83,8 @@ def _items(lines: list[tuple[int, str]]) -> Iterator[Row]:
     number, head = lines[0]
     is_empty = True
     behind = head.partition(":")[2].strip()
+    if re.fullmatch(r"\[\s*\]", behind):
+        behind = ""
     first = len(lines[1][1]) - len(lines[1][1].lstrip()) if len(lines) > 1 else 0
     item: list[str] = [behind] if behind else []
     for at, line in lines[1:]:

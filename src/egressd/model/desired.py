@@ -25,7 +25,7 @@ class Edit(msgspec.Struct, frozen=True):
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
     ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0); and
-    ``last_ids``, which only `load` is given, since every other edit raises it by itself.
+    ``last_ids``, which `load` and a restore are given: every other edit raises it by itself.
     """
 
     table: str

@@ -125,8 +125,6 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """Block every client, whatever the tables say."""
     opened: bool = False
     """No client has a rule, whatever the tables say: all are as `unmanaged` is."""
-    delay_url: str = ""
-    """What is asked for through a node that connections fail through, to see how it is doing."""
 
     @property
     def is_ruled(self) -> bool:
@@ -141,6 +139,8 @@ class Plan(msgspec.Struct, kw_only=True):
     revision: int = 0
     floor: Floor = Floor()
     whitelist: WhitelistPlan = WhitelistPlan()
+    delay_url: str = ""
+    """What is asked for through a node that connections fail through, to see how it is doing."""
     hosts: dict[str, int] = {}
     """Client address -> mark of its target."""
     nets: dict[str, int] = {}
@@ -168,15 +168,16 @@ class Plan(msgspec.Struct, kw_only=True):
             for key in patch.drop:
                 table.pop(key, None)
             table.update(patch.put)
-        if change.floor is not None:
-            self.floor = change.floor
-        if change.whitelist is not None:
-            self.whitelist = change.whitelist
+        for name in SINGLES:
+            if (value := getattr(change, name)) is not None:
+                setattr(self, name, value)
         self.revision = change.revision
 
 
 TABLES = ("hosts", "nets", "instances", "groups", "egresses", "limits", "lines")
 """The fields of `Plan` that are keyed tables."""
+SINGLES = ("floor", "whitelist", "delay_url")
+"""Those that change as a whole."""
 
 
 class Patch(msgspec.Struct, Generic[V], frozen=True):
@@ -203,6 +204,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     floor: Floor | None = None
     whitelist: WhitelistPlan | None = None
+    delay_url: str | None = None
     hosts: Patch[int] = Patch()
     nets: Patch[int] = Patch()
     instances: Patch[Instance] = Patch()
@@ -215,11 +217,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Whether nothing but the revision changes."""
         tables = any(getattr(self, name) for name in TABLES)
-        return not tables and self.floor is None and self.whitelist is None
+        return not tables and all(getattr(self, name) is None for name in SINGLES)
 
     def inverse(self, plan: Plan) -> Change:
         """The change that leads from here back to `plan`, the plan this one starts from."""
-        patches: dict[str, Any] = {}
+        patches: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(plan, name) for name in SINGLES
+        }
         for name in TABLES:
             table: dict[str, Any] = getattr(plan, name)
             patch: Patch[Any] = getattr(self, name)
@@ -228,13 +232,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
                 put={key: table[key] for key in touched if key in table},
                 drop=tuple(key for key in patch.put if key not in table),
             )
-        return Change(
-            base=self.revision,
-            revision=plan.revision,
-            floor=None if self.floor is None else plan.floor,
-            whitelist=None if self.whitelist is None else plan.whitelist,
-            **patches,
-        )
+        return Change(base=self.revision, revision=plan.revision, **patches)
 
 
 def patch_between(before: Mapping[str, V], after: Mapping[str, V]) -> Patch[V]:
@@ -250,10 +248,8 @@ def difference(before: Plan, after: Plan) -> Change:
     tables: dict[str, Any] = {
         name: patch_between(getattr(before, name), getattr(after, name)) for name in TABLES
     }
-    return Change(
-        base=before.revision,
-        revision=after.revision,
-        floor=after.floor if after.floor != before.floor else None,
-        whitelist=after.whitelist if after.whitelist != before.whitelist else None,
-        **tables,
-    )
+    singles: dict[str, Any] = {
+        name: getattr(after, name) if getattr(after, name) != getattr(before, name) else None
+        for name in SINGLES
+    }
+    return Change(base=before.revision, revision=after.revision, **singles, **tables)

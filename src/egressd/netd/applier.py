@@ -134,12 +134,9 @@ class Applier:
         leaving_lines = filter(None, outdated.values())
         self._machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
 
-    async def load(self) -> bool:
-        """Load the whole nftables table; whether it is another one now, which has counted nothing.
-
-        Raises Failed, and then nothing changed.
-        """
-        return await self._machine.load(self.plan, self._serving.ports())
+    async def load(self) -> None:
+        """Load the whole nftables table. Raises Failed, and then nothing changed."""
+        await self._machine.load(self.plan, self._serving.ports())
 
     def limited_lans(self) -> Topology:
         """Where limits are in force: on no LAN while no rule holds."""

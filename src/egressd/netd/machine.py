@@ -131,21 +131,16 @@ class Machine:
         except ValueError as error:
             log.warning("another program has changed our table", error=str(error))
 
-    async def load(self, plan: Plan, ports: Mapping[str, int]) -> bool:
-        """Say everything anew, in one transaction; whether the table was made anew, too.
-
-        Raises Failed, and then nothing changed.
-        """
+    async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
+        """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
         wanted = self._wanted(plan, ports)
         text = script.load(wanted)
-        is_fitting = True
         try:
             await self._transact(text)
         except Failed as error:
             # Another version's table may have sets of other types, which are not to be changed.
             log.warning("loading a table anew, since this one did not fit", cause=error.cause)
             await self._transact(script.afresh(text))
-            is_fitting = False
         del wanted["hosts"]
         self._elements = wanted
         self._is_doubtful = False
@@ -154,7 +149,6 @@ class Machine:
             self._chains = await asyncio.to_thread(self._nft.chains)
         with suppress(Failed):  # it is a hint: what is loaded is in force without it
             self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
-        return not is_fitting
 
     async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
         """Change what differs, and the `hosts` script with it, in one transaction.

@@ -121,7 +121,7 @@ class Outages:
             self._suspects.pop(instance.key, None)
         probes = [Probe(name=each.key, config=each.config) for each in batch]
         try:
-            url = self._plan().floor.delay_url
+            url = self._plan().delay_url
             found = await self._pool.delays(probes, url, _TIMEOUT_MS)
         except EgressdError as error:
             log.warning("could not ask the nodes that fail", error=str(error))

@@ -17,14 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.errors import Failed
-from egressd.model.plan import PLAN_VERSION, TABLES, Change, Plan
+from egressd.model.plan import PLAN_VERSION, SINGLES, TABLES, Change, Plan
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
     tbl TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tbl, key)
 ) WITHOUT ROWID
 """
-_SINGLES = ("floor", "whitelist")
 _NO_PLAN: Final = (ValueError, TypeError, RecursionError)
 """What reading raises where the file holds something else."""
 
@@ -159,7 +158,7 @@ class PlanFile:
         puts = [(t, key, value) for t in TABLES for key, value in getattr(change, t).put.items()]
         puts += [
             ("plan", name, value)
-            for name in _SINGLES
+            for name in SINGLES
             if (value := getattr(change, name)) is not None
         ]
         puts += [("plan", "version", PLAN_VERSION), ("plan", "revision", change.revision)]

@@ -9,8 +9,8 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import structlog
@@ -72,6 +72,7 @@ class Reconciler:
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
+        self._revived = asyncio.Event()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
         self._outages = Outages(pool, lambda: self.plan, publish)
@@ -141,11 +142,12 @@ class Reconciler:
             await self._lines.find()
             self._applier.route()
             self._is_loaded = True
-            if await self._applier.load():  # what `limit` put there to count is gone
-                await self._limits.sync(self.plan.limits, self._applier.limited_lans())
+            await self._applier.load()
             self._moves.tidy_all()
         if missing := self._applier.missing():
             await self.revive(missing)
+        # What `limit` put there to count, or all of it, may have gone before anybody listened.
+        await self.limit()
         await self._serving.end(self._serving.leftovers())
         self._tell_reviver()
         self._line_follower = Follower(self._follow_lines)
@@ -191,7 +193,7 @@ class Reconciler:
         An instance that will not start does not stand in the way of the rest: its clients
         are blocked, `status` says why, and it is tried again.
         """
-        async with self._lock:
+        async with self._turn((*self.plan.instances, *plan.instances)):
             change = difference(self.plan, plan)
             validation.check(change)
             await self._carry_out(change, strict=False)
@@ -203,7 +205,7 @@ class Reconciler:
         Raises Invalid for a change that is not well-formed, Conflict when it does not start
         from the plan in force.
         """
-        async with self._lock:
+        async with self._turn((*change.instances.put, *change.instances.drop)):
             if change.base != self.plan.revision:
                 raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
             validation.check(change)
@@ -304,26 +306,41 @@ class Reconciler:
     async def revive(self, instances: Sequence[Instance]) -> None:
         """Start instances of the plan that do not run, and let their clients through again.
 
-        The engine may keep one waiting for ten seconds and more: all else goes on meanwhile.
+        The engine may keep one waiting for ten seconds and more: all else goes on meanwhile, but
+        for changes of these instances.
         """
-        async with self._lock:
-            wanted = [instance for instance in instances if self._is_missing(instance)]
+        async with self._turn(instance.key for instance in instances):
+            wanted = [
+                instance
+                for instance in instances
+                if self.plan.instances.get(instance.key) == instance
+                and self._serving.get(instance.key) is None
+            ]
             await self._serving.make_room(wanted)
-        started = await self._serving.start(wanted, strict=False)
-        async with self._lock:
-            due = {
-                i.key: started[i.key] for i in wanted if i.key in started and self._is_missing(i)
-            }
-            self._serving.replace(due, ())
-            await self.machine.update(self.plan, self._serving.ports())
-            if self.plan.groups:
-                self._moves.tidy_all()  # flows of nodes that stood by, and do not run any more
-        await self._serving.end(each for key, each in started.items() if key not in due)
+            self._serving.reviving = {instance.key for instance in wanted}
+        try:
+            started = await self._serving.start(wanted, strict=False)
+            async with self._lock:
+                self._serving.replace(started, ())
+                before = self.machine.served()
+                await self.machine.update(self.plan, self._serving.ports())
+                if before - self.machine.served():
+                    self._moves.tidy_all()  # flows of nodes that stood by, and are lost
+        finally:
+            self._serving.reviving = set()
+            self._revived.set()
 
-    def _is_missing(self, instance: Instance) -> bool:
-        """Whether it is in the plan just so, and nothing serves its clients."""
-        is_wanted = self.plan.instances.get(instance.key) == instance
-        return is_wanted and self._serving.get(instance.key) is None
+    @asynccontextmanager
+    async def _turn(self, keys: Iterable[str]) -> AsyncIterator[None]:
+        """The lock, while none of these instances is being revived."""
+        concerned = set(keys)
+        while True:
+            async with self._lock:
+                if not concerned & self._serving.reviving:
+                    yield
+                    return
+                self._revived.clear()
+            await self._revived.wait()
 
     async def regroup(self) -> None:
         """Send groups' clients where they are served best, by what is known now."""

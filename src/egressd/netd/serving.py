@@ -28,6 +28,8 @@ class Serving:
         """Instance key -> why it does not run."""
         self.needed: set[str] = set()
         """Those of the instances on standby that groups send clients to."""
+        self.reviving: set[str] = set()
+        """Those that are being started beside all else: nobody else is to start them."""
 
     def ports(self) -> dict[str, int]:
         """Instance key -> the port that it listens on."""

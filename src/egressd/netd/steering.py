@@ -89,6 +89,7 @@ class Steering:
             choices = self._groups.decide(plan, change)
             chosen = serving(choices) - started.keys() - tried
             absent = {key for key in chosen if self._serving.get(key) is None}
+            absent -= self._serving.reviving
             if not absent:
                 return choices
             instances = change.instances.applied(plan.instances)

@@ -40,6 +40,7 @@ def plan_change(
         revision=after.revision,
         floor=_if_new(before, after, lambda s: compiled.floor(s, resolvers)),
         whitelist=_if_new(before, after, compiled.whitelist),
+        delay_url=_if_new(before, after, lambda s: s.settings.delay_url),
         hosts=_hosts(before, after, touched),
         nets=_nets(before, after, touched),
         instances=patch_between(_instances(before, resolvers), _instances(after, resolvers)),

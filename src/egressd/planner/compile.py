@@ -55,6 +55,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
         revision=state.revision,
         floor=floor(state, resolvers),
         whitelist=whitelist(state),
+        delay_url=state.settings.delay_url,
         hosts=hosts(state, state.rules.values()),
         nets=nets(state),
         instances={
@@ -76,7 +77,6 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
         resolvers=resolvers.all_reached_by(""),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
-        delay_url=state.settings.delay_url,
     )
 
 

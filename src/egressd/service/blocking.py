@@ -70,7 +70,7 @@ def why_blocked_now(
 def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
     """Why what is sent to a node or a group gets no further, as far as is known; else empty.
 
-    `keys` are those of its nodes' engine instances.
+    `keys` are those of the engine instances of its nodes, but for nodes that have no way out.
     """
     reasons = [seen.failing[key] for key in sorted(keys & seen.failing.keys())]
     if not reasons or len(reasons) < len(keys):

@@ -157,7 +157,7 @@ def explain(
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
-        problem="" if reason else why_failing(parsed, instance_keys(state, target), seen),
+        problem="" if reason else why_failing(parsed, _dialled(state, parsed), seen),
         rule=None if rule is None else _seen(rule),
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
         whitelist=listed,
@@ -261,6 +261,11 @@ def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSe
 
 def _asked(servers: tuple[str, ...], way: str) -> DnsSeen:
     return DnsSeen(server=servers[0], further=servers[1:RESOLVERS_MAX], way=way)
+
+
+def _dialled(state: DesiredState, target: TargetName) -> set[str]:
+    """The keys of the engine instances of a target's nodes that have a way out."""
+    return {f"node:{path.hops[0].id}" for path in dial_paths(state, target)}
 
 
 def _limits(rule: Rule | None) -> LimitsSeen:

@@ -35,7 +35,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     online_lines: int
     proxy_services: int
     targets: int
-    blocked_targets: int
+    failing_targets: int
     """Those of them that have clients, and a problem."""
 
 
@@ -52,7 +52,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     download_bps: int = 0
     """Bits a second of its rules' clients, averaged over some ten seconds of being looked at."""
     problem: str = ""
-    """Why its clients are blocked at the moment; empty when they are not."""
+    """Why its clients are blocked at the moment, or its nodes fail; empty when all is well."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class Overviews:
         await self._read_rates(state)
         lines = {line.name: status_of(line, seen.lines) for line in state.lines.values()}
         flows = [self._live(flow, state, seen) for flow in self._planned]
-        flows.sort(key=lambda flow: (not _is_blocking(flow), -flow.clients, flow.target))
+        flows.sort(key=lambda flow: (not _is_failing(flow), -flow.clients, flow.target))
         return Overview(
             at=self._clock(),
             status=system.state,
@@ -123,7 +123,7 @@ class Overviews:
                 online_lines=sum(line.is_online for line in lines.values()),
                 proxy_services=len(state.services),
                 targets=len(flows),
-                blocked_targets=sum(_is_blocking(flow) for flow in flows),
+                failing_targets=sum(_is_failing(flow) for flow in flows),
             ),
             interfaces=seen.interfaces,
             lines=lines,
@@ -165,7 +165,7 @@ class Overviews:
             self._rates.take(time(), counted, state.rules)
 
 
-def _is_blocking(flow: Flow) -> bool:
+def _is_failing(flow: Flow) -> bool:
     return bool(flow.problem and flow.clients)
 
 
@@ -178,17 +178,17 @@ class _Ways:
         self._keys: dict[str, set[str]] = {}
         by_group: dict[str, dict[str, None]] = {}
         for node in state.nodes.values():
-            for name in (node.name, GROUP_PREFIX + node.group):
-                self._keys.setdefault(name, set()).add(f"node:{node.id}")
             way = dial_path(state, node)
             if way is not None:
+                for target in (node.name, GROUP_PREFIX + node.group):
+                    self._keys.setdefault(target, set()).add(f"node:{node.id}")
                 name = egress_of(way)
                 self._by_node[node.name] = (name,)
                 by_group.setdefault(node.group, {})[name] = None
         self._by_group = {group: tuple(names) for group, names in by_group.items()}
 
     def keys_of(self, target: str) -> set[str]:
-        """The engine instances that serve a node or a group."""
+        """The engine instances that may serve a node or a group."""
         return self._keys.get(target, set())
 
     def egresses_of(self, target: TargetName) -> tuple[str, ...]:

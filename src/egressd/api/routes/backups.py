@@ -48,7 +48,8 @@ def add(app: FastAPI, services: Services) -> None:
     async def restore(request: Request) -> Response:
         """One change: all that is configured becomes what the file holds, and is in force when
         this is answered. Meanwhile the status is `restoring`. A file that is no backup, or a
-        newer egressd's, is refused, and nothing changes.
+        newer egressd's, is refused, and nothing changes; and so is one with more proxy services
+        than the license allows (200 with `error`).
         """
         outcome = await services.backups.restore(request.stream())
         return reply(Said(msg=said(_restored(outcome.value), outcome.notes)))

@@ -58,7 +58,7 @@ def add(app: FastAPI, services: Services) -> None:
                 "online_lines": 2,
                 "proxy_services": 1,
                 "targets": 1,
-                "blocked_targets": 0,
+                "failing_targets": 0,
             },
             "interfaces": [
                 {

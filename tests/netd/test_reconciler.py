@@ -1,0 +1,307 @@
+"""Changes beside an engine that refuses, is slow, or loses what it runs: whom clients are sent to.
+
+The engine, the kernel, limits and lines are stood in for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd.model.plan import Group, Instance, Plan, difference
+from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.slot import Running
+from egressd.netd.groups import Groups
+from egressd.netd.limits import Limits
+from egressd.netd.lines.lines import Lines
+from egressd.netd.machine import Machine
+from egressd.netd.planfile import PlanFile
+from egressd.netd.reconciler import Reconciler
+from egressd.netd.serving import Serving
+from egressd.planner.topology import Topology
+
+MARK = 0x1000_0000
+GROUP = 0x1800_0001
+
+
+@pytest.fixture(autouse=True)
+def _no_conntrack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.netd.kernel.conntrack.delete_stale", lambda *_: None)
+
+
+class Engine:
+    """Starts whatever is not `refused`, once `gate` is open."""
+
+    def __init__(self) -> None:
+        self.refused = ""
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.starts: Counter[str] = Counter()
+        self.alive: dict[int, Running] = {}
+        self._next = 20_000
+
+    async def start(self, instance: Instance) -> Running:
+        self.starts[instance.key] += 1
+        await self.gate.wait()
+        if instance.config == config(self.refused):
+            raise Failed("start it", "it is refused")
+        return self.run(instance)
+
+    def run(self, instance: Instance) -> Running:
+        self._next += 1
+        number = self._next
+        self.alive[number] = Running(
+            key=instance.key,
+            digest=digest(instance),
+            port=number,
+            worker=1,
+            pid=1,
+            number=number,
+            started=number,
+        )
+        return self.alive[number]
+
+    async def stop(self, running: Running) -> None:
+        self.alive.pop(running.number, None)
+
+    def is_running(self, running: Running) -> bool:
+        return running.number in self.alive
+
+    def running(self) -> Mapping[str, Running]:
+        return {each.key: each for each in self.alive.values()}
+
+    def superseded(self) -> list[Running]:
+        newest = self.running()
+        return [each for each in self.alive.values() if newest[each.key] != each]
+
+
+class Kernel:
+    """Remembers what it was told last."""
+
+    def __init__(self) -> None:
+        self.topology = Topology()
+        self.choices: Any = {}
+        self.ports: Mapping[str, int] = {}
+        self.is_full = False
+
+    def host_script(self, *_: object) -> str:
+        return ""
+
+    def served(self) -> set[int]:
+        return {MARK + int(key.partition(":")[2]) for key in self.ports}
+
+    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
+        if self.is_full:
+            raise Failed("change nftables", "no memory")
+        self.ports = dict(ports)
+
+    load = move = update
+
+    def doubt(self) -> None:
+        pass
+
+
+def config(name: str) -> str:
+    return f'{{"log": "{name}"}}'
+
+
+def node(number: int, name: str, *, standby: bool = False) -> Instance:
+    mark = MARK + number
+    return Instance(key=f"node:{number}", config=config(name), mark=mark, standby=standby)
+
+
+class Device:
+    def __init__(self, folder: Path) -> None:
+        self.engine, self.kernel = Engine(), Kernel()
+
+        async def nothing(*_: object, **__: object) -> None:
+            pass
+
+        self.reconciler = Reconciler(
+            machine=cast(Machine, self.kernel),
+            limits=cast(Limits, SimpleNamespace(change=nothing, look=nothing, counters=nothing)),
+            pool=cast(Pool, self.engine),
+            lines=cast(Lines, None),
+            plan_file=PlanFile(folder / "plan.db"),
+            groups=Groups(folder / "groups.json"),
+            publish=lambda _: None,
+        )
+
+    def plan(self, *nodes: Instance, **more: Any) -> Plan:
+        revision = self.reconciler.plan.revision + 1
+        return Plan(revision=revision, instances={each.key: each for each in nodes}, **more)
+
+    async def apply(self, *nodes: Instance) -> None:
+        """As a change that has to succeed."""
+        await self.reconciler.apply(difference(self.reconciler.plan, self.plan(*nodes)))
+
+    def served_by(self) -> dict[str, str]:
+        """Node -> the digest of the instance that the kernel sends its clients to."""
+        return {key: self.engine.alive[port].digest for key, port in self.kernel.ports.items()}
+
+    def lose(self, *numbers: int) -> list[Instance]:
+        """The nodes' instances die with their worker; the plan's instances of them."""
+        keys = {f"node:{number}" for number in numbers}
+        lost = [running for running in self.engine.alive.values() if running.key in keys]
+        for running in lost:
+            del self.engine.alive[running.number]
+        self.reconciler._serving.lose(lost)
+        return [self.reconciler.plan.instances[key] for key in sorted(keys)]
+
+
+def digests(*nodes: Instance) -> dict[str, str]:
+    return {each.key: digest(each) for each in nodes}
+
+
+def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
+    async def run() -> None:
+        device = Device(folder)
+        await asyncio.wait_for(body(device), 10)
+        # Nothing runs that nobody knows of.
+        assert {running.port for running in device.engine.alive.values()} == set(
+            device.reconciler._serving.ports().values()
+        )
+        await device.reconciler._moves.close()
+
+    asyncio.run(run())
+
+
+def test_p1_nobody_goes_on_by_a_node_that_is_another_now_and_will_not_start(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        a, b, c, d = node(7, "a"), node(8, "b"), node(7, "c"), node(7, "d")
+        await device.reconciler.set_plan(device.plan(a, b))
+        assert device.served_by() == digests(a, b)
+        device.engine.refused = "c"
+        await device.reconciler.set_plan(device.plan(c, b))
+        assert device.served_by() == digests(b)
+        device.reconciler._reviver.close()  # which would go on trying
+        assert "it is refused" in device.reconciler._serving.problems["node:7"]
+        await device.reconciler.set_plan(device.plan(d, b))
+        assert device.served_by() == digests(d, b)
+        assert not device.reconciler._serving.problems
+
+    live(tmp_path, body)
+
+
+def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        a, b = node(7, "a"), node(8, "b")
+        await device.apply(a, b)
+        device.engine.refused = "c"
+        with pytest.raises(Failed, match="it is refused"):
+            await device.apply(node(7, "c"), node(8, "d"))
+        device.kernel.is_full = True
+        with pytest.raises(Failed, match="no memory"):
+            await device.apply(node(7, "e"), node(8, "d"))
+        device.kernel.is_full = False
+        await device.reconciler.revive([])
+        assert device.served_by() == digests(a, b)
+
+    live(tmp_path, body)
+
+
+def test_p3_others_do_not_wait_for_an_instance_that_is_revived(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        a, b = node(7, "a"), node(8, "b")
+        await device.apply(a, b)
+        lost = device.lose(7)
+        device.engine.gate.clear()
+        revival = asyncio.create_task(device.reconciler.revive(lost))
+        await asyncio.sleep(0)
+        await device.reconciler.apply(
+            difference(device.reconciler.plan, device.plan(a, b, delay_url="http://site.test/"))
+        )
+        assert not revival.done()
+        device.engine.gate.set()
+        await revival
+        assert device.served_by() == digests(a, b)
+        assert device.engine.starts["node:7"] == 2
+
+    live(tmp_path, body)
+
+
+@pytest.mark.parametrize("after", [(), ("c",)])
+def test_a_change_of_an_instance_that_is_revived_comes_after_that(
+    tmp_path: Path, after: Iterable[str]
+) -> None:
+    """What is deleted, a proxy service say, is not to come up once that was answered."""
+
+    async def body(device: Device) -> None:
+        b = node(8, "b")
+        await device.apply(node(7, "a"), b)
+        lost = device.lose(7)
+        device.engine.gate.clear()
+        revival = asyncio.create_task(device.reconciler.revive(lost))
+        await asyncio.sleep(0)
+        wanted = [*(node(7, name) for name in after), b]
+        change = asyncio.create_task(device.apply(*wanted))
+        await asyncio.sleep(0.05)
+        assert not change.done()
+        device.engine.gate.set()
+        await asyncio.gather(revival, change)
+        assert device.served_by() == digests(*wanted)
+
+    live(tmp_path, body)
+
+
+def test_what_was_revived_is_known_though_the_kernel_would_not_hear_of_it(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        a = node(7, "a")
+        await device.apply(a)
+        device.kernel.is_full = True
+        with pytest.raises(Failed, match="no memory"):
+            await device.reconciler.revive(device.lose(7))
+        device.kernel.is_full = False
+        await device.reconciler.revive([])
+        assert device.served_by() == digests(a)
+        await device.apply(node(7, "b"))  # not kept waiting
+
+    live(tmp_path, body)
+
+
+def test_a_groups_node_that_is_revived_is_not_started_a_second_time(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        a, b = node(7, "a", standby=True), node(8, "b", standby=True)
+        group = Group(
+            mark=GROUP, members=(a.key, b.key), strategy="fallback", url="", interval_s=30
+        )
+        groups = {"group:1": group}
+        await device.reconciler.set_plan(device.plan(a, b, groups=groups))
+        assert device.served_by() == digests(a)
+        lost = device.lose(7)
+        device.engine.gate.clear()
+        revival = asyncio.create_task(device.reconciler.revive(lost))
+        await asyncio.sleep(0)
+        await device.reconciler.apply(
+            difference(
+                device.reconciler.plan,
+                device.plan(a, b, groups=groups, delay_url="http://site.test/"),
+            )
+        )
+        device.engine.gate.set()
+        await revival
+        assert device.served_by() == digests(a)
+        assert device.engine.starts == {"node:7": 2}
+
+    live(tmp_path, body)
+
+
+def adopted(engine: Engine, instance: Instance) -> set[int]:
+    serving = Serving(cast(Pool, engine))
+    serving.adopt(Plan(instances={instance.key: instance}))
+    return set(serving.ports().values())
+
+
+def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> None:
+    engine = Engine()
+    before, after = node(7, "a"), node(7, "b")
+    serves, newer = engine.run(before), engine.run(after)
+    assert adopted(engine, before) == {serves.port}
+    assert adopted(engine, after) == {newer.port}
