@@ -27,7 +27,7 @@ WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
 _JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
-Cuts = Literal["nobody", "engine", "line", "everybody"]
+Cuts = Literal["nobody", "kernel", "engine", "line", "everybody"]
 
 
 class Accident(msgspec.Struct, frozen=True):
@@ -71,7 +71,8 @@ class Accidents:
             Accident("delete the table", self._delete_table, "everybody"),
             Accident("flush policy rules", self._flush_rules, weight=4),
             Accident("flush an egress's routes", self._flush_routes),
-            Accident("flush conntrack", self._flush_conntrack),
+            # The same goes for an answer that is on its way just then.
+            Accident("flush conntrack", self._flush_conntrack, "kernel"),
             Accident("delete the LAN's queues", self._delete_queues),
             Accident("wan2 unplugged", self._unplug),
             Accident("wan2 set down", self._lower),
