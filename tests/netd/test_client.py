@@ -9,11 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import LineNews, RuleCount, Status
+from egressd.model.messages import Event, LineNews, Request, RuleCount, Status, Watch
 from egressd.model.plan import Plan
+from egressd.netd import framing
 from egressd.netd.client import NetdClient
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
@@ -231,3 +233,25 @@ async def connect(path: Path) -> tuple[NetdClient, asyncio.Task[None]]:
 
 async def _nothing() -> None:
     pass
+
+
+def test_who_watches_and_does_not_read_is_dropped(tmp_path: Path) -> None:
+    async def body() -> None:
+        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Busy()))
+        await server.open()
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "netd.sock"))
+        writer.write(framing.pack(Request(number=1, body=Watch())))
+        await framing.read(reader, msgspec.msgpack.Decoder())
+        for _ in range(200):
+            server.publish(Event(topic="line", text="x" * 100_000))
+
+        async def read_on() -> None:
+            while True:
+                await framing.read(reader, msgspec.msgpack.Decoder())
+
+        with pytest.raises((OSError, EOFError)):
+            await read_on()
+        writer.close()
+        await server.close()
+
+    asyncio.run(body())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Probe
@@ -45,7 +46,7 @@ class Network:
         self.dead: set[str] = set()
         self.dead_once: set[str] = set()
         self.silent: set[str] = set()
-        self.is_broken = False
+        self.failure: Exception | None = None
         self.asked: list[tuple[float, tuple[str, ...]]] = []
         self.begun = asyncio.get_running_loop().time()
 
@@ -53,8 +54,8 @@ class Network:
         now = asyncio.get_running_loop().time() - self.begun
         assert url == "http://site.test/"
         assert timeout_ms == INTERVAL_S * 1000 // 6
-        if self.is_broken:
-            raise Failed("start the trial engine", "it is away")
+        if self.failure is not None:
+            raise self.failure
         names = tuple(sorted(probe.name for probe in probes))
         self.asked.append((now, names))
         if self.silent.intersection(names):
@@ -145,14 +146,15 @@ def test_a_suspect_that_answers_is_not_asked_over_and_over() -> None:
     live(body, KEYS)
 
 
-def test_an_engine_that_is_away_makes_nobody_dead() -> None:
+@pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
+def test_an_engine_that_is_away_makes_nobody_dead(failure: Exception) -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
-        network.is_broken = True
+        network.failure = failure
         health.look()
         await asyncio.sleep(0.05)
         assert DEAD not in groups.delays.values()
-        network.is_broken = False
+        network.failure = None
         network.dead = {"node:1"}
         await until(lambda: groups.choices["group:1"].elected == "node:2", 2)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Event, Probe
@@ -26,7 +27,7 @@ class Network:
             instances={key: Instance(key=key, config=key) for key in (*keys, "service:1")},
         )
         self.dead: set[str] = set()
-        self.is_broken = False
+        self.failure: Exception | None = None
         self.takes_s = 0.0
         self.asked: list[tuple[float, tuple[str, ...]]] = []
         self.events: list[tuple[str, str, str]] = []
@@ -40,8 +41,8 @@ class Network:
         assert url == URL
         self.asked.append((self.now, tuple(probe.name for probe in probes)))
         await asyncio.sleep(self.takes_s)
-        if self.is_broken:
-            raise Failed("start the trial engine", "it is away")
+        if self.failure is not None:
+            raise self.failure
         failed = Delay(delay=-1, error="connection refused")
         return {p.name: failed if p.name in self.dead else Delay(delay=9) for p in probes}
 
@@ -166,16 +167,17 @@ def test_an_answer_about_a_node_that_is_another_by_now_is_not_told() -> None:
     live(body)
 
 
-def test_an_engine_that_is_away_makes_nobody_dead_nor_well() -> None:
+@pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
+def test_an_engine_that_is_away_makes_nobody_dead_nor_well(failure: Exception) -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.dead = {"node:1"}
         outages.suspect(["node:1"])
         await until(lambda: bool(outages.reasons), 1)
-        network.is_broken = True
+        network.failure = failure
         outages.suspect(["node:2"])
         await asyncio.sleep(3 * PERIOD_S)
         assert outages.reasons == {"node:1": "connection refused"}
-        network.is_broken = False
+        network.failure = None
         network.dead = set()
         await until(lambda: not outages.reasons, PERIOD_S + 1)
 

@@ -305,3 +305,23 @@ def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> 
     serves, newer = engine.run(before), engine.run(after)
     assert adopted(engine, before) == {serves.port}
     assert adopted(engine, after) == {newer.port}
+
+
+def test_p1_a_stop_that_could_not_block_says_so_once_all_else_has_ended(tmp_path: Path) -> None:
+    async def body() -> None:
+        device = Device(tmp_path)
+        await device.apply(node(7, "a"))
+        ended = []
+
+        async def close() -> None:
+            ended.append(True)
+
+        device.reconciler._lines = cast(Lines, SimpleNamespace(close=close))
+        device.engine.close = close  # type: ignore[attr-defined]
+        device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
+        device.kernel.is_full = True
+        with pytest.raises(Failed, match="no memory"):
+            await device.reconciler.stop()
+        assert len(ended) == 2
+
+    asyncio.run(body())

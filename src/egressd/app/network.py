@@ -45,7 +45,7 @@ def way_to(address: IPv4Address) -> str:
     """
     wanted = int.from_bytes(address.packed, sys.byteorder)
     found = {0: ""}
-    for line in (_NET / "route").read_text().splitlines()[1:]:
+    for line in (_NET / "route").read_text(errors="surrogateescape").splitlines()[1:]:
         name, destination, _, _, _, _, _, mask = line.split()[:8]
         if wanted & int(mask, 16) == int(destination, 16):
             found.setdefault(int(mask, 16).bit_count(), name)

@@ -139,11 +139,17 @@ class Health:
         except EgressdError as error:
             log.warning("could not ask the nodes of groups", error=str(error))
             return
+        except Exception:
+            log.exception("could not ask the nodes of groups")
+            return
         self._groups.delays |= dict.fromkeys(failed & self._plan().instances.keys(), DEAD)
         try:
             await self._changed()
         except EgressdError as error:
             log.warning("could not move the clients of a group", error=str(error))
+        except Exception:
+            # Whatever it is, nodes are to be asked again.
+            log.exception("could not move the clients of a group")
 
     async def _measure(self, keys: Iterable[str]) -> set[str]:
         """Note the delays of the nodes that answer; those that do not."""

@@ -126,6 +126,9 @@ class Outages:
         except EgressdError as error:
             log.warning("could not ask the nodes that fail", error=str(error))
             found = {}
+        except Exception:
+            log.exception("could not ask the nodes that fail")
+            found = {}
         for instance in batch:
             self._note(instance, found.get(instance.key))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import msgspec
 import structlog
@@ -142,30 +142,41 @@ class Reconciler:
             await self._lines.find()
             self._applier.route()
             self._is_loaded = True
+            self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
             await self._applier.load()
             self._moves.tidy_all()
-        if missing := self._applier.missing():
-            await self.revive(missing)
+        # Neither waits for the other: the engine may take its time, and so may lines that end.
+        await asyncio.gather(self._revive_missing(), self._open_lines())
         # What `limit` put there to count, or all of it, may have gone before anybody listened.
         await self.limit()
         await self._serving.end(self._serving.leftovers())
         self._tell_reviver()
-        self._line_follower = Follower(self._follow_lines)
-        await self._lines.open()
-        await self._lines.apply(self.plan.lines)
         self._is_restored = self.plan.revision > 0
         self._steering.start()
         self._resolvers.start()
         self._outages.start()
 
+    async def _open_lines(self) -> None:
+        self._line_follower = Follower(self._follow_lines)
+        await self._lines.open()
+        await self._lines.apply(self.plan.lines)
+
     async def stop(self) -> None:
-        """Block every client, and end the engine and the lines. The guard stays."""
+        """Block every client, and end the engine and the lines. The guard stays.
+
+        Raises Failed, once all else is done, when clients could not be blocked.
+        """
         async with self._lock:
             await self._quiesce()
-            with suppress(Failed):
-                blocked = Plan(egresses=self.plan.egresses, instances=self.plan.instances)
+            blocked = Plan(egresses=self.plan.egresses, instances=self.plan.instances)
+            failure = None
+            try:
                 await self.machine.load(blocked, {})
+            except Failed as error:
+                failure = error
         await asyncio.gather(self.pool.close(), self._lines.close())
+        if failure is not None:
+            raise failure
 
     async def release(self) -> None:
         """Make room for another netd: kernel, engine and lines stay as they are."""

@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -38,6 +39,9 @@ from egressd.netd.processes import peer_of
 from egressd.netd.reconciler import Conflict, Reconciler
 
 log = structlog.get_logger()
+
+_UNREAD_MAX: Final = 4 << 20
+"""Bytes of news that may wait for one who does not read: a frozen api, say."""
 
 
 class Server:
@@ -95,7 +99,10 @@ class Server:
         """Send `news` to every connection that watches."""
         frame = framing.pack(news)
         for writer in self._watchers:
-            writer.write(frame)
+            if writer.transport.get_write_buffer_size() > _UNREAD_MAX:
+                writer.transport.abort()  # one that comes back asks how things are
+            else:
+                writer.write(frame)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid, uid = peer_of(writer)

@@ -484,6 +484,8 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             await site.lines.release()
             site.lines = Lines(run_dir, site.told.append)
             await site.lines.find()
+            # Known before anybody attends to the line again.
+            assert site.lines.resolvers()["l2tp_1"] == ("9.9.9.9", "8.8.8.8")
             edited = (line(1, comment="edited meanwhile"), line(2, password="changed"))
             wanted = {one.name: one for one in edited}
             assert site.lines.outdated(wanted) == {"l2tp_2": None, "l2tp_3": None}

@@ -249,3 +249,29 @@ def test_there_may_be_nothing(run_dir: Path, inside: Callable[[Body], None]) -> 
         unit.remove(run_dir / "none")
 
     inside(body)
+
+
+def test_others_mounts_may_have_any_name(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    odd = os.fsencode(run_dir) + b"/\xe9\x0b\xc2\x85 x"
+    os.mkdir(odd)  # noqa: PTH102 (it is no text)
+
+    async def body() -> None:
+        folder = run_dir / "l2tp_1"
+        script = b'mount -t tmpfs none "$0" && echo ready && exec sleep 60'
+        other = await asyncio.create_subprocess_exec(
+            "unshare", "-m", "sh", "-c", script, odd, stdout=asyncio.subprocess.PIPE
+        )
+        assert other.stdout is not None
+        assert await other.stdout.readline() == b"ready\n"
+        try:
+            started = start(folder, FAMILY)
+            await ready(folder)
+            assert started.pid in members(folder)
+            assert other.pid not in members(folder)
+            await kill_all(folder)
+            assert members(folder) == set()
+        finally:
+            other.kill()
+            await other.wait()
+
+    inside(body)

@@ -22,6 +22,8 @@ from egressd.netd.engine.wire import Measure, Measured, Refused, Try
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0
 """A start takes milliseconds; one that takes this long hangs."""
+_EACH_S: Final = 0.05
+"""What measuring a further node takes at most besides: its start and stop."""
 
 
 class Crashed(Exception):
@@ -110,8 +112,14 @@ class Trials:
     async def _measure(
         self, probes: Sequence[Probe], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
+        measure = Measure(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
         async with self._use() as worker:
-            answer = await worker.ask(Measure(probes=tuple(probes), url=url, timeout_ms=timeout_ms))
+            try:
+                async with asyncio.timeout(timeout_ms / 1000 + len(probes) * _EACH_S + _TRY_S):
+                    answer = await worker.ask(measure)
+            except TimeoutError:
+                await worker.kill()
+                raise Failed("measure delays", "the engine hangs") from None
         if isinstance(answer, Measured):
             return answer.delays
         assert isinstance(answer, Refused)

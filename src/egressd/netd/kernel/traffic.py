@@ -25,7 +25,7 @@ NONE: Final = Traffic(0, 0)
 def read() -> dict[str, Traffic]:
     """The counters of every interface by name; 64 interfaces take 0.2 ms."""
     counted = {}
-    for line in _TABLE.read_text().splitlines()[_HEAD:]:
+    for line in _TABLE.read_text(errors="surrogateescape").splitlines()[_HEAD:]:
         name, _, columns = line.rpartition(":")
         numbers = columns.split()
         counted[name.strip()] = Traffic(int(numbers[0]), int(numbers[_SENT]))

@@ -56,6 +56,7 @@ _LAST_WORDS_S: Final = 0.3
 """How long a daemon whose interface went may take to say why."""
 _SETTLE_S: Final = 0.5
 """How long an interface that has just come is left alone before a line is dialled by it."""
+_TRY_AGAIN_S: Final = 1.0
 _JITTER: Final = 0.2
 """Share of a delay that chance adds, so that lines lost together don't dial together for ever."""
 
@@ -217,8 +218,15 @@ class LineKeeper:
         except Exception as error:
             log.exception("a line failed in an unforeseen way", line=self.line.name)
             failure = Failure(Cause.FAILED, repr(error))
-        await self._take_down(polite=failure.cause is not Cause.LOST)
-        return failure
+        while True:
+            try:
+                await self._take_down(polite=failure.cause is not Cause.LOST)
+            except Exception:
+                # It is not dialled anew beside daemons that may be there still.
+                log.exception("a line's daemons could not be ended", line=self.line.name)
+                await asyncio.sleep(_TRY_AGAIN_S)
+            else:
+                return failure
 
     def _failed(self, failure: Failure) -> None:
         loop = asyncio.get_running_loop()

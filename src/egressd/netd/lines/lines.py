@@ -16,12 +16,13 @@ import structlog
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.netd.kernel.follower import Follower
-from egressd.netd.lines import unit
+from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
+from egressd.planner.lines import pppd
 from egressd.planner.lines.address import Taken
 from egressd.planner.lines.dial import dial_key
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
@@ -148,7 +149,9 @@ class Lines:
 
     def resolvers(self) -> dict[str, tuple[str, ...]]:
         """The DNS servers that each line's peer hands out, where it is up and has any."""
-        return {name: k.resolvers for name, k in self._keepers.items() if k.resolvers}
+        found = {n: diagnosis.resolvers(u.read(pppd.LOG)) or () for n, u in self._found.items()}
+        kept = {name: keeper.resolvers for name, keeper in self._keepers.items()}
+        return {name: servers for name, servers in (found | kept).items() if servers}
 
     def servers(self) -> frozenset[IPv4Address]:
         """The addresses that lines are dialled to, where they are known."""

@@ -43,7 +43,7 @@ _LOOK_S: Final = 2.0
 """How often that is looked at: the folder lies in memory, and how much a daemon logs is up to who
 sends it packets. A limit of the kernel's (RLIMIT_FSIZE) would end it."""
 
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,10 +224,11 @@ def members(folder: Path) -> set[int]:
 
 def _is_member(pid: int, folder: Path) -> bool:
     """Whether `pid` has the folder's mount. Raises OSError when there is no such process."""
-    wanted = str(folder.resolve())
-    for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
+    wanted = os.fsencode(folder.resolve())
+    # As bytes: others' mounts may have any name.
+    for line in Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines():
         # Field 5 is the mount point, with white space as \ooo (proc_pid_mountinfo(5)).
-        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])
+        point = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4])
         if point == wanted:
             return True
     return False

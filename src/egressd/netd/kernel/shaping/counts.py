@@ -55,7 +55,11 @@ class Places(NamedTuple):
         return cls(
             {address: limit.number for address, limit in hosts_of(limits).items()},
             ranges,
-            {lim.number: classes[lim.number] for lim in limits.values() if DOWNLOAD.kbps(lim)},
+            {
+                limit.number: classes[limit.number]
+                for limit in limits.values()
+                if DOWNLOAD.kbps(limit) and limit.number in classes
+            },
         )
 
 
@@ -127,7 +131,11 @@ class Counters:
 
     def _passed_classes(self, classes: Mapping[int, int]) -> Iterable[tuple[int, Count]]:
         if len(classes) <= _FEW:
-            return [(rule, self._downloads.count(number)) for rule, number in classes.items()]
+            return [
+                (rule, self._downloads.count(number))
+                for rule, number in classes.items()
+                if self._downloads.has_device_of(number)  # the kernel may have refused it
+            ]
         rules = {number: rule for rule, number in classes.items()}
         counted = self._downloads.counts()
         return [(rules[number], passed) for number, passed in counted if number in rules]

@@ -171,6 +171,10 @@ class Forest:
 
     # --- Classes and queues. ------------------------------------------------------------
 
+    def has_device_of(self, number: int) -> bool:
+        """Whether the device is there whose tree the class belongs to."""
+        return tree_of(number) in self.devices
+
     def _address_of(self, number: int) -> bytes:
         return messages.address(self.devices[tree_of(number)], class_handle(number))
 
