@@ -328,7 +328,8 @@ class Reconciler:
                 and self._serving.get(instance.key) is None
             ]
             await self._serving.make_room(wanted)
-            self._serving.reviving = {instance.key for instance in wanted}
+            keys = {instance.key for instance in wanted}
+            self._serving.reviving |= keys
         try:
             started = await self._serving.start(wanted, strict=False)
             async with self._lock:
@@ -338,7 +339,7 @@ class Reconciler:
                 if before - self.machine.served():
                     self._moves.tidy_all()  # flows of nodes that stood by, and are lost
         finally:
-            self._serving.reviving = set()
+            self._serving.reviving -= keys
             self._revived.set()
 
     @asynccontextmanager
