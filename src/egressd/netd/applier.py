@@ -16,7 +16,7 @@ fails to clean is cleaned by the reconciler's next `refresh`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -80,9 +80,7 @@ class Applier:
         nobody's way; without `must_last` the plan file need not take it.
         """
         change = impact.with_epoch(change, self.plan)
-        wanted = self._serving.to_start(change)
-        started, choices = await self._start(change, wanted, strict=strict)
-        failed = {instance.key for instance in wanted} - started.keys()
+        started, failed, choices = await self._start(change, strict=strict)
         ports = self._ports_after({*change.instances.drop, *failed}, started)
         undo = change.inverse(self.plan)
         hosts = self._machine.host_script(self.plan, change)
@@ -148,12 +146,13 @@ class Applier:
         return self._serving.missing(self.plan)
 
     async def _start(
-        self, change: Change, wanted: Sequence[Instance], *, strict: bool
-    ) -> tuple[dict[str, Running], Choices]:
-        """Start what the change brings, and what groups choose then; all is as it was when that
-        raises.
+        self, change: Change, *, strict: bool
+    ) -> tuple[dict[str, Running], set[str], Choices]:
+        """Start what the change brings, and what groups choose then: what started, which keys did
+        not, and the choices. All is as it was when that raises.
         """
         started: dict[str, Running] = {}
+        wanted = self._serving.to_start(change)
         lan_only = [instance.port for instance in wanted if instance.lan_only]
         try:
             if change.whitelist is not None:
@@ -163,7 +162,7 @@ class Applier:
             await self._serving.make_room(wanted)
             started = await self._serving.start(wanted, strict=strict)
             failed = {instance.key for instance in wanted} - started.keys()
-            return started, await self._steering.muster(change, started, failed)
+            return started, failed, await self._steering.muster(change, started, failed)
         except BaseException:
             await self._serving.end(started.values())
             await self._restart_services()

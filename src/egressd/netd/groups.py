@@ -72,8 +72,7 @@ class Groups:
         """Those of the plan's groups that are known to be dead. Who has left them is not asked any
         more, whatever was found last.
         """
-        members = {key for group in plan.groups.values() for key in group.members}
-        return [key for key in sorted(members) if self.delays.get(key) == DEAD]
+        return [key for key in sorted(members(plan)) if self.delays.get(key) == DEAD]
 
     def forget(self, change: Change, plan: Plan) -> None:
         """What was known of nodes that `change` redefines or takes away means nothing more."""
@@ -91,6 +90,11 @@ def _concerns(change: Change, group: Group, choice: Choice) -> bool:
     return any(mark == group.mark or address in choice.kept for address, mark in put) or any(
         address in choice.kept for address in change.hosts.drop
     )
+
+
+def members(plan: Plan) -> set[str]:
+    """The instances of the nodes that are in groups."""
+    return {key for group in plan.groups.values() for key in group.members}
 
 
 def serving(choices: Choices) -> set[str]:

@@ -19,7 +19,7 @@ import structlog
 from egressd.model.errors import EgressdError
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Group, Plan
-from egressd.netd.groups import Groups, serving
+from egressd.netd.groups import Groups, members, serving
 from egressd.planner.groups import DEAD
 
 log = structlog.get_logger()
@@ -84,7 +84,7 @@ class Health:
     def suspect(self, keys: Iterable[str]) -> None:
         """The engine could not connect through these nodes: ask those that are in groups."""
         now = asyncio.get_running_loop().time()
-        for key in self._members().intersection(keys) - self._suspected:
+        for key in members(self._plan()).intersection(keys) - self._suspected:
             if now - self._cleared.get(key, -_TRUST_S) >= _TRUST_S:
                 self._suspected.add(key)
                 self._run(self._clear_up(key))
@@ -103,7 +103,7 @@ class Health:
     async def _attend(self) -> None:
         """Ask those that serve clients, twice an interval."""
         while True:
-            await self._ask(self._members() & serving(self._groups.choices))
+            await self._ask(members(self._plan()) & serving(self._groups.choices))
             await asyncio.sleep(self._period() / 2)
 
     async def _survey(self) -> None:
@@ -111,15 +111,12 @@ class Health:
         while True:
             attended = set() if self._woken.is_set() else serving(self._groups.choices)
             self._woken.clear()
-            keys = sorted(self._members() - attended)
+            keys = sorted(members(self._plan()) - attended)
             for first in range(0, len(keys), _AT_ONCE):
                 await self._ask(keys[first : first + _AT_ONCE])
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period()):
                     await self._woken.wait()
-
-    def _members(self) -> set[str]:
-        return {key for group in self._plan().groups.values() for key in group.members}
 
     def _period(self) -> float:
         """The check interval in seconds; a short one while some group has no node that lives."""

@@ -120,15 +120,13 @@ class Outages:
         for instance in batch:
             self._suspects.pop(instance.key, None)
         probes = [Probe(name=each.key, config=each.config) for each in batch]
+        found: dict[str, Delay] = {}
         try:
-            url = self._plan().delay_url
-            found = await self._pool.delays(probes, url, _TIMEOUT_MS)
+            found = await self._pool.delays(probes, self._plan().delay_url, _TIMEOUT_MS)
         except EgressdError as error:
             log.warning("could not ask the nodes that fail", error=str(error))
-            found = {}
         except Exception:
             log.exception("could not ask the nodes that fail")
-            found = {}
         for instance in batch:
             self._note(instance, found.get(instance.key))
 

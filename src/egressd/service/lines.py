@@ -28,7 +28,7 @@ from egressd.model.names import (
 from egressd.model.nouns import Line
 from egressd.planner.lines.dial import PPTP_PORT
 from egressd.service import checks
-from egressd.service.imports import Tally, carry_out, proposed
+from egressd.service.imports import Tally, carry_out
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_interface
@@ -179,9 +179,8 @@ class Lines:
                 tally.imported += 1
                 if auto_name:
                     next_name = next(names)
-            found = proposed(tally, [Edit("lines", line.id, line) for line in wanted.values()])
-            notes = (*found.value.notes, *self._notes_on_all(wanted.values()))
-            return Proposal(found.edits, msgspec.structs.replace(found.value, notes=notes))
+            edits = [Edit("lines", line.id, line) for line in wanted.values()]
+            return Proposal(edits, tally.outcome(*self._notes_on_all(wanted.values())))
 
         return await carry_out(self._ledger, build, preview=preview)
 
