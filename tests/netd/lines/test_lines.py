@@ -481,11 +481,13 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
                 await site.online(name)
             before = {name: site.pid(name) for name in site.lines.status()}
+            handed_out = ("9.9.9.9", "8.8.8.8")
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == handed_out)
             await site.lines.release()
             site.lines = Lines(run_dir, site.told.append)
             await site.lines.find()
             # Known before anybody attends to the line again.
-            assert site.lines.resolvers()["l2tp_1"] == ("9.9.9.9", "8.8.8.8")
+            assert site.lines.resolvers()["l2tp_1"] == handed_out
             edited = (line(1, comment="edited meanwhile"), line(2, password="changed"))
             wanted = {one.name: one for one in edited}
             assert site.lines.outdated(wanted) == {"l2tp_2": None, "l2tp_3": None}
@@ -496,7 +498,7 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             assert not site.folder("l2tp_3").exists()
             await site.online("l2tp_1")
             assert site.pid("l2tp_1") == before["l2tp_1"]
-            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == ("9.9.9.9", "8.8.8.8"))
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == handed_out)
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]
