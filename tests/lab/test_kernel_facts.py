@@ -80,6 +80,7 @@ def test_interfaces(namespace: Namespace) -> None:
         ip address add 10.0.0.2 peer 10.0.0.1/32 dev line
         ip link add idle type veth peer name idle-end
         ip link set idle up
+        ip link add link br-lan name above type macvlan
     """)
     for _ in range(50):  # the bridge's carrier comes with its port's
         read = namespace.run(facts.read).interfaces
@@ -96,6 +97,8 @@ def test_interfaces(namespace: Namespace) -> None:
     )
     assert read["port"].master == 20
     assert read["port"].kind == "veth"
+    assert read["above"].parent == 20
+    assert read["br-lan"].parent == 0
     assert read["line"].index == 30
     assert read["line"].is_point_to_point
     assert read["line"].addresses == (IPv4Interface("10.0.0.2/32"),)

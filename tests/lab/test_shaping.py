@@ -5,9 +5,11 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Network
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
@@ -48,6 +50,9 @@ FULL = range(500, 1021)
 begun, much that has arrived waits for what was lost. A sender that gets little of a busy
 machine's time sends less, so the lower bound only tells a limit from a standstill; how close
 goodput comes to the limit is `bench`'s to say."""
+
+WHOLE = range(650, 1021)
+"""Of UDP, where half of the limit would be a fault."""
 
 
 @pytest.fixture(scope="module")
@@ -454,6 +459,37 @@ def test_lans_come_and_go() -> None:
         in_router(site, take_away, limits)
         assert share(upload(site)) in FULL
         assert share(upload(site, GUEST)) in FULL
+
+
+def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
+    """As a VLAN does whose parent is a LAN too: a packet passes both."""
+    source = "10.79.0.2"
+    topology = replace(
+        TOPOLOGY,
+        stacked=(("lan0", "above"),),
+        lans=(*TOPOLOGY.lans, "above"),
+        lan_networks=(*TOPOLOGY.lan_networks, ("above", IPv4Network("10.79.0.0/24"))),
+    )
+    with Site() as site:
+        # Not every kernel that tests run on has VLANs.
+        site.router.shell(
+            """
+            sysctl -qw net.ipv4.conf.all.arp_ignore=1  # each answers for its own address
+            ip link add link lan0 name above type macvlan mode bridge; ip link set above up
+            ip address add 10.79.0.1/24 dev above
+            """
+        )
+        site.client.shell(
+            f"""
+            ip address add {source}/24 dev eth0
+            ip rule add from {source} lookup 79; ip route add default via 10.79.0.1 table 79
+            """
+        )
+        site.topology = topology
+        site.limit({source: limit(1, KBPS, KBPS), CLIENT: limit(2, KBPS, KBPS)})
+        assert share(send_up(site, 2 * KBPS, source)[0]) in WHOLE
+        assert share(send_down(site, 2 * KBPS, source)[0]) in WHOLE
+        assert share(send_up(site, 2 * KBPS, CLIENT)[0]) in WHOLE, "the parent's own"
 
 
 class Watched(ForeignShaping):

@@ -198,6 +198,13 @@ def test_chains_catch_each_lan_by_its_index() -> None:
     assert rules(text, "down_3") == ["goto down"]
 
 
+def test_what_passes_a_lan_on_its_way_to_another_is_caught_there() -> None:
+    text = shaping.chains([Hook(3, "lan0", NETWORKS[1:]), Hook(7, "lan0.20")], NETWORKS, [])
+    assert rules(text, "up_3") == ["ip saddr 10.9.0.0/16 accept", "goto up"]
+    assert rules(text, "down_3") == ["ip daddr 10.9.0.0/16 accept", "goto down"]
+    assert rules(text, "up_7") == ["goto up"]
+
+
 def test_an_unlimited_host_is_let_pass_before_limits_are_looked_up() -> None:
     text = shaping.chains([Hook(3, "lan0")], NETWORKS, [])
     assert rules(text, "up") == [

@@ -54,6 +54,27 @@ def test_wans_have_default_routes_and_lans_private_addresses() -> None:
     assert found.direct_exits == ("wan1", "wan2")
 
 
+def test_a_lan_that_stands_on_another_is_told() -> None:
+    def roles_of(*interfaces: Interface) -> tuple[tuple[str, str], ...]:
+        return discover(facts(LOOPBACK, *interfaces, WAN1), InterfaceRoles()).stacked
+
+    eth = interface("eth1", "192.168.1.1/24", index=5)
+    vlan = interface("eth1.7", "10.7.0.1/24", index=6, parent=5)
+    inner = interface("eth1.7.8", "10.8.0.1/24", index=7, parent=6)
+    assert roles_of(eth, vlan) == (("eth1", "eth1.7"),)
+    assert roles_of(eth, vlan, inner) == (
+        ("eth1", "eth1.7"),
+        ("eth1.7", "eth1.7.8"),
+        ("eth1", "eth1.7.8"),
+    )
+    bridge = interface("br7", "10.7.0.1/24", index=8)
+    port = interface("eth1.7", index=6, parent=5, master=8)
+    assert roles_of(eth, port, bridge) == (("eth1", "br7"),)
+    # The ends of a cable are each other's parents.
+    ends = interface("a", "10.1.0.1/24", index=3, parent=4), interface("b", index=4, parent=3)
+    assert roles_of(*ends) == ()
+
+
 def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
     dsl = interface("ppp0", "203.0.113.7/32", is_point_to_point=True, mtu=1492)
     routes = (Route(destination=ANYWHERE, interface="ppp0"), *TWO_WANS.routes)

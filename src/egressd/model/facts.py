@@ -23,6 +23,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     """The largest packet that it sends, in bytes."""
     master: int = 0
     """Index of the bridge or bond it belongs to; 0 for none."""
+    parent: int = 0
+    """Index of the interface it stands on, as a VLAN does; 0 for none of this namespace."""
     addresses: tuple[IPv4Interface, ...] = ()
     """IPv4 addresses with their prefix lengths."""
     peers: tuple[IPv4Address, ...] = ()

@@ -10,7 +10,8 @@ never see a queue of ours, and the LANs keep their own queueing disciplines.
 
 What a packet meets, the most specific rule first:
 
-1. traffic with other LANs is nobody's and passes;
+1. traffic with other LANs is nobody's and passes, and that of a VLAN on its parent, since it is
+   caught on the VLAN;
 2. ``…_free_hosts``: addresses with a rule that has no limit, in a network that has one, pass;
 3. ``…_hosts``: addresses with a limit go on to their class;
 4. ``…_nets``: the same for CIDR rules, flattened to disjoint ranges;
@@ -133,6 +134,8 @@ class Hook(NamedTuple):
 
     ifindex: int
     name: str
+    above: tuple[IPv4Network, ...] = ()
+    """The networks of LANs that stand on it, whose packets pass it: they are caught there."""
 
 
 def is_limited(limit: Limit) -> bool:
@@ -298,7 +301,8 @@ def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterab
         chain = base_chain(direction, hook)
         place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
         lines.append(f"add chain {table} {chain} {{ {place} }}")
-        lines.append(f"add rule {table} {chain} goto {direction.name}")
+        rules = [f"ip {direction.client} {network} accept" for network in hook.above]
+        lines += [f"add rule {table} {chain} {rule}" for rule in (*rules, f"goto {direction.name}")]
     return "\n".join(lines) + "\n"
 
 

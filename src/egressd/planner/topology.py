@@ -46,6 +46,9 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     lans: tuple[str, ...] = ()
     lan_networks: tuple[tuple[str, IPv4Network], ...] = ()
     """Which source networks belong on which LAN interface."""
+    stacked: tuple[tuple[str, str], ...] = ()
+    """Pairs of LANs where the second's packets pass the first's interface too: a VLAN's, its
+    parent's."""
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
     """All WANs that there have been, in the order of their numbers: see `inbound`."""
@@ -152,6 +155,12 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     return Topology(
         lans=lans,
         lan_networks=tuple(networks),
+        stacked=tuple(
+            (lower, upper)
+            for upper in lans
+            for lower in _beneath(upper, present)
+            if lower in lans and lower != upper
+        ),
         wans=wans,
         seen_wans=_seen(before.seen_wans, wans),
         direct_exits=tuple(exits),
@@ -217,6 +226,22 @@ def inbound(topology: Topology) -> dict[str, Egress]:
 def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:
     """Those seen before, each in its place, and then the new ones."""
     return (*before, *(name for name in wans if name not in before))
+
+
+def _beneath(name: str, present: Mapping[str, Interface]) -> Iterable[str]:
+    """The interfaces that packets of interface `name` pass as well: the one it stands on, its ports
+    if it is a bridge, and what is beneath those."""
+    found: dict[int, str] = {}
+    above = [present[name]] if name in present else []
+    while above:
+        parents, bridges = {i.parent for i in above}, {i.index for i in above}
+        above = [
+            i
+            for i in present.values()
+            if i.index not in found and (i.index in parents or i.master in bridges)
+        ]
+        found |= {i.index: i.name for i in above}
+    return found.values()
 
 
 def _may_be_lan(interface: Interface) -> bool:

@@ -36,7 +36,8 @@ _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, s
 _ROUTE = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, protocol, scope, type, flags
 _NEXTHOP = struct.Struct("=HBBi")  # rtnexthop: length, flags, hops, index
 
-_IFLA_NAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_EXT_MASK = 3, 4, 10, 18, 29
+_IFLA_NAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 3, 4, 5, 10, 18
+_IFLA_EXT_MASK, _IFLA_LINK_NETNSID = 29, 37
 _IFLA_INFO_KIND = 1
 _SKIP_STATISTICS = 1 << 3  # RTEXT_FILTER_SKIP_STATS
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
@@ -103,6 +104,7 @@ def _interface(
         is_point_to_point=bool(flags & (_POINT_TO_POINT | _NO_ARP)),
         mtu=number(found[_IFLA_MTU]),
         master=number(found.get(_IFLA_MASTER)),
+        parent=0 if _IFLA_LINK_NETNSID in found else number(found.get(_IFLA_LINK)),
         addresses=tuple(addresses[index]),
         peers=tuple(peers[index]),
     )

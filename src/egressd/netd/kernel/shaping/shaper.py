@@ -7,6 +7,7 @@ so that no packet is ever led to a class that isn't there (it would pass unlimit
 from __future__ import annotations
 
 import socket
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Network
@@ -323,7 +324,12 @@ class Shaper:
 def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
     """The LAN interfaces that are there."""
     indexes = {name: index for index, name in socket.if_nameindex()}
-    return tuple(Hook(indexes[name], name) for name in topology.lans if name in indexes)
+    above: dict[str, list[IPv4Network]] = defaultdict(list)
+    for lower, upper in topology.stacked:
+        above[lower] += [network for lan, network in topology.lan_networks if lan == upper]
+    return tuple(
+        Hook(indexes[name], name, tuple(above[name])) for name in topology.lans if name in indexes
+    )
 
 
 def _present_elements(netfilter: NetlinkSocket) -> Elements:
