@@ -401,7 +401,7 @@ def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
     return True
 
 
-@pytest.mark.parametrize("end", ["delete", "disable", "password", "interface"])
+@pytest.mark.parametrize("end", ["delete", "disable", "password", "interface", "stop"])
 def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
     send(lab, 3, "Interface:wan2")  # so that wan2 stays a way out
     number = add(lab, 1080, "wan2")
@@ -425,6 +425,8 @@ def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
         others = socks.request(other, socks.ASSOCIATE, "0.0.0.0", 0)
         if end == "delete":
             lab.api.delete(f"/proxy-services/{number}")
+        elif end == "stop":
+            assert lab.api.ask("POST", "/ops/stop", {}).status == 200
         else:
             lab.api.put(f"/proxy-services/{number}", body)
         mark = lab.internet.mark()
@@ -432,7 +434,12 @@ def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
         for connection in (silent, half):
             assert not is_served(connection, is_signed_in=connection is half)
         assert lab.internet.seen(since=mark) == []
-        assert by_relay(client, others) == exits(lab)["wan2"]
+        if end == "stop":
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+            with signed_in(client) as again:
+                assert is_served(again, is_signed_in=True)
+        else:
+            assert by_relay(client, others) == exits(lab)["wan2"]
     lab.api.delete(f"/proxy-services/{kept}")
     clear(lab)
 

@@ -137,8 +137,13 @@ def test_addresses_go_their_own_way_whatever_the_protocol(lab: Lab, target: str,
     assert elsewhere.seen == own.get(target, "")
 
 
-def test_who_is_refused_otherwise_learns_the_addresses_of_listed_domains(lab: Lab) -> None:
-    send(lab, 1, "REJECT")
+@pytest.mark.parametrize("target", ["REJECT", "gone"])
+def test_who_is_refused_otherwise_learns_the_addresses_of_listed_domains(
+    lab: Lab, target: str
+) -> None:
+    gone = lab.api.post("/nodes", {**lab.nodes["ss"].draft(), "name": "gone"})
+    send(lab, 1, target)
+    lab.api.delete(f"/nodes/{gone['id']}")
     client = lab.client(1)
     assert not client.dns("plain.test", RESOLVERS["google"]).ok
     save(lab, "plain.test\nhttps://tls.test:9443")

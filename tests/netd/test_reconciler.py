@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from egressd.model.errors import Failed
@@ -56,7 +57,7 @@ class Engine:
 
     def run(self, instance: Instance) -> Running:
         self._next += 1
-        number = self._next
+        number = instance.port or self._next
         self.alive[number] = Running(
             key=instance.key,
             digest=digest(instance),
@@ -64,7 +65,7 @@ class Engine:
             worker=1,
             pid=1,
             number=number,
-            started=number,
+            started=self._next,
         )
         return self.alive[number]
 
@@ -90,6 +91,7 @@ class Kernel:
         self.choices: Any = {}
         self.ports: Mapping[str, int] = {}
         self.is_full = False
+        self.on_update: Callable[[], object] = lambda: None
 
     def host_script(self, *_: object) -> str:
         return ""
@@ -100,6 +102,7 @@ class Kernel:
     async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
         if self.is_full:
             raise Failed("change nftables", "no memory")
+        self.on_update()
         self.ports = dict(ports)
 
     load = move = update
@@ -205,6 +208,78 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
         assert device.served_by() == digests(a, b)
 
     live(tmp_path, body)
+
+
+def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
+
+    async def body(device: Device) -> None:
+        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        await device.apply(a, px)
+        heard: list[set[int]] = []
+        device.kernel.on_update = lambda: heard.append(
+            {running.port for running in device.engine.alive.values()}
+        )
+        moved = msgspec.structs.replace(px, port=1081, config=config("px at another port"))
+        await device.apply(a, moved)
+        assert [1080 in ports for ports in heard] == [False]
+        assert device.served_by() == digests(a, moved)
+        await device.apply(a)
+        assert [1081 in ports for ports in heard] == [True, False]
+        await device.apply(a, px)
+        device.kernel.is_full = True
+        with pytest.raises(Failed, match="no memory"):
+            await device.apply(a)
+        device.kernel.is_full = False
+        await device.reconciler.revive([])
+        assert device.served_by() == digests(a, px)
+
+    live(tmp_path, body)
+
+
+def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
+
+    async def body(device: Device) -> None:
+        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        await device.apply(a, px)
+        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
+        await device.reconciler.halt("the database is bad")
+        assert device.reconciler.plan.floor.stopped
+        assert device.served_by() == digests(a)
+
+    live(tmp_path, body)
+
+
+def test_p1_nothing_follows_a_stop(tmp_path: Path) -> None:
+    """A change that waits for an instance that is being revived is not to let anybody out again."""
+
+    async def body() -> None:
+        device = Device(tmp_path)
+        await device.apply(node(7, "a"))
+        lost = device.lose(7)
+        device.engine.gate.clear()
+        revival = asyncio.create_task(device.reconciler.revive(lost))
+        await asyncio.sleep(0)
+        change = asyncio.create_task(device.apply(node(7, "b")))
+        await asyncio.sleep(0)
+
+        async def close() -> None:
+            device.engine.gate.set()
+            with pytest.raises(Failed, match="netd is ending"):
+                await revival
+            with pytest.raises(Failed, match="netd is ending"):
+                await change
+
+        device.reconciler._lines = cast(Lines, SimpleNamespace(close=close))
+        device.engine.close = close  # type: ignore[attr-defined]
+        device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
+        await device.reconciler.stop()
+        assert device.kernel.ports == {}
+
+    asyncio.run(body())
 
 
 def test_p3_others_do_not_wait_for_an_instance_that_is_revived(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@
 1. start the engine instances that a change brings, and wait until they listen (a proxy service
    that keeps its port is stopped first: two cannot listen on it);
 2. add the routes and policy rules it brings;
-3. change the speed limits, so that no client is faster than its rule for a moment;
+3. change the speed limits, so that no client is faster than its rule for a moment, and stop the
+   proxy services that go or move, since their ports are guarded only until they have;
 4. one nftables transaction: here every client moves at once, while the plan file's own
    transaction is open, so that the two stand or fall together;
 5. take away what nothing uses any more, and tidy up after clients that moved.
@@ -92,6 +93,7 @@ class Applier:
             if change.egresses or change.lines or change.floor is not None:
                 self.route(undo.egresses.put)
             await self._change_limits(change, strict=strict)
+            await self._serving.end_services({*change.instances.drop, *started})
             with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:

@@ -17,7 +17,7 @@ import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Event, LineNews, RuleCount, Status
-from egressd.model.plan import Change, Instance, Plan, difference
+from egressd.model.plan import Change, Instance, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
 from egressd.netd.engine.pool import Pool
@@ -72,6 +72,7 @@ class Reconciler:
         self._plan_file = plan_file
         self._publish = publish
         self._lock = asyncio.Lock()
+        self._is_ending = False
         self._revived = asyncio.Event()
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
@@ -186,6 +187,7 @@ class Reconciler:
         self.pool.release()
 
     async def _quiesce(self) -> None:
+        self._is_ending = True
         self._reviver.close()
         if self._line_follower is not None:
             await self._line_follower.close()
@@ -223,11 +225,14 @@ class Reconciler:
             await self._carry_out(change, strict=True)
 
     async def halt(self, reason: str) -> None:
-        """Block every client until the next whole plan."""
-        async with self._lock:
+        """Block every client, also those of proxy services, until the next whole plan."""
+        async with self._ordered():
             floor = msgspec.structs.replace(self.plan.floor, stopped=True)
+            services = tuple(key for key, each in self.plan.instances.items() if each.port)
             revision = self.plan.revision
-            change = Change(base=revision, revision=revision, floor=floor)
+            change = Change(
+                base=revision, revision=revision, floor=floor, instances=Patch(drop=services)
+            )
             # The disk may be why: nobody is to go on for that.
             await self._carry_out(change, strict=False, must_last=False)
         self._publish(Event(topic="halted", text=reason))
@@ -274,7 +279,7 @@ class Reconciler:
 
     async def refresh(self) -> None:
         """Look at the machine again and adapt: interfaces, addresses, gateways, routes, lines."""
-        async with self._lock:
+        async with self._ordered():
             own = self.machine.line_addresses()
             self.machine.look()
             self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
@@ -290,7 +295,7 @@ class Reconciler:
         """The net beneath the events: look whether all is as it was left."""
         try:
             await self.refresh()
-            async with self._lock:
+            async with self._ordered():
                 intact = await self.machine.is_intact()
             if not intact:
                 await self.reload("the chains are not as they were left")
@@ -299,7 +304,7 @@ class Reconciler:
 
     async def reload(self, reason: str) -> None:
         """Load the whole table again, after another program changed the ruleset."""
-        async with self._lock:
+        async with self._ordered():
             if not self._is_loaded:
                 return  # `start` is about to load it
             log.warning("loading the nftables table again", reason=reason)
@@ -309,7 +314,7 @@ class Reconciler:
 
     async def limit_again(self, reason: str) -> None:
         """Heal the speed limits, after another program touched what they are made of."""
-        async with self._lock:
+        async with self._ordered():
             is_healed = await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         if is_healed:
             self._publish(Event(topic="healed", subject="limits", text=reason))
@@ -332,7 +337,7 @@ class Reconciler:
             self._serving.reviving |= keys
         try:
             started = await self._serving.start(wanted, strict=False)
-            async with self._lock:
+            async with self._ordered():
                 self._serving.replace(started, ())
                 before = self.machine.served()
                 await self.machine.update(self.plan, self._serving.ports())
@@ -343,11 +348,19 @@ class Reconciler:
             self._revived.set()
 
     @asynccontextmanager
+    async def _ordered(self) -> AsyncIterator[None]:
+        """The lock, for what is not to follow a `stop` or a `release`. Raises Failed after one."""
+        async with self._lock:
+            if self._is_ending:
+                raise Failed("do any more", "netd is ending")
+            yield
+
+    @asynccontextmanager
     async def _turn(self, keys: Iterable[str]) -> AsyncIterator[None]:
         """The lock, while none of these instances is being revived."""
         concerned = set(keys)
         while True:
-            async with self._lock:
+            async with self._ordered():
                 if not concerned & self._serving.reviving:
                     yield
                     return
@@ -356,7 +369,7 @@ class Reconciler:
 
     async def regroup(self) -> None:
         """Send groups' clients where they are served best, by what is known now."""
-        async with self._lock:
+        async with self._ordered():
             if not self._steering.is_settled:
                 revision = self.plan.revision
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)

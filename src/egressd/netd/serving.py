@@ -112,6 +112,13 @@ class Serving:
                 raise result
         return started
 
+    async def end_services(self, keys: Iterable[str]) -> None:
+        """End those of them that are proxy services: to be called while their ports are guarded."""
+        found = (self._running.get(key) for key in keys)
+        services = [running for running in found if running and _is_service(running)]
+        self.lose(services)
+        await self.end(services)
+
     def replace(self, started: dict[str, Running], dropped: Collection[str]) -> list[Running]:
         """Let `started` serve from now on and `dropped` no more: the instances of no more use."""
         touched = {*started, *dropped}
@@ -145,7 +152,7 @@ class Serving:
         for running in instances:
             with suppress(Failed):
                 await self._pool.stop(running)
-            if running.port and running.port not in ENGINE_PORTS:
+            if _is_service(running):
                 services.add(running.port)
         if services:
             try:
@@ -155,3 +162,8 @@ class Serving:
 
     def _living(self) -> list[Running]:
         return [*self._pool.running().values(), *self._pool.superseded()]
+
+
+def _is_service(running: Running) -> bool:
+    """Whether it is a proxy service, on a port that its owner chose."""
+    return bool(running.port) and running.port not in ENGINE_PORTS

@@ -94,7 +94,7 @@ def _switched_egresses(
     before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Egress]:
     """O(targets in use), but only where a target names the interface that it leaves by: few do."""
-    if not any(targets.interfaces_of(after, target) for target in switched):
+    if not targets.interfaces_of(after, switched):
         return Patch()
     return _egresses(before, after, resolvers)
 

@@ -199,8 +199,10 @@ def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
 
 
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
-    """An engine instance for each enabled proxy service."""
-    result = {}
+    """An engine instance for each enabled proxy service; none while the device is stopped."""
+    result: dict[str, Instance] = {}
+    if state.settings.stopped:
+        return result
     for service in state.services.values():
         number = state.numbers.get(INTERFACE_PREFIX + service.outbound_interface)
         if service.is_enabled and number is not None:
@@ -287,9 +289,7 @@ def _listed(state: DesiredState) -> Listed | None:
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
     """The interfaces that rules, nodes in use, proxy services and lines send traffic to."""
-    names: set[str] = set()
-    for target in used_targets(state):
-        names |= interfaces_of(state, target)
+    names = interfaces_of(state, used_targets(state))
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
     result = {}
@@ -360,10 +360,9 @@ def whitelist(state: DesiredState) -> WhitelistPlan:
 
 def _sniffers(state: DesiredState) -> dict[int, int]:
     """Mark of a kernel-routed target of rules -> mark of the instance that sniffs for it."""
-    targets = (target for target in state.target_uses if target != state.whitelist.node)
     return {
         mark_of(state, target): sniffer_mark(number)
-        for target in targets
+        for target in ruled_targets(state) - {state.whitelist.node}
         if (number := sniffer_number(state, target)) is not None
     }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 
 from egressd.model.desired import DesiredState
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetName, parse_target
 from egressd.model.nouns import Node
 from egressd.planner import listing, outbounds
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
@@ -35,8 +35,11 @@ def mark_of(state: DesiredState, target: str) -> int:
 
 
 def ruled_targets(state: DesiredState) -> set[str]:
-    """The targets that rules or the whitelist send traffic to, as the API writes them."""
-    ruled = set(state.target_uses)
+    """The targets that rules or the whitelist send traffic to, as the API writes them.
+
+    REJECT is always one of them: that is where a rule goes whose target is gone.
+    """
+    ruled = {REJECT, *state.target_uses}
     if listing.has_entries(state.whitelist):
         ruled.add(state.whitelist.node)
     return ruled
@@ -44,7 +47,7 @@ def ruled_targets(state: DesiredState) -> set[str]:
 
 def is_ruled(state: DesiredState, target: str) -> bool:
     """Whether `target` is one of `ruled_targets`. O(1)."""
-    return target in state.target_uses or (
+    return target == REJECT or target in state.target_uses or (
         target == state.whitelist.node and listing.has_entries(state.whitelist)
     )
 
@@ -126,10 +129,10 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
     return tuple(hops), ""
 
 
-def interfaces_of(state: DesiredState, target: str) -> set[str]:
-    """The interfaces that a target names: itself, or as the one that its nodes leave by."""
-    parsed = parse_target(target)
-    if parsed.kind == "interface":
-        return {parsed.name}
-    last_hops = (path.hops[-1] for path in dial_paths(state, parsed))
-    return {name for hop in last_hops if (name := settings_of(hop).interface_name)}
+def interfaces_of(state: DesiredState, targets: Collection[str]) -> set[str]:
+    """The interfaces that targets name: themselves, or as those that their nodes leave by."""
+    parsed = map(parse_target, targets)
+    named = {target.name for target in parsed if target.kind == "interface"}
+    paths = (dial_path(state, node) for node in nodes_of(state, targets))
+    last_hops = (path.hops[-1] for path in paths if path is not None)
+    return named | {name for hop in last_hops if (name := settings_of(hop).interface_name)}
