@@ -17,6 +17,7 @@ from egressd.app.resolvers import DeviceResolvers
 from egressd.app.use_cases import UseCases
 from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
+from egressd.model.errors import Failed
 from egressd.service.explain import Question
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
@@ -123,5 +124,23 @@ async def test_what_netd_refused_of_other_resolvers_is_told_again(
         assert device.cases.ledger.phase == "running"
         await asyncio.sleep(0.05)
         assert len(device.netd.asked) == asked + 2, "once it is in force there is nothing to say"
+        following.cancel()
+        await asyncio.wait({following})
+
+
+async def test_p3_what_a_failure_left_undone_is_seen_to_once_it_can_be(
+    opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
+    named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
+    async with opened("off") as device:
+        device.netd.behaviour = ["break"]
+        with pytest.raises(Failed):
+            await device.cases.services.settings.stop()
+        assert device.cases.ledger.phase == "restoring"
+        following = asyncio.create_task(api_process._follow(named, device.cases))
+        await asyncio.sleep(0.05)
+        device.netd.return_after_restart()
+        await eventually(lambda: device.cases.ledger.phase == "running")
         following.cancel()
         await asyncio.wait({following})

@@ -14,7 +14,7 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Event, LineNews, Request, RuleCount, Status, Watch
-from egressd.model.plan import Plan
+from egressd.model.plan import Change, Plan
 from egressd.netd import framing
 from egressd.netd.client import NetdClient
 from egressd.netd.reconciler import Reconciler
@@ -36,6 +36,9 @@ class _Busy:
         await self.free.wait()
         return {}
 
+    async def apply(self, change: Change) -> None:
+        await self.free.wait()
+
 
 def test_who_has_waited_too_long_connects_anew_to_say_what_is_to_be_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +58,16 @@ def test_who_has_waited_too_long_connects_anew_to_say_what_is_to_be_in_force(
         monkeypatch.setattr("egressd.netd.client._ANSWER_S", 0.05)
         with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
             await client.counters()
+        assert len(connected) == 1, "a question that is not answered is nobody else's matter"
         monkeypatch.setattr("egressd.netd.client._ANSWER_S", 5.0)
+        asked = asyncio.create_task(client.counters())
+        await asyncio.sleep(0)
+        monkeypatch.setattr("egressd.netd.client._ANSWER_S", 0.05)
+        with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
+            await client.apply(Change(base=1, revision=2))
+        monkeypatch.setattr("egressd.netd.client._ANSWER_S", 5.0)
+        with pytest.raises(Failed, match="went away"):
+            await asked
         await eventually(lambda: len(connected) == 2)
         netd.free.set()
         assert await client.counters() == {}

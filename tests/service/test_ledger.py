@@ -149,6 +149,25 @@ async def test_a_refusal_does_not_set_the_whole_plan_again(bench: Bench, make: M
     await bench.agree()
 
 
+async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> None:
+    rule = (await bench.rules.create(make.rule("10.0.0.1"))).value
+    bench.netd.behaviour = ["lose"]
+    with pytest.raises(Failed):
+        await bench.rules.create(make.rule("10.0.0.2"))
+    bench.netd.return_after_restart()
+    bench.netd.behaviour = ["refuse", "refuse", "refuse"]
+    with pytest.raises(Failed, match="the kernel would not"):
+        await bench.rules.create(make.rule("10.0.0.3"))
+    bench.netd.behaviour = ["refuse"]
+    with pytest.raises(Failed, match="the kernel would not"):
+        await bench.rules.replace(rule.id, make.rule("10.0.0.1"))
+    assert not bench.ledger.is_in_force
+    bench.netd.behaviour = ["refuse"]
+    await bench.rules.delete(rule.id)
+    assert isinstance(bench.netd.asked[-1], Plan)
+    await bench.agree()
+
+
 async def test_without_netd_a_change_fails_and_reads_go_on(bench: Bench, make: Make) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
     bench.netd.is_away = True

@@ -14,9 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvloop
@@ -167,8 +168,8 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     cases.services.backups.tidy()
     await console.open()
     background = [
-        _connect(netd, end),
-        asyncio.create_task(_follow(resolvers, cases)),
+        _attended(netd.run(), "the api can do nothing without netd", end),
+        _attended(_follow(resolvers, cases), "the api does not see the resolvers any more", end),
     ]
     listeners = _listeners(sockets, settings.api_data)
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
@@ -197,33 +198,37 @@ def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listen
     return listeners
 
 
-def _connect(netd: NetdClient, end: Callable[[], None]) -> asyncio.Task[None]:
-    """Keep the connection to netd; should that come to an end by a fault, so does the api."""
+def _attended(
+    work: Coroutine[Any, Any, None], loss: str, end: Callable[[], None]
+) -> asyncio.Task[None]:
+    """`work`, which goes on for ever; should it come to an end by a fault, so does the api."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            log.error("the api can do nothing without netd", exc_info=task.exception())
+            log.error(loss, exc_info=task.exception())
             end()
 
-    connection = asyncio.create_task(netd.run())
-    connection.add_done_callback(ended)
-    return connection
+    attended = asyncio.create_task(work)
+    attended.add_done_callback(ended)
+    return attended
 
 
 async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
-    """Have the plan name the device's resolvers as they are, and as the license lets them count."""
+    """Have the plan name the device's resolvers as they are, and as the license lets them count;
+    and have it put in force where a failure has left that undone.
+    """
     told = cases.resolvers()
     while True:
         await asyncio.sleep(_RESOLVERS_S)
         resolvers.look()
         wanted = cases.resolvers()
-        if wanted == told:
+        if wanted == told and cases.ledger.is_in_force:
             continue
         try:
             await cases.ledger.resync()
             told = wanted
-        except Failed as error:
-            log.warning("netd does not take the resolvers of now", error=str(error))
+        except EgressdError as error:
+            log.warning("the plan of now is not in force", error=str(error))
 
 
 async def _halt(settings: config.Config, reason: str) -> None:

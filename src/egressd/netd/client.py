@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from egressd.model.errors import Failed
+from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import (
     ApplyChange,
     Counters,
@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
+_MEASURED_S = 0.05
+"""Seconds more that it may take for each node whose delay is measured."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
 
@@ -58,7 +60,7 @@ class NetdClient:
 
     `on_connect` runs after each connection, before anything else is sent on it by others:
     the place to send the whole plan. While netd refuses that, it is called again every now and
-    then. `on_event` gets netd's events.
+    then, and while it raises another of our errors. `on_event` gets netd's events.
     """
 
     def __init__(
@@ -111,7 +113,9 @@ class NetdClient:
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         """Measure each probe. Raises Failed."""
         request = MeasureDelay(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
-        answer = await self._ask(request, Delays, more_s=timeout_ms / 1000)
+        answer = await self._ask(
+            request, Delays, more_s=timeout_ms / 1000 + len(probes) * _MEASURED_S
+        )
         return answer.results
 
     async def locate(self, client: str) -> Located:
@@ -144,7 +148,7 @@ class NetdClient:
         while not listening.done():
             try:
                 await self._on_connect()
-            except Failed as error:
+            except EgressdError as error:
                 if self._writer is None:
                     return
                 log.warning("netd refuses what is to be in force", error=str(error))
@@ -198,8 +202,9 @@ class NetdClient:
             async with asyncio.timeout(within_s):
                 reply = (await future).body
         except TimeoutError:
-            # It may do it yet. Whoever connects anew says what is to be in force.
-            self._hang_up()
+            if isinstance(body, SetPlan | ApplyChange | Halt):
+                # It may do it yet. Whoever connects anew says what is to be in force.
+                self._hang_up()
             raise Failed("talk to netd", f"no answer within {within_s:g} seconds") from None
         except (ConnectionError, ValueError) as error:  # ValueError: it does not fit into a frame
             raise Failed("talk to netd", str(error)) from error

@@ -69,6 +69,11 @@ class Ledger:
         return self.state.revision
 
     @property
+    def is_in_force(self) -> bool:
+        """Whether netd has the current state, as far as is known; else `resync` is due."""
+        return self._in_force
+
+    @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
         """``restoring`` until the state is in force, and while a backup is put back; ``stopped``
         after an operator's stop, or while the device is opened: no rule applies then.
@@ -144,14 +149,17 @@ class Ledger:
         async with self._lock:
             before = self.state
             self._is_restoring = is_restore
+            refusal = None
             try:
                 if not self._in_force:
-                    await self._put_in_force()
+                    refusal = await self._catch_up()
                 if is_large:
                     proposal, step = await asyncio.to_thread(self._prepare, before, build)
                 else:
                     proposal, step = self._prepare(before, build)
                 if step is None:
+                    if refusal is not None:
+                        raise refusal
                     return Outcome(proposal.value)
                 await self._make(step)
             finally:
@@ -177,7 +185,11 @@ class Ledger:
         """
         await self._store.begin(step.edits, step.after.revision)
         try:
-            await self._netd.apply(step.change)
+            if self._in_force:
+                await self._netd.apply(step.change)
+            else:
+                # netd refuses what is stored: the change may be what mends that.
+                await self._set_plan(step.after)
         except BaseException:
             try:
                 await self._store.rollback()
@@ -210,9 +222,19 @@ class Ledger:
             else:
                 await self._put_in_force()
 
+    async def _catch_up(self) -> Failed | None:
+        """Put the current state in force; why that was refused, if it was."""
+        try:
+            await self._put_in_force()
+        except Failed as error:
+            return error
+        return None
+
     async def _put_in_force(self) -> None:
-        plan = await asyncio.to_thread(self._compile_plan, self.state)
-        await self._netd.set_plan(plan)
+        await self._set_plan(self.state)
+
+    async def _set_plan(self, state: DesiredState) -> None:
+        await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))
         self._in_force = True
 
 
