@@ -97,6 +97,7 @@ def cut_half(file: Path) -> None:
         ),
         (sql("UPDATE rules SET upload_limit_kbps = 'fast' WHERE id = 5"), "Expected `int`"),
         (sql("UPDATE rules SET ip = x'ff' WHERE id = 5"), "Expected `str`"),
+        (sql("UPDATE rules SET ip = '10.0.0.u/32' WHERE id = 5"), "10.0.0.u"),
         (sql("INSERT INTO settings VALUES ('unmanaged', '7')"), "Expected `str`"),
         (sql("INSERT INTO settings VALUES ('unmanaged', '{')"), "."),
         (sql("INSERT INTO numbers VALUES ('Group_a', 'x')"), "Expected `int`"),

@@ -259,13 +259,3 @@ async def test_a_backup_that_cannot_be_written_fails(tmp_path: Path, opened: Ope
     async with opened(tmp_path / "data") as database:
         with pytest.raises(Failed, match="back the database up"):
             await database.backup(tmp_path / "absent" / "backup")
-
-
-async def test_each_database_has_a_generation_of_its_own(
-    tmp_path: Path, opened: OpenDatabase
-) -> None:
-    async with opened(tmp_path / "a") as a, opened(tmp_path / "b") as b:
-        assert a.generation != b.generation
-        first = a.generation
-    async with opened(tmp_path / "a") as a:
-        assert a.generation == first

@@ -15,7 +15,6 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, OverQuota
-from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
 
@@ -80,7 +79,6 @@ class Backups:
         )
 
         def build(state: DesiredState) -> Proposal[Restored]:
-            checks.refuse(_problems(wanted))
             # What the license allowed once, or another device's, goes on; it is not added to.
             allowed = max(self._quota(), len(state.services))
             if len(wanted.services) > allowed:
@@ -98,14 +96,6 @@ class Backups:
                 yield Path(private) / "state.db"
         except OSError as error:
             raise Failed("keep a backup for a moment", error.strerror or str(error)) from error
-
-
-def _problems(wanted: DesiredState) -> Iterator[str]:
-    for rule in wanted.rules.values():
-        try:
-            rule.network  # noqa: B018 - it is read for its faults
-        except ValueError as error:
-            yield f"the backup's rule {rule.id} has no address: {error}"
 
 
 async def _write(path: Path, chunks: AsyncIterable[bytes]) -> None:

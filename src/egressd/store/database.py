@@ -53,8 +53,6 @@ class Database:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "state.db"
-        self.generation = ""
-        """A UUID that changes when the database is made anew; known once it is open."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine: Engine | None = None
         self._open_connection: Connection | None = None
@@ -148,7 +146,6 @@ class Database:
                 found = check_database(connection, self.path, migrations.known)
                 if found != migrations.newest:
                     migrations.upgrade(connection)
-                self.generation = rows.read_generation(connection)
 
     def _make(self) -> None:
         """Make the database beside its place and move it there whole.

@@ -37,11 +37,6 @@ def found_database(connection: Connection) -> None:
     connection.execute(insert(schema.meta), row)
 
 
-def read_generation(connection: Connection) -> str:
-    """The UUID that the database was given when it was made."""
-    return str(connection.execute(select(schema.meta.c.generation)).scalar_one())
-
-
 def read_state(connection: Connection) -> DesiredState:
     """The stored state. Raises ValueError for a row that no egressd would have written."""
     tables: dict[str, dict[Any, Any]] = {
@@ -54,7 +49,16 @@ def read_state(connection: Connection) -> DesiredState:
     counters = _pairs(connection, schema.counters.c.name, schema.counters.c.value)
     tables["last_ids"] = msgspec.convert(counters, dict[str, int])
     revision = connection.execute(select(schema.meta.c.revision)).scalar_one()
+    for rule in tables["rules"].values():
+        _check_address(rule)
     return desired.load(tables, revision)
+
+
+def _check_address(rule: Rule) -> None:
+    try:
+        rule.network  # noqa: B018 - it is read for its faults
+    except ValueError as error:
+        raise ValueError(f"rule {rule.id} has no address: {error}") from error
 
 
 def _read(
