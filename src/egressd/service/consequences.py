@@ -5,11 +5,12 @@ Naming what does not exist is allowed and fails closed, so it must be said.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
 from egressd.planner.listing import entries_of
 from egressd.planner.nodes import fault_of, settings_of
@@ -26,7 +27,14 @@ def consequences(
     targets = dict.fromkeys(
         target for edit in edits for target in _targets_touched(before, after, edit)
     )
-    notes = [note for target in targets for note in _notes(after, target)]
+    found = {target: why_blocked(after, parse_target(target)) for target in targets}
+    reasons = {target: reason for target, reason in found.items() if reason is not None}
+    through = _nodes_through(after) if reasons else Counter()
+    notes = [
+        note
+        for target, reason in reasons.items()
+        for note in _notes(after, target, reason, through[target])
+    ]
     if any(edit.table in ("whitelist", "settings") for edit in edits):
         notes += _inactive_domains(after)
     notes += _faulty_nodes(edits)
@@ -90,19 +98,16 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
             yield INTERFACE_PREFIX + interface
 
 
-def _notes(state: DesiredState, target: str) -> Iterator[str]:
-    parsed = parse_target(target)
-    reason = why_blocked(state, parsed)
-    if reason is None:
-        return
+def _notes(state: DesiredState, target: str, reason: str, nodes_through: int) -> Iterator[str]:
     if number := state.target_uses.get(target, 0):
         yield f"{_counted(number, 'rule is', 'rules are')} blocked, as {reason}"
     if target == state.settings.unmanaged:
         yield f"clients without a rule are blocked, as {reason}"
     if target == state.whitelist.node and (state.whitelist.domains or state.whitelist.ips):
         yield f"the whitelist's destinations are blocked, as {reason}"
-    if number := _nodes_through(state, parsed):
-        yield f"{_counted(number, 'node does', 'nodes do')} not work, as {reason}"
+    if nodes_through:
+        yield f"{_counted(nodes_through, 'node does', 'nodes do')} not work, as {reason}"
+    parsed = parse_target(target)
     if parsed.kind == "interface":
         services = state.services.values()
         number = sum(s.is_enabled and s.outbound_interface == parsed.name for s in services)
@@ -111,16 +116,16 @@ def _notes(state: DesiredState, target: str) -> Iterator[str]:
             yield f"{who} not work, as {reason}"
 
 
-def _nodes_through(state: DesiredState, target: TargetName) -> int:
-    """How many nodes are dialled through `target`, a node or an interface."""
-    found = map(settings_of, state.nodes.values())
-    match target.kind:
-        case "node":
-            return sum(settings.dialer_proxy == target.name for settings in found)
-        case "interface":
-            return sum(settings.interface_name == target.name for settings in found)
-        case _:
-            return 0
+def _nodes_through(state: DesiredState) -> Counter[str]:
+    """How many nodes are dialled through each target, a node or an interface."""
+    found: Counter[str] = Counter()
+    for node in state.nodes.values():
+        settings = settings_of(node)
+        if settings.dialer_proxy:
+            found[settings.dialer_proxy] += 1
+        if settings.interface_name:
+            found[INTERFACE_PREFIX + settings.interface_name] += 1
+    return found
 
 
 def _inactive_domains(state: DesiredState) -> Iterator[str]:
