@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +152,33 @@ def test_every_instance_of_a_worker_is_narrowed(namespace: Namespace, tmp_path: 
             await eventually(lambda: len(filters(pid)) >= 21 and all(filters(pid)))
 
     namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_worker_answers_while_its_sockets_are_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 100,000 of them that takes seconds, after two of which netd takes it for dead."""
+    looked, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def narrow() -> None:
+        looked.release()
+        assert go_on.acquire(timeout=10)
+
+    monkeypatch.setattr(earshot, "narrow", narrow)
+    monkeypatch.setattr(earshot, "_GATHER_S", 0.01)
+
+    async def body() -> None:
+        narrowing = earshot.Narrowing()
+        narrowing.soon()
+        await eventually(lambda: looked.acquire(blocking=False))
+        narrowing.soon()  # may have come too late for this look
+        go_on.release()
+        await eventually(lambda: looked.acquire(blocking=False))
+        go_on.release()
+        await asyncio.sleep(0.05)
+        assert not looked.acquire(blocking=False)
+        narrowing.soon()
+        go_on.release()
+        await eventually(lambda: looked.acquire(blocking=False))
+
+    asyncio.run(body())

@@ -39,6 +39,10 @@ _DESCRIPTORS: Final = 262_144
 """Wanted RLIMIT_NOFILE: a client's flow takes two descriptors, and four more while it is spliced;
 an instance takes three."""
 
+_OOM_SCORE: Final = "500"
+"""Of a trial worker, in thousandths of the machine's memory that it counts as taking beside its own
+(proc_pid_oom_score_adj(5)). netd's other processes have what its unit says."""
+
 
 def lock_path(socket_path: Path) -> Path:
     """The file that a worker locks while it lives; it holds ``<pid> <start time>``."""
@@ -89,6 +93,9 @@ def main() -> None:
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     _raise_descriptor_limit()
+    if args.trial:
+        # Where memory is short it goes first: nobody's traffic goes through it.
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     _claim(args.socket)
     listener = _listen(args.socket)
 
