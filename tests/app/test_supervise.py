@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from egressd.app.supervise import COMMAND, Child
 
 _CHILD = """
 import asyncio, pathlib
@@ -94,3 +97,55 @@ def test_p2_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> Non
     finally:
         keeper.terminate()
         keeper.wait()
+
+
+def test_p2_children_are_watched_without_a_thread_that_there_may_be_no_room_for(
+    tmp_path: Path,
+) -> None:
+    code = """
+import sys, threading
+from pathlib import Path
+from egressd.app import supervise
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = refuse
+supervise.COMMAND = ("/bin/sh", "-c", sys.argv[1])
+supervise.run(None)
+"""
+    pids = tmp_path / "pids"
+    script = f"echo $$ >> {pids}; exec cat"
+    keeper = subprocess.Popen([sys.executable, "-c", code, script], stdin=subprocess.DEVNULL)
+    try:
+        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
+        eventually(lambda: len(pids.read_text().split()) == 3)
+    finally:
+        keeper.kill()
+        keeper.wait()
+
+
+def test_p6_no_module_comes_from_the_folder_that_the_service_is_started_in(tmp_path: Path) -> None:
+    (tmp_path / "structlog.py").write_text("open('loaded', 'w')\n")
+    done = subprocess.run([*COMMAND, "nonsense"], cwd=tmp_path, capture_output=True, check=False)
+    assert b"egressd.app netd|api" in done.stderr
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_one_that_is_to_end_is_not_started_again(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+
+    async def body() -> None:
+        script = f"echo >> {starts}; exec cat"
+        child = Child("child", ["/bin/sh", "-c", script], restart_signal=signal.SIGKILL)
+        running = asyncio.create_task(child.run())
+        while not starts.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        child.let_end()
+        child.restart()  # ends it, as Ctrl-C would
+        await asyncio.wait_for(running, 10)
+        assert await child.stop() is False
+
+    asyncio.run(body())
+    assert starts.read_text() == "\n"

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -23,6 +24,8 @@ from egressd.app.endings import held_back
 
 log = structlog.get_logger()
 
+COMMAND: Final = (sys.executable, "-P", "-m", "egressd.app")
+"""What a process is started by; -P: no module is to come from the folder it happens to be in."""
 KEPT = "--kept"
 """Tells a child that its keeper holds the other end of its standard input."""
 
@@ -70,7 +73,10 @@ class Child:
             try:
                 with held_back():
                     self._process = await asyncio.create_subprocess_exec(
-                        *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
+                        *self._argv,
+                        KEPT,
+                        stdin=asyncio.subprocess.PIPE,
+                        start_new_session=True,  # Ctrl-C is for the keeper, which tells them
                     )
                 self._is_making_room = False
                 if self._stopping.is_set():
@@ -91,6 +97,10 @@ class Child:
         """Ask it to make room for its successor."""
         self._is_making_room = True
         self._signal(self._restart_signal)
+
+    def let_end(self) -> None:
+        """Do not start it again should it end."""
+        self._stopping.set()
 
     async def stop(self) -> bool:
         """End it: SIGTERM, and SIGKILL if it does not listen. Whether it ran, and has done then
@@ -119,12 +129,18 @@ class Child:
                 self._process.send_signal(number)
 
 
-async def supervise(config: Path | None) -> None:
+def run(config: Path | None) -> None:
     """Run both until SIGTERM or SIGINT."""
+    if sys.version_info < (3, 12):
+        # Else a thread waits for each child, which cannot be had where a process just can.
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    asyncio.run(_supervise(config))
+
+
+async def _supervise(config: Path | None) -> None:
     options = [] if config is None else ["--config", str(config)]
-    command = [sys.executable, "-m", "egressd.app"]
-    netd = Child("netd", [*command, "netd", *options], restart_signal=signal.SIGUSR1)
-    api = Child("api", [*command, "api", *options], restart_signal=signal.SIGTERM)
+    netd = Child("netd", [*COMMAND, "netd", *options], restart_signal=signal.SIGUSR1)
+    api = Child("api", [*COMMAND, "api", *options], restart_signal=signal.SIGTERM)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,12 +149,13 @@ async def supervise(config: Path | None) -> None:
     loop.add_signal_handler(signal.SIGHUP, _restart, children)
     running = [asyncio.create_task(child.run()) for child in children]
     await ending.wait()
+    netd.let_end()  # whoever tells us to stop may tell our children too
     await api.stop()
     is_blocking = await netd.stop()
     await asyncio.wait(running)
     if not is_blocking:
         # It was dead, or heard of nothing: nobody goes on for that.
-        await (await asyncio.create_subprocess_exec(*command, "block")).wait()
+        await (await asyncio.create_subprocess_exec(*COMMAND, "block")).wait()
 
 
 def _restart(children: Sequence[Child]) -> None:

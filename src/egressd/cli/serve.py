@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 from pathlib import Path
 
 import click
@@ -19,6 +19,8 @@ def serve(path: Path | None) -> None:
     """
     from egressd.app import config, logs, supervise
 
+    if os.geteuid() != 0:
+        raise click.ClickException("it must be started by root: netd owns the kernel's tables")
     logs.configure("serve")
     config.load(path)  # so that a bad file is told here, once, and not by each child
-    asyncio.run(supervise.supervise(path))
+    supervise.run(path)
