@@ -76,6 +76,7 @@ def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     assert netd["DefaultDependencies"] == ["no"]  # or it would be ordered after sysinit.target
     assert netd["Type"] == ["notify"]  # not started before the guard is in force
     assert netd["KillMode"] == ["process"]
+    assert netd["OOMPolicy"] == ["continue"]  # or the loss of a worker would be everybody's
     assert netd["Restart"] == ["always"]
     assert netd["StartLimitIntervalSec"] == ["0"]
     assert "ExecStopPost" not in netd
@@ -86,7 +87,7 @@ def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> No
     assert block["PartOf"] == ["egressd-netd.service"]  # stopped with it,
     assert "egressd-netd.service" in block["Before"]  # and after it
     assert "egressd-block.service" in netd["Wants"]
-    assert " ".join(block["ExecStop"]).endswith("-m egressd.app block; sleep 0.1; done'")
+    assert " ".join(block["ExecStop"]).endswith("-P -m egressd.app block; sleep 0.1; done'")
     assert block["RemainAfterExit"] == ["yes"]
 
 
@@ -94,3 +95,13 @@ def test_the_api_has_no_capability_and_another_user() -> None:
     api = settings("egressd-api.service")
     assert api["CapabilityBoundingSet"] == api["AmbientCapabilities"] == []
     assert api["User"] == ["egressd"]
+
+
+def test_what_systemd_cannot_name_is_not_installed(tmp_path: Path) -> None:
+    script = tmp_path / "of mine & yours" / "script" / "install"
+    script.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "script" / "install", script)
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot name" in done.stderr
+    assert "/of mine & yours:" in done.stderr
