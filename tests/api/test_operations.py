@@ -199,6 +199,8 @@ async def test_settings_are_shown_and_replaced(device: Device) -> None:
 
 async def test_stop_start_and_open_are_said_by_name(device: Device) -> None:
     await rule(device, "10.0.0.1", "DIRECT")
+    refused = await device.client.post(f"{OPS}/stop")
+    assert refused.json()["error"] == "body is missing: it must be a JSON object, {}"
     assert (await post(device, "/stop", {})).json()["msg"].startswith("stopped")
     assert device.bench.netd.plan.floor.stopped
     assert (await get(device, "/overview"))["status"] == "stopped"

@@ -107,4 +107,5 @@ def _scalar(schema: Schema) -> str:
             length = f"{shortest} to {longest}" if shortest else f"at most {longest}"
             return f"a string of {length} characters, none of them a control character"
         case _:
-            return f"a JSON object with the fields {', '.join(schema.get('properties', {}))}"
+            fields = ", ".join(schema.get("properties", {}))
+            return f"a JSON object with the fields {fields}" if fields else "a JSON object, {}"
