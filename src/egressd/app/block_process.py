@@ -12,15 +12,17 @@ import structlog
 
 from egressd.app import logs
 from egressd.model.errors import Failed
-from egressd.netd.engine import strays
+from egressd.netd import strays
+from egressd.netd.engine import launch
 from egressd.netd.kernel.nft import Nft
+from egressd.netd.lines import unit
 from egressd.planner import nft as script
 
 log = structlog.get_logger()
 
 
 def main(_: Path | None) -> None:
-    """Leave no client a way out, and end the engine in this network namespace."""
+    """Leave no client a way out, and end the engine and the lines of this network namespace."""
     logs.configure("block")
     nft = Nft()
     if nft.chains() is not None:  # without a table the policy rules let nobody out
@@ -28,5 +30,5 @@ def main(_: Path | None) -> None:
             nft.run(script.block())
         except Failed as error:
             log.error("clients could not be blocked", error=str(error))
-    if ended := strays.end():
-        log.warning("ended the engine in place of netd", workers=ended)
+    if ended := strays.end(lambda it: launch.is_worker(it) or unit.folder_of(it) is not None):
+        log.warning("ended the engine and the lines in place of netd", pids=ended)

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from egressd.netd.engine import launch, strays
+from egressd.netd import strays
+from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
 from tests.lab.netns import Namespace
 from tests.netd.engine.conftest import Body
@@ -72,7 +73,7 @@ def test_workers_that_are_known_and_those_of_other_namespaces_are_left(
             assert lives(pid)
             assert pool.running().keys() == {"px"}
             with Namespace() as elsewhere:
-                assert elsewhere.run(strays.end) == []
+                assert elsewhere.run(strays.end, launch.is_worker) == []
 
     inside(body)
 
@@ -81,7 +82,7 @@ def test_a_process_that_only_looks_like_one_is_left(tmp_path: Path, namespace: N
     def body() -> None:
         argv = [sys.executable, "-c", "input()", *launch.WORKER, "--socket", "/x"]
         with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
-            assert strays.end() == []
+            assert strays.end(launch.is_worker) == []
             assert process.poll() is None
             process.communicate(b"\n", timeout=10)
 

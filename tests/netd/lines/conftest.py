@@ -30,7 +30,7 @@ def run_dir() -> Iterator[Path]:
     yield folder
 
     async def end() -> None:
-        for place in (*folder.glob("*"), *folder.glob("units/*")):
+        for place in filter(Path.is_dir, folder.rglob("*")):
             await kill_all(place)
 
     asyncio.run(end())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -17,7 +18,8 @@ import msgspec
 import pytest
 
 from egressd.model.messages import LineStatus
-from egressd.netd.lines import keeper, surroundings
+from egressd.netd import strays
+from egressd.netd.lines import keeper, surroundings, unit
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
 from egressd.planner.lines.address import Taken
@@ -504,6 +506,52 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]
 
     inside(body)
+
+
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_daemons_that_the_run_directory_does_not_know_are_ended(
+    run_dir: Path, inside: Inside, is_cleared: bool
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1))
+            await site.online("l2tp_1")
+            before = site.pid("l2tp_1")
+            await site.lines.release()
+            if is_cleared:
+                shutil.rmtree(run_dir / "units")
+            else:
+                site.run_dir = run_dir / "another"
+            site.lines = Lines(site.run_dir, site.told.append)
+            await site.lines.find()
+            assert not is_alive(before)
+            await site.lines.open()
+            await site.apply(line(1))
+            await eventually(site.folder().exists)
+            await site.until(lambda status: status.is_online and site.pid() != before)
+
+    inside(body)
+
+
+def test_daemons_of_other_namespaces_are_left(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(1))
+            await site.online("l2tp_1")
+            with Namespace() as elsewhere:
+                assert elsewhere.run(strays.end, lambda it: unit.folder_of(it) is not None) == []
+            assert is_alive(site.pid("l2tp_1"))
+
+    inside(body)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def port_of(site: Site, name: str) -> int:

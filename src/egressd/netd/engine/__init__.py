@@ -7,7 +7,7 @@ measured there, so that an engine that crashes on one hurts nobody.
 In netd:
 - `pool`: the one door for the reconciler: start, stop, running, try, measure.
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
-  `launch`: processes on the machine, started and found; `strays`: those that nobody finds.
+  `launch`: processes on the machine, started and found.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
 - `listeners`: where a document says what it listens on; `rule_sets`: the files it reads.
 

@@ -64,6 +64,35 @@ def holder(path: Path) -> tuple[int, int] | None:
     return None
 
 
+def is_worker(process: Path) -> bool:
+    """Whether the process of that folder in /proc is a worker."""
+    return _socket_of(process) is not None
+
+
+def is_stray(folder: Path, process: Path) -> bool:
+    """Whether it is a worker, and holds no lock in `folder`."""
+    path = _socket_of(process)
+    return path is not None and not (path.parent == folder and _holds(path, int(process.name)))
+
+
+def _holds(path: Path, pid: int) -> bool:
+    if (living := holder(path)) is None:
+        return False
+    os.close(living[1])
+    return living[0] == pid
+
+
+def _socket_of(process: Path) -> Path | None:
+    """The socket that a worker was told to listen on; None of any other process."""
+    try:
+        arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    if arguments[1 : len(WORKER) + 1] != [*WORKER] or "--socket" not in arguments[:-1]:
+        return None
+    return Path(arguments[arguments.index("--socket") + 1])
+
+
 def _is_locked(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

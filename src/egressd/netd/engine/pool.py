@@ -20,7 +20,8 @@ import structlog
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance
-from egressd.netd.engine import strays
+from egressd.netd import strays
+from egressd.netd.engine import launch
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -107,7 +108,7 @@ class Pool:
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
-        if ended := await asyncio.to_thread(strays.end, but_of=self._run_dir):
+        if ended := await asyncio.to_thread(strays.end, partial(launch.is_stray, self._run_dir)):
             log.warning("ended workers that this run directory does not know", pids=ended)
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):

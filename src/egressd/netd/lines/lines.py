@@ -15,6 +15,7 @@ import structlog
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.netd import strays
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.charon import Charon
@@ -67,6 +68,8 @@ class Lines:
         """Find the lines that an earlier netd left up. To be followed by `open`."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if ended := await asyncio.to_thread(strays.end, self._is_stray):
+            log.warning("ended lines' daemons that this run directory does not know", pids=ended)
         for folder in self._folder.iterdir():
             if (found := await Unit.find(folder)) is not None:
                 self._found[folder.name] = found
@@ -169,6 +172,13 @@ class Lines:
         return found | ({self._charon.pid} if self._charon.pid is not None else set())
 
     # --- Within. ----------------------------------------------------------------------------
+
+    def _is_stray(self, process: Path) -> bool:
+        """Whether it works for a line, and neither `find` nor `open` will see to it."""
+        folder = unit.folder_of(process)
+        if folder is None:
+            return False
+        return self._folder.parent not in folder.parents or not unit.is_recorded(folder)
 
     async def _end_found(self, wanted: Mapping[str, Line]) -> None:
         """End units of an earlier netd that are not those of wanted lines, and their IPsec."""

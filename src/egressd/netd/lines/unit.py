@@ -43,6 +43,10 @@ _LOOK_S: Final = 2.0
 """How often that is looked at: the folder lies in memory, and how much a daemon logs is up to who
 sends it packets. A limit of the kernel's (RLIMIT_FSIZE) would end it."""
 
+_MARK: Final = b"EGRESSD_UNIT"
+"""The variable that names the folder in the environment of a unit's processes: it is known by that
+when the folder is gone."""
+
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
@@ -97,7 +101,7 @@ class Unit:
         shell = ["/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
         pid = processes.spawn(
             [*shell, " && ".join(steps), str(folder), *argv],
-            environment or {},
+            {**(environment or {}), _MARK.decode(): str(folder)},
             folder / LOG,
         )
         pidfd = os.pidfd_open(pid)
@@ -200,6 +204,22 @@ def prepare(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True)
     for name, content in files.items():
         write_private(folder / name, content.encode())
+
+
+def is_recorded(folder: Path) -> bool:
+    """Whether `Unit.find` may find a unit there, or what is left of one."""
+    return (folder / _RECORD).exists()
+
+
+def folder_of(process: Path) -> Path | None:
+    """The folder of the unit that a process was started for, by the process' folder in /proc; None
+    of one that is of no unit, or is gone."""
+    try:
+        environment = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    named = (value for name, _, value in (v.partition(b"=") for v in environment) if name == _MARK)
+    return next((Path(os.fsdecode(value)) for value in named), None)
 
 
 # --- The processes of a unit. ---------------------------------------------------------------
