@@ -60,6 +60,28 @@ def test_one_spelling_for_what_clash_writes_in_two() -> None:
     assert problem == "config_json.servername must be the same as sni when both are given"
 
 
+@pytest.mark.parametrize(
+    ("network", "path", "options"),
+    [
+        (
+            "ws",
+            "/w?ed=2048",
+            {
+                "path": "/w",
+                "max-early-data": 2048,
+                "early-data-header-name": "Sec-WebSocket-Protocol",
+            },
+        ),
+        ("httpupgrade", "/w?a=b&ed=2048&c=d", {"path": "/w?a=b&c=d"}),
+        ("ws", "/w?feed=1", {"path": "/w?feed=1"}),
+    ],
+)
+def test_early_data_that_a_path_asks_for(network: str, path: str, options: dict[str, Any]) -> None:
+    config = {"server": "a.example", "port": 1, "password": "p", "network": network}
+    text = json.dumps({**config, "ws-opts": {"path": path}})
+    assert read_config("trojan", text).fields["ws-opts"] == options
+
+
 def test_every_fault_is_told_at_once() -> None:
     config = {"server": "a b", "port": "443", "udp": 1, "dns-profile": "x", "dns-servers": ["y"]}
     assert problems("socks5", config) == (

@@ -315,6 +315,8 @@ def test_links_are_read(link: str, name: str, protocol: str, config: dict[str, A
         (f"vless://{UUID}@a.example:443?security=maybe", "security must be none, tls or reality"),
         ("hy2://p@a.example?pinSHA256=ab", "the link must not pin a certificate"),
         (f"vless://{UUID}@a.example:443?security=tls&pcs=ab", "the link must not pin"),
+        (f"vless://{UUID}@a.example:443?security=reality&pqv=ab", "the link must not have pqv"),
+        (f"vless://{UUID}@a.example:443?security=none&fm=%7B%7D", "the link must not have fm"),
         ("https://a.example/subscription?token=x", "the link must have no path"),
         ("http://[::1:80", "server must be a host name"),
         ("http://[::1]x", "server must be a host name"),
@@ -350,6 +352,19 @@ def test_escapes_cannot_smuggle_a_control_character() -> None:
     parsed = parse_link("trojan://a%0Ab@a.example:443")
     with pytest.raises(Invalid, match=r"config_json\.password must not contain control"):
         read_config("trojan", write_object(parsed.config))
+
+
+def test_an_ech_configuration_is_read_and_written_and_a_place_to_ask_for_one_refused() -> None:
+    config = "ADn+DQA1BwAgACAAAQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHwAEAAEAAQAGYS50ZXN0AAA="
+    fields = {**SERVER, "password": "p", "ech-opts": {"enable": True, "config": config}}
+    link = render_link("n", "trojan", json.dumps(fields))
+    assert link.lost == ()
+    assert parse_link(link.text).config["ech-opts"] == fields["ech-opts"]
+    asked = parse_link(
+        "trojan://p@a.example:443?ech=a.example%2Bhttps%3A%2F%2F192.0.2.1%2Fdns-query"
+    )
+    with pytest.raises(Invalid, match=r"ech-opts\.config must be an ECHConfigList in base64"):
+        read_config("trojan", write_object(asked.config))
 
 
 def test_what_a_link_has_no_words_for_is_told() -> None:

@@ -37,6 +37,7 @@ class Front:
         if self.certificate:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.certificate, self.key)
+            context.set_alpn_protocols(["h2", "http/1.1"])
         return await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +48,11 @@ class Front:
                 await asyncio.gather(_pass(reader, behind[1]), _pass(behind[0], writer))
 
     async def _upgrade(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer the request for an upgrade; whether it was one."""
+        """Answer the request for an upgrade; whether it was one. Who is content with HTTP/2 is hung
+        up on: an upgrade is not what that begins with."""
+        tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
+        if tls and tls.selected_alpn_protocol() == "h2":
+            return False
         line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
         if line != f"get {self.path} http/1.1" or "upgrade: websocket" not in fields:
             writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

@@ -18,6 +18,7 @@ from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 from egressd.model.nouns import Node
 from egressd.planner.outbounds import Outbound, build
+from egressd.planner.outbounds.tls import ech_name
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
@@ -279,6 +280,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "config_json.ws-opts.path must be an HTTP path",
     ),
     ("hysteria2", {"obfs": "salamander"}, "config_json.obfs and obfs-password must be given"),
+    (
+        "hysteria2",
+        {"ech-opts": {"enable": True, "query-server-name": "a.example"}},
+        "config_json.ech-opts.config must be given when ech-opts.enable is true",
+    ),
     ("hysteria2", {"ports": "9-1"}, "config_json.ports must be ports and ranges"),
     (
         "tuic",
@@ -340,6 +346,12 @@ def test_the_host_header_names_the_tls_server_when_nothing_else_does() -> None:
     assert given["tls"]["server_name"] == "a.example"
 
 
+@pytest.mark.parametrize("network", [WS, UPGRADE, H2, GRPC])
+def test_the_engine_names_the_protocol_that_a_transport_speaks(network: dict[str, Any]) -> None:
+    tls = {name.replace("-", "_"): value for name, value in {**TLS, **network}.items()}
+    assert "alpn" not in options("vless", uuid=UUID, **tls)["tls"]
+
+
 def test_http_upgrade_is_clashs_kind_of_websocket() -> None:
     ws = {"path": "/u", "headers": {"Host": "a.example", "X": "y"}, "v2ray-http-upgrade": True}
     made = options("vmess", uuid=UUID, network="ws", ws_opts=ws)["transport"]
@@ -366,6 +378,16 @@ def test_ech_configuration_becomes_pem() -> None:
         "enabled": True,
         "config": ["-----BEGIN ECH CONFIGS-----", config, "-----END ECH CONFIGS-----"],
     }
+
+
+def test_whose_ech_configuration_the_engine_asks_for() -> None:
+    def name(**ech: Any) -> str:
+        fields = {"server": "a.example", "password": "p", "ech-opts": {"enable": True, **ech}}
+        return ech_name(build(node("trojan", {**fields, "sni": "b.example"})).options)
+
+    assert name() == "b.example"
+    assert name(**{"query-server-name": "c.example"}) == "c.example"
+    assert name(enable=False) == ""
 
 
 def test_rates_and_ranges_in_the_engines_units() -> None:

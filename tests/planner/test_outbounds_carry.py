@@ -275,6 +275,19 @@ def test_v2ray_protocols(
         assert carried(protocol, config, inbound, echo_port, udp=udp, front=front) == b"gnip"
 
 
+@pytest.mark.parametrize("protocol", ["vmess", "vless", "trojan"])
+def test_no_server_chooses_a_protocol_that_the_transport_does_not_speak(
+    protocol: str, certificate: dict[str, Any], echo_port: int, tmp_path: Path
+) -> None:
+    fields, _ = TRANSPORTS["httpupgrade"]
+    users = USERS_BY_PASSWORD if protocol == "trojan" else USERS
+    front = Front("127.0.0.1", 0, "/u", *files(certificate, tmp_path))
+    config = {"uuid": UUID, "password": PASSWORD, **CLIENT_TLS, **fields}
+    config["alpn"] = ["h2", "http/1.1"]
+    inbound = {"type": protocol, "users": users}
+    assert carried(protocol, config, inbound, echo_port, udp=False, front=front) == b"gnip"
+
+
 @pytest.mark.parametrize("encoding", ["none", "xudp", "packetaddr"])
 @pytest.mark.parametrize("protocol", ["vmess", "vless"])
 def test_udp_packings(protocol: str, encoding: str, echo_port: int) -> None:

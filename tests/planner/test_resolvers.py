@@ -11,7 +11,7 @@ import pytest
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
+from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import target_documents
 from egressd.planner.resolvers import usable
@@ -75,9 +75,14 @@ def node_name(interface: str) -> str:
 
 
 def device_server(document: str) -> str:
-    """Whom an instance asks that is called ``device`` in its document."""
+    """The one that an instance asks where no other is named."""
+    return device_servers(document)[json.loads(document)["route"]["default_domain_resolver"]]
+
+
+def device_servers(document: str) -> dict[str, str]:
+    """Those that an instance asks for names of nodes' servers, by tag."""
     servers: list[dict[str, str]] = json.loads(document)["dns"]["servers"]
-    return next(server["server"] for server in servers if server["tag"] == "device")
+    return {s["tag"]: s["server"] for s in servers if s["tag"].startswith("device")}
 
 
 def test_the_machine_itself_asks_its_first() -> None:
@@ -105,6 +110,23 @@ def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
 def test_a_node_without_an_interface_is_resolved_by_the_machines_first() -> None:
     instance = compile_plan(state(), RESOLVERS).instances[f"node:{len(INTERFACES) + 1}"]
     assert device_server(instance.config) == "192.168.1.1"
+
+
+def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
+    group = [
+        Edit("nodes", key, msgspec.structs.replace(node(key, name), group="g"))
+        for key, name in enumerate((*INTERFACES, "", "wan1"), 1)
+    ]
+    unmanaged = Edit("settings", 0, Settings(unmanaged="Group_g"))
+    document = compile_plan(state().with_edits([*group, unmanaged], 2), RESOLVERS)
+    config = json.loads(document.instances["default:0"].config)
+    servers = {server["tag"]: server for server in config["dns"]["servers"]}
+    nodes = [outbound for outbound in config["outbounds"] if outbound["type"] == "socks"]
+    asked = [servers[outbound["domain_resolver"]] for outbound in nodes]
+    assert [server["server"] for server in asked] == [*ASKED.values(), "192.168.1.1", ASKED["wan1"]]
+    marks = [server["routing_mark"] for server in asked]
+    assert marks == [outbound["routing_mark"] for outbound in nodes]
+    assert len(set(marks)) == len(INTERFACES) + 1
 
 
 @pytest.mark.parametrize("name", INTERFACES)

@@ -121,17 +121,22 @@ def canonical(values: dict[str, Any]) -> dict[str, Any]:
     """`values` with one spelling for what Clash users write in two.
 
     The server's name is under ``servername``; HTTP upgrade is ``network: httpupgrade``; the
-    way UDP is packed is under ``packet-encoding``; a list of ports takes the place of the port;
-    plain TCP and no fingerprint need no word.
+    way UDP is packed is under ``packet-encoding``; early data is not asked for in a WebSocket's
+    path; a list of ports takes the place of the port; plain TCP and no fingerprint need no word.
     """
     made = dict(values)
     if "sni" in made:
         made["servername"] = made.pop("sni")
-    options = made.get("ws-opts", {})
-    if made.get("network") == "ws" and options.get("v2ray-http-upgrade", False):
-        made["network"] = "httpupgrade"
-    if "v2ray-http-upgrade" in options:
-        made["ws-opts"] = {k: v for k, v in options.items() if k != "v2ray-http-upgrade"}
+    if "ws-opts" in made:
+        options = made["ws-opts"] = dict(made["ws-opts"])
+        if options.pop("v2ray-http-upgrade", False) and made.get("network") == "ws":
+            made["network"] = "httpupgrade"
+        path, early = split_early_data(options.get("path", ""))
+        if early:
+            options["path"] = path
+            if made.get("network") == "ws":
+                options["max-early-data"] = int(early)
+                options["early-data-header-name"] = EARLY_DATA_HEADER
     packets = {"packetaddr": made.pop("packet-addr", False), "xudp": made.pop("xudp", False)}
     if "packet-encoding" not in made and any(packets.values()):
         made["packet-encoding"] = "packetaddr" if packets["packetaddr"] else "xudp"
@@ -167,6 +172,21 @@ TRANSPORTS: Final[dict[str, Kind | Table]] = {
     ),
 }
 NETWORKS: Final = choice("tcp", "ws", "grpc", "http", "h2", "httpupgrade")
+
+EARLY_DATA_HEADER: Final = "Sec-WebSocket-Protocol"
+"""Where Xray has early data."""
+_EARLY_DATA: Final = re.compile(r"[?&]ed=([0-9]{1,5})(?=&|\Z)")
+
+
+def split_early_data(path: str) -> tuple[str, str]:
+    """A WebSocket's path, and how many bytes of early data it asks for in Xray's way, which are
+    taken out of it; an empty text when it asks for none.
+    """
+    found = _EARLY_DATA.search(path)
+    if found is None:
+        return path, ""
+    rest = path[found.end() :]
+    return path[: found.start()] + (found[0][0] + rest[1:] if rest else ""), found[1]
 
 
 def http_goes_without_tls(values: Values) -> Iterator[str]:

@@ -12,6 +12,7 @@ the instance by a resolver asked through the node.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +23,7 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
 from egressd.planner.listing import LISTED, listing_of
 from egressd.planner.nodes import DialPath, carries_udp, outbound_of, settings_of
+from egressd.planner.outbounds.tls import ech_name
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 from egressd.planner.resolvers import RESOLVERS_MAX
 
@@ -29,6 +31,7 @@ FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
 
 _SELF: Final = "127.0.0.1"
+_LOOPBACK: Final = "127.0.0.0/8"
 _LOG: Final = {"level": "error", "timestamp": False}
 
 _PATIENCE_MS: Final = 3000
@@ -142,9 +145,9 @@ def _document(
         outbounds, final = _exit(FINAL, paths, policy), FINAL
     return {
         "log": _LOG,
-        "dns": _dns(paths[0], final, resolvers, udp=carries_udp(paths)),
+        "dns": _dns(paths, final, resolvers, udp=carries_udp(paths)),
         "outbounds": outbounds,
-        "route": {"final": final, "default_domain_resolver": "device"},
+        "route": {"final": final, "default_domain_resolver": _device(paths[0].mark)},
     }
 
 
@@ -167,7 +170,12 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
     document["inbounds"] = [
         {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
     ]
-    rules: list[dict[str, Any]] = [{"port": 53, "action": "hijack-dns"}]
+    rules: list[dict[str, Any]] = [
+        # The kernel hands over nothing that is for this machine. An instance that went where
+        # a caller of its own listener wants to would call itself, over and over.
+        {"ip_cidr": [_LOOPBACK], "action": "reject"},
+        {"port": 53, "action": "hijack-dns"},
+    ]
     if listed is not None:
         listing = listing_of(listed.whitelist)
         if listed.mark == MARK_LISTED:
@@ -208,12 +216,17 @@ def _resolver(tag: str, server: str, mark: int) -> dict[str, Any]:
     return {"tag": tag, "type": "udp", "server": server, "routing_mark": mark}
 
 
+def _device(mark: int) -> str:
+    """Tag of the resolver of names of nodes' servers that are reached by the way of `mark`."""
+    return f"device:{mark:x}"
+
+
 def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     """The hops of a path, each dialling through the next; the outermost bears the mark."""
     result = []
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
         dial: dict[str, Any] = (
-            {"routing_mark": path.mark, "domain_resolver": "device"}
+            {"routing_mark": path.mark, "domain_resolver": _device(path.mark)}
             if relay is None
             else {"detour": _tag(relay)}
         )
@@ -221,8 +234,10 @@ def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     return result
 
 
-def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict[str, Any]:
-    asked, is_asked_directly = clients_resolvers(path.hops[0], resolvers)
+def _dns(
+    paths: tuple[DialPath, ...], final: str, resolvers: Resolvers, *, udp: bool
+) -> dict[str, Any]:
+    asked, is_asked_directly = clients_resolvers(paths[0].hops[0], resolvers)
     way: dict[str, Any] = (
         {"type": "udp", "routing_mark": MARK_DIRECT}
         if is_asked_directly
@@ -231,14 +246,33 @@ def _dns(path: DialPath, final: str, resolvers: Resolvers, *, udp: bool) -> dict
     servers = [{"tag": f"clients:{n}", "server": s, **way} for n, s in enumerate(asked, start=1)]
     *first, last = (server["tag"] for server in servers)
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
-    device = _resolver("device", resolvers.reached_by(path.interface), path.mark)
+    interfaces = {path.mark: path.interface for path in paths}
+    devices = [
+        _resolver(_device(mark), resolvers.reached_by(interface), mark)
+        for mark, interface in interfaces.items()
+    ]
     return {
-        "servers": [*servers, device],
-        "rules": [rule for tag in first for rule in _unless_silent(tag, len(first))],
+        "servers": [*servers, *devices],
+        "rules": [
+            *_ech_questions(paths),
+            *(rule for tag in first for rule in _unless_silent(tag, len(first))),
+        ],
         "final": last,
         # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
         "strategy": "ipv4_only",
     }
+
+
+def _ech_questions(paths: tuple[DialPath, ...]) -> Iterator[dict[str, Any]]:
+    """The rules for what the engine asks before it speaks to a server. Asked as clients' questions
+    are, through the node, it would wait for the node that waits for the answer.
+    """
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for path in paths:
+        names[path.mark] |= {ech_name(outbound_of(hop).options) for hop in path.hops}
+    for mark, asked in names.items():
+        if asked := asked - {""}:
+            yield {"domain": sorted(asked), "query_type": ["HTTPS"], "server": _device(mark)}
 
 
 def _unless_silent(tag: str, count: int) -> Iterator[dict[str, Any]]:

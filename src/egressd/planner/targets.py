@@ -47,8 +47,10 @@ def ruled_targets(state: DesiredState) -> set[str]:
 
 def is_ruled(state: DesiredState, target: str) -> bool:
     """Whether `target` is one of `ruled_targets`. O(1)."""
-    return target == REJECT or target in state.target_uses or (
-        target == state.whitelist.node and listing.has_entries(state.whitelist)
+    return (
+        target == REJECT
+        or target in state.target_uses
+        or (target == state.whitelist.node and listing.has_entries(state.whitelist))
     )
 
 

@@ -28,6 +28,16 @@ def _ports(value: Any) -> str:
     return value.replace("/", ",")
 
 
+def _ech_config(values: Values) -> Iterator[str]:
+    ech = values.get("ech-opts", {})
+    if ech.get("enable", False) and "config" not in ech:
+        # It would connect without, and show the server's name.
+        yield (
+            "ech-opts.config must be given when ech-opts.enable is true: "
+            "over QUIC the engine asks nobody for one"
+        )
+
+
 def _hysteria_port(values: Values) -> Iterator[str]:
     if "port" not in values and "ports" not in values:
         yield f"port must be {PORT.takes}"
@@ -53,7 +63,7 @@ HYSTERIA2: Final = Entry(
         },
         frozenset({"server"}),
     ),
-    (one_server_name, _hysteria_port, _hysteria_obfs),
+    (one_server_name, _ech_config, _hysteria_port, _hysteria_obfs),
 )
 
 
@@ -79,5 +89,5 @@ TUIC: Final = Entry(
         },
         TO_SERVER | {"uuid", "password"},
     ),
-    (one_server_name, _tuic_token),
+    (one_server_name, _ech_config, _tuic_token),
 )

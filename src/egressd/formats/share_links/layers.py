@@ -5,16 +5,12 @@ https://github.com/XTLS/Xray-core/discussions/716; Trojan and AnyTLS links use t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from egressd.formats.fields import BOOLEAN
+from egressd.formats.layers import EARLY_DATA_HEADER, split_early_data
 from egressd.formats.rows import Unreadable
-
-_EARLY_DATA = re.compile(r"[?&]ed=([0-9]{1,5})(?=&|\Z)")
-"""How Xray's users ask for early data: within the path."""
-_EARLY_DATA_HEADER = "Sec-WebSocket-Protocol"
 
 
 def read_layers(query: Mapping[str, str], *, name_key: str) -> dict[str, Any]:
@@ -34,6 +30,11 @@ def read_tls(query: Mapping[str, str], *, name_key: str) -> dict[str, Any]:
     # A link that pins a certificate would be less safe than it says (see `config_json`).
     if query.get("pinSHA256") or query.get("pcs"):
         raise Unreadable("the link must not pin a certificate: the engine cannot")
+    # So would one whose REALITY server has to sign with ML-DSA too.
+    if query.get("pqv"):
+        raise Unreadable("the link must not have pqv: the engine does not check ML-DSA signatures")
+    if query.get("fm"):
+        raise Unreadable("the link must not have fm: the engine has no such masks")
     config: dict[str, Any] = {}
     if name := query.get("sni") or query.get("peer"):
         config[name_key] = name
@@ -41,6 +42,9 @@ def read_tls(query: Mapping[str, str], *, name_key: str) -> dict[str, Any]:
         config["alpn"] = alpn.split(",")
     if fingerprint := query.get("fp"):
         config["client-fingerprint"] = fingerprint
+    if ech := query.get("ech"):
+        # Xray's other form says where to ask for it: the field's check refuses that.
+        config["ech-opts"] = {"enable": True, "config": ech}
     if any(is_true(query.get(key, "")) for key in ("allowInsecure", "insecure", "allow_insecure")):
         config["skip-cert-verify"] = True
     if query.get("security", "").lower() == "reality":
@@ -88,18 +92,15 @@ def _read_http(query: Mapping[str, str]) -> dict[str, Any]:
 
 def _read_websocket(network: str, query: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    path, early = query.get("path", ""), query.get("ed", "")
-    if found := _EARLY_DATA.search(path):
-        early = early or found[1]
-        rest = path[found.end() :]
-        path = path[: found.start()] + (found[0][0] + rest[1:] if rest else "")
+    path, early = split_early_data(query.get("path", ""))
+    early = query.get("ed") or early
     if path:
         options["path"] = path
     if host := query.get("host"):
         options["headers"] = {"Host": host}
     if network == "ws" and early.isdecimal() and int(early[:9]):
         options["max-early-data"] = int(early[:9])
-        options["early-data-header-name"] = query.get("eh") or _EARLY_DATA_HEADER
+        options["early-data-header-name"] = query.get("eh") or EARLY_DATA_HEADER
     return {"network": network, "ws-opts": options}
 
 
@@ -117,10 +118,12 @@ def write_tls(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> 
     """The TLS fields as parameters; REALITY says so itself. `insecure`: the scheme's word for not
     verifying the server.
     """
+    ech = fields.get("ech-opts", {})
     query = {
         "sni": fields.get("servername", ""),
         "alpn": ",".join(fields.get("alpn", [])),
         "fp": fields.get("client-fingerprint", ""),
+        "ech": ech.get("config", "") if ech.get("enable", False) else "",
         insecure: "1" if fields.get("skip-cert-verify", False) else "",
     }
     if reality := fields.get("reality-opts"):

@@ -22,7 +22,9 @@ def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
         options["disable_sni"] = True
     if fields.get("skip-cert-verify", False):
         options["insecure"] = True
-    if "alpn" in fields:
+    # A transport speaks one protocol, and the engine names that. Of a list the server might choose
+    # another, and would not understand what follows.
+    if "alpn" in fields and fields.get("network", "tcp") == "tcp":
         options["alpn"] = fields["alpn"]
     fingerprint = fields.get("client-fingerprint", "")
     reality = fields.get("reality-opts")
@@ -39,6 +41,18 @@ def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
     if ech.get("enable", False):
         options["ech"] = _ech(ech)
     return options
+
+
+def ech_name(options: Mapping[str, Any]) -> str:
+    """The name whose HTTPS record the engine asks for (RFC 9848) before it speaks to the server of
+    an outbound of these `options`; empty when it asks for none.
+    """
+    layer = options.get("tls", {})
+    ech = layer.get("ech")
+    if ech is None or "config" in ech:
+        return ""
+    name: str = ech.get("query_server_name") or layer.get("server_name") or options["server"]
+    return name
 
 
 def _ech(fields: Mapping[str, Any]) -> dict[str, Any]:

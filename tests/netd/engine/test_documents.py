@@ -1,0 +1,163 @@
+"""The planner's documents in real workers: what they do that a trial, which only starts them, does
+not show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from egressd.lab.authority import Authority
+from egressd.model.device import Resolvers
+from egressd.model.nouns import Node, Whitelist
+from egressd.model.plan import Instance
+from egressd.planner.documents import Listed, sniffer_document, target_document
+from egressd.planner.listing import listing_of
+from egressd.planner.nodes import DialPath
+from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
+from tests.lab.netns import Namespace, eventually
+from tests.netd.engine.conftest import Body
+from tests.netd.engine.rig import descriptors, document, opened
+
+Inside = Callable[[Body], None]
+
+pytestmark = pytest.mark.lab
+
+NAME = "node.test"
+HERE, NOBODY = "192.0.2.1", "192.0.2.99"
+RESOLVERS = Resolvers(device=(HERE,), domestic=(NOBODY,), outbound=(NOBODY,), home=(NOBODY,))
+ECHO, LISTENER = 7, 1080
+
+
+def vector(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def ech() -> tuple[list[str], str]:
+    """A server's key for Encrypted Client Hello in PEM, and its ECHConfigList in base64
+    (RFC 9849, section 4).
+    """
+    private = X25519PrivateKey.generate()
+    content = (
+        bytes.fromhex("01 0020")  # config_id, DHKEM(X25519, HKDF-SHA256)
+        + vector(private.public_key().public_bytes_raw())
+        + vector(bytes.fromhex("0001 0001"))  # HKDF-SHA256, AES-128-GCM
+        + b"\0\x0bpublic.test\0\0"
+    )
+    config = bytes.fromhex("fe0d") + vector(content)
+    keys = b64encode(vector(private.private_bytes_raw()) + vector(config)).decode()
+    pem = ["-----BEGIN ECH KEYS-----", keys, "-----END ECH KEYS-----"]
+    return pem, b64encode(vector(config)).decode()
+
+
+def servers(folder: Path) -> Instance:
+    """A Trojan server with ECH, and the resolver that knows of both."""
+    keys, config = ech()
+    certificate, key = (file.read_text() for file in Authority(folder).certificate(NAME))
+    trojan = {
+        "type": "trojan",
+        "listen_port": 443,
+        "users": [{"name": "u", "password": "p"}],
+        "tls": {
+            "enabled": True,
+            "certificate": certificate.splitlines(),
+            "key": key.splitlines(),
+            "ech": {"enabled": True, "key": keys},
+        },
+    }
+    dns = {"type": "direct", "tag": "dns", "listen_port": 53}
+    records = {"A": HERE, "HTTPS": f"1 . ech={config}"}
+    rules = [
+        {"query_type": kind, "action": "predefined", "answer": [f"{NAME}. IN {kind} {data}"]}
+        for kind, data in records.items()
+    ]
+    return Instance(
+        key="servers",
+        config=document(
+            {"type": "direct"},
+            inbounds=[{**inbound, "listen": HERE} for inbound in (trojan, dns)],
+            dns={"servers": [{"type": "local", "tag": "none"}], "rules": rules},
+            route={"final": "node", "rules": [{"inbound": "dns", "action": "hijack-dns"}]},
+        ),
+    )
+
+
+def client(config: dict[str, Any]) -> Instance:
+    """An instance of a node that sends to the echo server whatever calls its listener."""
+    node = Node(
+        id=1, name="n", protocol="trojan", config_json=json.dumps(config), group="", created_at=""
+    )
+    made = json.loads(target_document((DialPath((node,)),), RESOLVERS).config)
+    inbound = {"type": "direct", "listen": "127.0.0.1", "listen_port": LISTENER}
+    made["inbounds"] = [{**inbound, "override_address": HERE, "override_port": ECHO}]
+    return Instance(key="node:1", config=json.dumps(made))
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(await reader.readexactly(4))
+    writer.close()
+
+
+async def answer(port: int) -> bytes:
+    """What a call of that loopback port brings back; nothing when it is hung up."""
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with closing(writer):
+            writer.write(b"ping")
+            try:
+                return await reader.read(4)
+            except ConnectionError:
+                return b""
+
+
+@pytest.mark.parametrize("fingerprint", ["none", "chrome"])
+def test_a_nodes_ech_configuration_is_not_asked_for_through_the_node(
+    inside: Inside, namespace: Namespace, run_dir: Path, tmp_path: Path, fingerprint: str
+) -> None:
+    namespace.shell(f"ip address add {HERE} dev lo")
+    config = {
+        "server": NAME,
+        "port": 443,
+        "password": "p",
+        "skip-cert-verify": True,
+        "client-fingerprint": fingerprint,
+        "ech-opts": {"enable": True},
+    }
+
+    async def body() -> None:
+        async with opened(run_dir) as pool, await asyncio.start_server(echo, HERE, ECHO):
+            await pool.start(servers(tmp_path))
+            await pool.start(client(config))
+            assert await answer(LISTENER) == b"ping"
+
+    inside(body)
+
+
+@pytest.mark.parametrize("mark", [MARK_DIRECT, MARK_REJECT])
+def test_who_calls_a_sniffer_itself_is_hung_up_on(inside: Inside, run_dir: Path, mark: int) -> None:
+    listed = Listed(whitelist=Whitelist(domains="a.test", node="b"), mark=MARK_LISTED)
+    sniffer = Instance(
+        key="sniff:1", mark=mark, config=sniffer_document(mark, NOBODY, listed).config
+    )
+
+    async def body() -> None:
+        async with opened(run_dir) as pool:
+            pool.rule_sets.put(listing_of(listed.whitelist).rule_sets)
+            port = (await pool.start(sniffer)).port
+            (pid,) = pool.pids()
+            before = descriptors(pid)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+                datagrams.sendto(b"ping", ("127.0.0.1", port))
+            assert await answer(port) == b""
+            await eventually(lambda: descriptors(pid) <= before)
+
+    inside(body)
