@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from contextlib import suppress
 from typing import Final
 
 _DESCRIPTOR: Final = 3
@@ -63,10 +64,11 @@ class Troubles:
 
     def _read(self, reader: int) -> None:
         text = os.read(reader, _READ)
-        os.write(2, text)
         if tags := set(_FAILURE.findall(text)):
             self._tags |= tags
             self._answer()
+        with suppress(OSError):  # the disk that the log is on may be full
+            os.write(2, text)
 
     def _answer(self) -> None:
         if self._asked is not None and not self._asked.done():

@@ -1,0 +1,35 @@
+"""What instances complain about reaches netd, whatever becomes of the log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+COMPLAINT = "ERROR connection: open connection to a.test:80 using outbound/socks[node:1]: refused"
+WORKER = """
+import asyncio, sys
+from egressd.netd.engine import trouble
+
+async def main():
+    troubles = trouble.Troubles()
+    troubles.open()
+    with open(trouble.LOG_OUTPUT, "w") as log:
+        log.write(sys.argv[1])
+    print(*await troubles.next())
+
+trouble.reserve()
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_keeps_no_complaint_from_netd() -> None:
+    with open("/dev/full", "w") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", WORKER, COMPLAINT],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            timeout=10,
+        )
+    assert done.stdout == "node:1\n"
