@@ -48,6 +48,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ADDRESS
     local_port: int = 0
     """QUIC: where it comes from; 0 is any."""
+    patience: float = _TIMEOUT
+    """QUIC: seconds to wait for all of it."""
 
 
 def http(visit: Visit) -> str:
@@ -107,7 +109,7 @@ async def quic(visit: Visit) -> str:
     configuration.verify_mode = ssl.CERT_NONE
     configuration.server_name = visit.name
     async with (
-        asyncio.timeout(_TIMEOUT),
+        asyncio.timeout(visit.patience),
         connect(
             visit.address,
             visit.port,
