@@ -67,9 +67,11 @@ class Journal:
 
     def __init__(self) -> None:
         self.records: list[ChangeRecord] = []
+        self.subjects: set[str] = set()
 
-    def note(self, record: ChangeRecord) -> None:
+    def note(self, record: ChangeRecord, subject: str) -> None:
         self.records.append(record)
+        self.subjects.add(subject)
 
 
 class Device:

@@ -82,6 +82,7 @@ async def test_what_a_session_does_is_recorded(device: Device, browser: Browser)
         (f"session {session.id}", "192.168.8.5", "POST /console/token/reveal", "API token shown"),
         (f"session {session.id}", "192.168.8.5", "POST /console/logout", "logged out"),
     ]
+    assert device.journal.subjects == {"console"}
 
 
 async def test_what_is_not_there_is_404(browser: Browser) -> None:

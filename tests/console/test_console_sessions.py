@@ -19,6 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_new_device_waits_for_its_password(new_device: Device) -> None:
     browser = new_device.browser()
     assert await browser.state() == "setup"
+    assert not (await browser.get("/console/session")).json()["has_password"]
     code = new_device.code.code()
     assert code is not None
     typed = code.lower().replace("-", " ")
@@ -43,6 +44,8 @@ async def test_a_setup_code_counts_once(new_device: Device) -> None:
 async def test_a_new_code_replaces_a_forgotten_password(device: Device, browser: Browser) -> None:
     code = device.code.renew()
     assert await device.browser().state() == "setup"
+    # Who knows the password still gets in meanwhile.
+    assert (await device.browser().get("/console/session")).json()["has_password"]
     body = {"code": code, "password": "another password"}
     assert (await device.browser().send("POST", "/console/setup", body)).status_code == 200
     assert await browser.state() == "login"
@@ -133,6 +136,9 @@ async def test_sessions_are_listed_and_ended(device: Device, browser: Browser) -
     assert (await browser.send("DELETE", path)).status_code == 200
     assert (await browser.send("DELETE", path)).status_code == 404
     assert (await other.get("/svc")).status_code == 401
+    await device.browser("192.168.8.7").log_in()
+    answer = (await browser.send("DELETE", "/console/sessions")).json()
+    assert answer == {"msg": "1 other session ended", "deleted": 1}
     for number in range(3):
         await device.browser(f"192.168.8.{20 + number}").log_in()
     assert (await browser.send("DELETE", "/console/sessions")).json()["deleted"] == 3

@@ -76,6 +76,10 @@ class Accounts:
         """Whether a setup code is there to be used. Raises Failed."""
         return self._code.code() is not None
 
+    async def has_password(self) -> bool:
+        """Whether there is a password to log in with. Raises Failed."""
+        return await self._store.password() is not None
+
     async def set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
         """Choose the password with the setup code; the new session and its secret.
 

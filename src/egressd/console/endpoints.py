@@ -122,7 +122,10 @@ class Endpoints:
         caller = self._door.caller(request.scope)
         state = "open" if caller else "setup" if self._accounts.awaits_setup() else "login"
         shown = self._shown(caller.session, caller.session) if caller else None
-        return reply({"state": state, **self._about, "session": shown})
+        has_password = state != "setup" or await self._accounts.has_password()
+        return reply(
+            {"state": state, "has_password": has_password, **self._about, "session": shown}
+        )
 
     async def _set_up(self, request: Request) -> Response:
         body = await json_body(request, _Setup)
@@ -167,7 +170,7 @@ class Endpoints:
     async def _end_other_sessions(self, request: Request, session: Session) -> Response:
         others = [s for s in self._sessions.current() if s.key != session.key]
         await self._sessions.end(others)
-        text = f"{len(others)} other sessions ended"
+        text = f"{len(others)} other session{'' if len(others) == 1 else 's'} ended"
         return self._said(request, session, text, deleted=len(others))
 
     async def _show_access(self, _: Request, __: Session) -> Response:
@@ -226,7 +229,8 @@ class Endpoints:
                 source=source_of(request.scope),
                 what=f"{request.method} {request.scope['path'][:200]}",
                 text=text,
-            )
+            ),
+            "console",
         )
 
     def _shown(self, session: Session, current: Session) -> dict[str, object]:

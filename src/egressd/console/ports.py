@@ -79,6 +79,6 @@ class Licenses(Protocol):
 class Journal(Protocol):
     """The record of changes."""
 
-    def note(self, record: ChangeRecord) -> None:
-        """Add to it, soon."""
+    def note(self, record: ChangeRecord, subject: str) -> None:
+        """Add to it, soon; tell listeners that something of the kind `subject` has changed."""
         ...
