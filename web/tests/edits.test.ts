@@ -15,6 +15,26 @@ test("where both changed the same, what was typed counts", () => {
   assert.equal(rebased(BEFORE, { ...BEFORE, target: "tokyo" }, now).target, "tokyo");
 });
 
+test("of texts that are JSON objects, each field is one of its own", () => {
+  const config = (fields: object): { config_json: string } => ({
+    config_json: JSON.stringify(fields),
+  });
+  const before = { password: "old", port: 443, sni: "a.test", "interface-name": "wan1" };
+  const typed = JSON.stringify({ ...before, password: "new", sni: undefined, alpn: ["h2"] }, null, 2);
+  const now = { ...before, port: 8443, "interface-name": "wan2", "dns-profile": "domestic" };
+  const sent = rebased(config(before), { config_json: typed }, config(now));
+  assert.deepEqual(JSON.parse(sent.config_json), {
+    password: "new",
+    port: 8443,
+    "interface-name": "wan2",
+    "dns-profile": "domestic",
+    alpn: ["h2"],
+  });
+  // As it was typed, where nobody else has changed it, or it is no object.
+  assert.equal(rebased(config(before), { config_json: typed }, config(before)).config_json, typed);
+  assert.equal(rebased(config(before), { config_json: "{" }, config(now)).config_json, "{");
+});
+
 test("nothing is sent but the form's own fields", () => {
   const now = { ...BEFORE, ip: "10.0.0.3" };
   assert.deepEqual(rebased<{ ip: string }>(BEFORE, { ip: BEFORE.ip }, now), { ip: "10.0.0.3" });

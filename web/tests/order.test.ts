@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { merged } from "../src/lib/difference.ts";
-import { addressOrder, parseTarget } from "../src/lib/target.ts";
-import { Filter, ordered } from "../src/table/order.ts";
+import { addressOrder, limitOrder, parseTarget } from "../src/lib/target.ts";
+import { Filter, ordered, termText } from "../src/table/order.ts";
 import { chosenOf } from "../src/table/selection.ts";
 
 interface Row {
@@ -44,6 +44,31 @@ test("every word of a filter must stand somewhere in the row", () => {
   assert.equal(filter.apply(ROWS, "  "), ROWS);
   assert.deepEqual(ids(filter.apply(ROWS, "ALPHA 10.0")), [2]);
   assert.deepEqual(ids(filter.apply(ROWS, "gamma")), []);
+});
+
+test("a term of a filter is exact, and may hold anything in its quotes", () => {
+  const notes = ["hk", "hk-2", "HK", 'the "hk" one', "hk: x"];
+  const rows = notes.map((note, at) => ({ id: at, ip: `10.0.0.${at}`, note }));
+  const filter = new Filter<Row>((row) => `${row.ip} ${row.note}`, {
+    note: (row, value) => row.note === value,
+  });
+  for (const row of rows) {
+    assert.deepEqual(filter.apply(rows, termText("note", row.note)), [row]);
+  }
+  assert.equal(termText("note", "hk"), "note:hk");
+  assert.equal(termText("note", 'the "hk" one'), 'note:"the ""hk"" one"');
+  assert.deepEqual(ids(filter.apply(rows, "10.0.0.1 note:hk-2")), [1]);
+  assert.deepEqual(ids(filter.apply(rows, "10.0.0.2 note:hk-2")), []);
+  // While it is typed; and what is no term is a word.
+  assert.equal(filter.apply(rows, 'note:"'), rows);
+  assert.deepEqual(ids(filter.apply(rows, "hk: x")), [4]);
+  assert.deepEqual(ids(filter.apply(rows, "constructor:x")), []);
+});
+
+test("no limit is the largest", () => {
+  const columns = [{ id: "limit", label: "", width: "", sort: limitOrder }];
+  const limits = ordered([0, 5000, 0, 100], columns, { by: "limit", isDescending: false });
+  assert.deepEqual(limits, [100, 5000, 0, 0]);
 });
 
 test("a filter reads texts ahead, each once, and until it is told to stop", () => {

@@ -65,6 +65,12 @@ class Delays {
     }
     this.total = this.done = 0;
   }
+
+  /** Forget everything: another operator may log in. */
+  clear(): void {
+    this.cancel();
+    this.#results.clear();
+  }
 }
 
 /** Undefined where nothing was measured: the device was not reached, or the session is over. */

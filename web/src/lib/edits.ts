@@ -1,17 +1,37 @@
 /** What forms send. Pure. */
 
+import { parseConfig } from "./node_config.ts";
+
 /**
  * `draft` where it differs from what it began with, and what is there `now` elsewhere: others may
- * have changed that meanwhile.
+ * have changed that meanwhile. Of texts that are JSON objects, so is each field.
  */
 export function rebased<T extends object>(before: T, draft: T, now: T): T {
   const result = { ...draft };
   for (const field of Object.keys(draft) as (keyof T)[]) {
-    const isChanged = JSON.stringify(draft[field]) !== JSON.stringify(before[field]);
-    if (!isChanged && field in now) result[field] = now[field];
+    if (!(field in now)) continue;
+    if (isSame(draft[field], before[field])) result[field] = now[field];
+    else result[field] = rebasedText(before[field], draft[field], now[field]);
   }
   return result;
 }
+
+function rebasedText<V>(before: V, draft: V, now: V): V {
+  const [was, typed, is] = [before, draft, now].map(objectOf);
+  if (!was || !typed || !is || isSame(before, now)) return draft;
+  const result = { ...is };
+  for (const field of Object.keys({ ...was, ...typed })) {
+    if (isSame(was[field], typed[field])) continue;
+    if (field in typed) result[field] = typed[field];
+    else delete result[field];
+  }
+  return JSON.stringify(result) as V;
+}
+
+const objectOf = (value: unknown) => (typeof value === "string" ? parseConfig(value) : null);
+
+const isSame = (one: unknown, other: unknown): boolean =>
+  JSON.stringify(one) === JSON.stringify(other);
 
 /** The number that was typed; what is none goes to the device as it is, which says what it takes. */
 export function numeric(typed: string): number | string {

@@ -1,7 +1,7 @@
 /** Lists as files that an import takes. */
 
 import { feedback } from "./feedback.svelte.ts";
-import { csvRow } from "./files.ts";
+import { csvRow, download } from "./files.ts";
 import { t } from "./language.svelte.ts";
 
 interface Switched {
@@ -14,6 +14,11 @@ export function rowsText<Row extends Switched>(
   fieldsOf: (row: Row) => readonly (string | number)[],
 ): string {
   return rows.map((row) => `${row.is_enabled ? "" : "# "}${csvRow(fieldsOf(row))}\n`).join("");
+}
+
+/** Keep rows as a file. Without the mark, Excel takes UTF-8 for the system's own encoding. */
+export function downloadRows(name: string, text: string): void {
+  download(name, `\ufeff${text}`, "text/csv");
 }
 
 /** Say what an import of these rows would not bring back; `lost` is what their form cannot hold. */

@@ -41,8 +41,9 @@ class Feedback {
     this.toasts = this.toasts.filter((toast) => toast.id !== id);
   }
 
-  /** Ask, and wait for the answer. */
+  /** Ask, and wait for the answer. A question that is open still is answered with no. */
   ask(question: Question): Promise<boolean> {
+    this.#answer(false);
     this.question = question;
     return new Promise((resolve) => (this.#answer = resolve));
   }

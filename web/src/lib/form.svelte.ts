@@ -3,7 +3,7 @@
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Refused } from "./http.ts";
 import { told } from "./language.svelte.ts";
-import type { Resource } from "./resources.svelte.ts";
+import type { Identified, Resource } from "./resources.svelte.ts";
 import type { Said } from "./types.ts";
 
 export class Form {
@@ -12,9 +12,15 @@ export class Form {
   problems = $state.raw<Record<string, string>>({});
 
   #fields: readonly string[];
+  #hasEnded = false;
 
   constructor(fields: readonly string[]) {
     this.#fields = fields;
+  }
+
+  /** It is not shown any more: what comes of it closes nothing, and a failure is told aside. */
+  end(): void {
+    this.#hasEnded = true;
   }
 
   /** Do it; whether it went well. */
@@ -26,6 +32,7 @@ export class Form {
       this.problems = {};
       return true;
     } catch (error) {
+      if (this.#hasEnded) feedback.say(faultText(error), true);
       const found =
         error instanceof Refused && error.status !== 0
           ? error.byField(this.#fields)
@@ -40,11 +47,11 @@ export class Form {
   /** Change rows of a list; once the device has done so, tell what it said and close the form. */
   async save(
     act: () => Promise<Said>,
-    list: Pick<Resource<unknown>, "load">,
+    list: Pick<Resource<Identified>, "load">,
     close: () => void,
   ): Promise<void> {
     if (!(await this.send(async () => feedback.say((await act()).msg)))) return;
-    close();
+    if (!this.#hasEnded) close();
     await list.load();
   }
 }

@@ -1,9 +1,10 @@
 /** The device's lists as this page knows them: loaded when shown, kept up while shown. */
 
+import { delays } from "./delays.svelte.ts";
 import { merged, type Difference } from "./difference.ts";
 import { rebased } from "./edits.ts";
 import { faultText } from "./feedback.svelte.ts";
-import { call, request } from "./http.ts";
+import { Refused, call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
@@ -17,31 +18,47 @@ const RETRY_MS = 5000;
 /** Asks for the rows, given those that are known. */
 type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
 
+export interface Identified {
+  id: number;
+}
+
+interface Options<T> {
+  reader?: (path: string) => Reader<T>;
+  /** Further subjects whose changes may be changes of these rows: what names a thing is renamed with it. */
+  follows?: readonly string[];
+  /** The end of a row's path. */
+  keyOf?: (row: T) => string | number;
+}
+
 interface RulesSince extends Difference<Rule> {
   revision: number;
   is_whole: boolean;
 }
 
-export class Resource<T> {
+export class Resource<T extends Identified> {
   readonly path: string;
   rows = $state.raw<T[]>([]);
   isLoaded = $state(false);
   problem = $state("");
 
-  #subject: string;
   #read: Reader<T>;
+  #keyOf: (row: T) => string | number;
   #watchers = 0;
   #isStale = true;
   #loading: Promise<void> | null = null;
   #loadedAt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(name: string, reader: (path: string) => Reader<T> = whole) {
+  constructor(
+    name: string,
+    { reader = whole, follows = [], keyOf = (row) => row.id }: Options<T> = {},
+  ) {
     this.path = `${V1}/${name}`;
-    this.#subject = name;
     this.#read = reader(this.path);
-    live.on("change", (news) => {
-      if (news.subject !== this.#subject && news.subject !== "everything") return;
+    this.#keyOf = keyOf;
+    const subjects = [name, ...follows, "everything"];
+    live.on("change", ({ subject }) => {
+      if (!subjects.includes(subject)) return;
       this.#isStale = true;
       this.#loadSoon();
     });
@@ -62,19 +79,17 @@ export class Resource<T> {
   }
 
   /**
-   * The fields of a row as a form sends them: as typed where they are others than when the form was
-   * opened, and as they are by now elsewhere.
+   * Make a row of what was typed, or change the one that there was `before`: its fields become as
+   * typed where they are others than when the form was opened, and stay as they are by now elsewhere.
    */
-  upToDate<F extends object>(before: T & F & { id: number }, typed: F): F {
-    const now = this.rows.find((row) => (row as { id?: number }).id === before.id);
-    return rebased<F>(before, typed, (now as F | undefined) ?? before);
-  }
-
-  /** Give a row new fields, or make one; `key` is the end of its path. */
-  put(key: string | number | undefined, body: unknown): Promise<Said> {
-    return key === undefined
-      ? call("POST", this.path, body)
-      : call("PUT", `${this.path}/${key}`, body);
+  async save<F extends object>(before: (T & F) | null, typed: F): Promise<Said> {
+    if (before === null) return call("POST", this.path, typed);
+    // The stream may be down, or its news not be here yet.
+    await this.load();
+    if (this.problem) throw new Error(this.problem);
+    const now = this.rows.find((row) => row.id === before.id) ?? before;
+    const body = rebased<F>(before, typed, now as T & F);
+    return call("PUT", `${this.path}/${this.#keyOf(now)}`, body);
   }
 
   /** Switch rows on or off: one by its own call, several by one that names them in `batch`. */
@@ -93,6 +108,7 @@ export class Resource<T> {
   clear(): void {
     this.rows = [];
     this.isLoaded = false;
+    this.problem = "";
     this.#isStale = true;
   }
 
@@ -113,8 +129,10 @@ export class Resource<T> {
         this.problem = "";
         this.isLoaded = true;
       } catch (error) {
-        this.problem = faultText(error);
         this.#isStale = true;
+        // Nobody is logged in: the page says so, and whoever logs in asks again.
+        if (error instanceof Refused && error.status === 401) return;
+        this.problem = faultText(error);
         this.#loadedAt = Date.now() + RETRY_MS;
         this.#loadSoon();
         return;
@@ -145,19 +163,28 @@ function followed(): Reader<Rule> {
   };
 }
 
-export const rules = new Resource<Rule>("rules", followed);
-export const nodes = new Resource<Node>("nodes");
-export const lines = new Resource<Line>("vpn-lines");
-export const proxyServices = new Resource<ProxyService>("proxy-services");
+export const rules = new Resource<Rule>("rules", {
+  reader: followed,
+  follows: ["nodes", "vpn-lines"],
+});
+export const nodes = new Resource<Node>("nodes", { follows: ["vpn-lines"] });
+export const lines = new Resource<Line>("vpn-lines", {
+  keyOf: ({ type, name }) => `${type}/${encodeURIComponent(name)}`,
+});
+export const proxyServices = new Resource<ProxyService>("proxy-services", {
+  follows: ["vpn-lines"],
+});
 
 /** By the page that shows them. */
-export const resources: Partial<Record<PageName, Pick<Resource<unknown>, "load" | "clear">>> = {
+export const resources: Partial<Record<PageName, Pick<Resource<Identified>, "load" | "clear">>> = {
   rules,
   nodes,
   lines,
   proxies: proxyServices,
 };
 
+/** Forget what a session has seen, which holds passwords. */
 export function clearResources(): void {
   for (const resource of Object.values(resources)) resource.clear();
+  delays.clear();
 }

@@ -1,5 +1,7 @@
 /** Which page is shown. Routes live behind `#`, so that the device serves one document. */
 
+import { unsaved } from "./unsaved.svelte.ts";
+
 export const PAGES = [
   "overview",
   "rules",
@@ -19,7 +21,25 @@ interface Route {
 }
 
 let route = $state.raw<Route>(read());
-addEventListener("hashchange", () => (route = read()));
+let shown = location.hash;
+let isAsking = false;
+addEventListener("hashchange", () => void follow());
+
+/** Go where the address leads, by a link or back in history, unless what was typed is to be kept. */
+async function follow(): Promise<void> {
+  if (isAsking) return;
+  if (read().page !== route.page) {
+    isAsking = true;
+    const mayGo = await unsaved.mayGo();
+    isAsking = false;
+    if (!mayGo) {
+      history.replaceState(null, "", shown);
+      return;
+    }
+  }
+  route = read();
+  shown = location.hash;
+}
 
 function read(): Route {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");

@@ -5,6 +5,7 @@ import { CONSOLE, SESSION } from "./paths.ts";
 
 interface SessionAnswer {
   state: "setup" | "login" | "open";
+  has_password: boolean;
   version: string;
   hostname: string;
 }
@@ -13,7 +14,13 @@ class Session {
   /** `unknown` until the device has answered once. */
   state = $state<"unknown" | "setup" | "login" | "open">("unknown");
   version = $state("");
+  /** Whether the device was given another version since this page was loaded. */
+  isOutdated = $state(false);
   hostname = $state("");
+  /** Whether one can log in, also while a setup code waits to be used. */
+  hasPassword = $state(false);
+  /** Whether it was ended here, on purpose. */
+  isLeft = $state(false);
 
   constructor() {
     whenLoggedOut(() => {
@@ -21,10 +28,14 @@ class Session {
     });
   }
 
-  async load(): Promise<void> {
-    const answer = await call<SessionAnswer>("GET", SESSION);
+  /** Ask the device how it is. */
+  async load(signal?: AbortSignal): Promise<void> {
+    const answer = await call<SessionAnswer>("GET", SESSION, undefined, signal);
+    this.isOutdated ||= this.version !== "" && answer.version !== this.version;
     this.version = answer.version;
     this.hostname = answer.hostname;
+    this.hasPassword = answer.has_password;
+    this.isLeft &&= answer.state !== "open";
     this.state = answer.state;
   }
 
@@ -40,6 +51,7 @@ class Session {
 
   async logOut(): Promise<void> {
     await call("POST", `${CONSOLE}/logout`, {});
+    this.isLeft = true;
     this.state = "login";
   }
 }

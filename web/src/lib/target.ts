@@ -17,6 +17,11 @@ export function parseTarget(text: string): Target {
   return { kind: "node", name: text };
 }
 
+/** A number that orders limits: none is the largest. */
+export function limitOrder(kbps: number): number {
+  return kbps === 0 ? Infinity : kbps;
+}
+
 /** A number that orders IPv4 addresses and CIDRs as people expect: by address, then width. */
 export function addressOrder(ip: string): number {
   const [address = "", width = "32"] = ip.split("/");

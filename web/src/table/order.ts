@@ -31,21 +31,44 @@ export function ordered<Row>(
   return keyed.map(({ row }) => row);
 }
 
-/** A filter over rows' texts: every word of what is typed must stand somewhere in a row. */
+/** What a filter can ask for by name: whether a row is what `name:value` says. */
+export type Terms<Row> = Record<string, (row: Row, value: string) => boolean>;
+
+/** `name:value`, `name:"a value"` with its quotes doubled, or a word. */
+const PARTS = /(\w+):(?:"((?:[^"]|"")*)"?|(\S*))|\S+/g;
+
+/** What a filter's term is typed as. */
+export function termText(name: string, value: string): string {
+  return /^[^\s"]+$/.test(value) ? `${name}:${value}` : `${name}:"${value.replaceAll('"', '""')}"`;
+}
+
+/**
+ * A filter over rows: every word of what is typed must stand somewhere in a row's text, and every
+ * term be true of it.
+ */
 export class Filter<Row extends object> {
   #textOf: (row: Row) => string;
+  #terms: Terms<Row>;
   #texts = new WeakMap<Row, string>();
 
-  constructor(textOf: (row: Row) => string) {
+  constructor(textOf: (row: Row) => string, terms: Terms<Row> = {}) {
     this.#textOf = textOf;
+    this.#terms = terms;
   }
 
   apply(rows: readonly Row[], typed: string): readonly Row[] {
-    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-    if (words.length === 0) return rows;
+    const words: string[] = [];
+    const asked: ((row: Row) => boolean)[] = [];
+    for (const [part, name = "", quoted, plain = ""] of typed.matchAll(PARTS)) {
+      const term = Object.hasOwn(this.#terms, name) ? this.#terms[name] : undefined;
+      const value = quoted?.replaceAll('""', '"') ?? plain;
+      if (!term) words.push(...part.toLowerCase().split(/\s+/));
+      else if (value) asked.push((row) => term(row, value));
+    }
+    if (words.length + asked.length === 0) return rows;
     return rows.filter((row) => {
-      const text = this.#lowered(row);
-      return words.every((word) => text.includes(word));
+      const text = words.length > 0 ? this.#lowered(row) : "";
+      return words.every((word) => text.includes(word)) && asked.every((isTrue) => isTrue(row));
     });
   }
 
