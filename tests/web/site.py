@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from egressd.lab.device import TLS_PORT
 from egressd.lab.lab import Lab
@@ -61,9 +61,33 @@ class Site:
         self.keep(made)
         made.close()
 
+    def rename_line(self, old: str, new: str) -> None:
+        """As another operator does it."""
+        (line,) = [one for one in self.lab.api.get("/vpn-lines")["data"] if one["name"] == old]
+        body = {field: line[field] for field in line.keys() - {"id", "is_online"}}
+        self.lab.api.put(f"/vpn-lines/{line['type']}/{old}", body | {"name": new})
+
     def keep(self, made: BrowserContext) -> None:
         """Use this visitor's session from now on."""
         self.state = made.storage_state()
+
+
+@contextmanager
+def hidden(page: Page) -> Iterator[None]:
+    """The page as in another tab, where it listens to nothing."""
+    shown = page.get_by_text("Running", exact=True).locator("visible=true")
+    expect(shown).to_be_visible()
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden',"
+        " {configurable: true, get: () => globalThis.isHidden}),"
+        "globalThis.isHidden = true, document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    expect(page.get_by_text("No connection").locator("visible=true")).to_be_visible()
+    yield
+    page.evaluate(
+        "globalThis.isHidden = false, document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    expect(shown).to_be_visible()
 
 
 def watched(page: Page) -> list[str]:

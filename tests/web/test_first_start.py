@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Dialog, Page, Route, expect
 
 from tests.web.chromium import context, screenshot
 from tests.web.site import PASSWORD, URL, Site, watched
@@ -18,6 +20,7 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
     screenshot(page, "first-start")
     expect(page.get_by_label("Setup code")).to_be_focused()
+    expect(page.get_by_role("button", name="Log in with the password")).to_have_count(0)
     page.get_by_label("Setup code").fill("AAAA-BBBB-CCCC")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Password again").fill("something else")
@@ -53,12 +56,124 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.context.close()
 
 
+def logged_in(site: Site, path: str) -> Page:
+    """A page of somebody who has a session of their own."""
+    page = context(site.browser).new_page()
+    page.goto(URL + path)
+    log_in(page)
+    return page
+
+
+def log_in(page: Page) -> None:
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_what_was_seen_is_gone_after_logout(fresh_site: Site) -> None:
+    row = "203.0.113.1,1080,u,secret,seen"
+    fresh_site.lab.api.post("/nodes/import", {"type": "socks5", "text": row})
+    page = logged_in(fresh_site, "#/nodes")
+    badge = page.get_by_role("button", name="Measure the delay of seen")
+    page.route("**/nodes/delay?*", lambda route: route.fulfill(json={"delay": 42}))
+    badge.click()
+    expect(badge).to_contain_text("42 ms")
+    page.get_by_role("button", name="Log out").click()
+    log_in(page)
+    expect(badge).to_contain_text("test")
+    page.context.close()
+
+
+def test_a_list_that_was_asked_for_before_login_has_not_failed(fresh_site: Site) -> None:
+    page = context(fresh_site.browser).new_page()
+    page.goto(URL + "#/rules")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/ops/rules?since=0", hold)
+    log_in(page)
+    expect(page.get_by_text("Loading…")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    held[0].continue_()
+    expect(page.get_by_text("There is no rule yet.")).to_be_visible()
+    page.context.close()
+
+
+def test_what_was_typed_outlives_the_session(fresh_site: Site) -> None:
+    other = logged_in(fresh_site, "#/whitelist")
+    domains = other.get_by_label("Domains")
+    domains.fill("typed.test")
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    other.once("dialog", stay)
+    with other.expect_event("dialog"):
+        other.evaluate("setTimeout(() => location.reload())")
+    assert asked == ["beforeunload"]
+
+    with fresh_site.visit("#/settings") as page:
+        page.get_by_role("button", name="Revoke all others").click()
+        expect(other.get_by_role("heading", name="Log in")).to_be_visible(timeout=15_000)
+    expect(other.get_by_label("Password", exact=True)).to_be_focused()
+    screenshot(other, "login-again")
+    # Nothing but the login can be reached, and it does not go away.
+    for _ in range(2):
+        other.keyboard.press("Escape")
+    assert other.evaluate("document.querySelector('dialog').matches(':modal')")
+    log_in(other)
+    expect(domains).to_have_value("typed.test")
+    other.get_by_role("button", name="Save").click()
+    expect(other.get_by_role("status").filter(has_text="whitelist")).to_be_visible()
+    assert fresh_site.lab.api.get("/whitelist")["domains"] == "typed.test"
+
+    # Who logs out on purpose leaves nothing behind.
+    domains.fill("left.test")
+    other.get_by_role("button", name="Log out").click()
+    leaving = other.get_by_role("dialog", name="Leave what you typed?")
+    leaving.get_by_role("button", name="Leave it").click()
+    expect(other.get_by_role("heading", name="Log in")).to_be_visible()
+    expect(domains).to_have_count(0)
+    other.context.close()
+
+
+def test_a_login_is_seen_at_once_by_who_is_logged_in(fresh_site: Site) -> None:
+    with fresh_site.visit("#/overview") as page, fresh_site.visit("#/settings") as settings:
+        changes = page.get_by_role("region", name="Recent changes").get_by_role("listitem")
+        sessions = settings.get_by_role("region", name="Sessions").get_by_role("listitem")
+        for one in (page, settings):
+            expect(one.get_by_text("Running", exact=True).locator("visible=true")).to_be_visible()
+        before = sessions.count()
+        other = logged_in(fresh_site, "#/settings")
+        expect(sessions).to_have_count(before + 1)
+        expect(changes.first).to_contain_text("logged in")
+        mine = other.get_by_role("listitem").filter(has_text="this one").inner_text()
+        (who,) = re.findall("session [0-9a-f]{8}", mine)
+        expect(changes.first).to_contain_text(who)
+        other.context.close()
+
+
+def test_a_new_password_is_typed_twice(fresh_site: Site) -> None:
+    with fresh_site.visit("#/settings") as page:
+        form = page.get_by_role("region", name="Password")
+        form.get_by_label("Current password").fill(PASSWORD)
+        form.get_by_label("New password").fill(PASSWORD)
+        form.get_by_label("Password again").fill("something else")
+        form.get_by_role("button", name="Change the password").click()
+        expect(form.get_by_text("The two passwords differ.")).to_be_visible()
+        form.get_by_label("Password again").fill(PASSWORD)
+        form.get_by_role("button", name="Change the password").click()
+        expect(page.get_by_role("status").filter(has_text="password changed")).to_be_visible()
+        expect(form.get_by_label("Password again")).to_have_value("")
+        fresh_site.keep(page.context)
+
+
 def test_a_revoked_session_is_shown_the_login(fresh_site: Site) -> None:
-    other = context(fresh_site.browser).new_page()
-    other.goto(URL)
-    other.get_by_label("Password", exact=True).fill(PASSWORD)
-    other.get_by_role("button", name="Log in").click()
-    other.goto(URL + "#/rules")
+    other = logged_in(fresh_site, "#/rules")
     expect(other.get_by_role("heading", name="Rules")).to_be_visible()
 
     with fresh_site.visit("#/settings") as page:
@@ -68,3 +183,19 @@ def test_a_revoked_session_is_shown_the_login(fresh_site: Site) -> None:
     # The stream ends with the session; nobody has to click anything.
     expect(other.get_by_role("heading", name="Log in")).to_be_visible(timeout=15_000)
     other.context.close()
+
+
+def test_who_knows_the_password_gets_in_while_a_setup_code_waits(fresh_site: Site) -> None:
+    fresh_site.lab.device.run("console", "code")
+    page = context(fresh_site.browser).new_page()
+    page.goto(URL)
+    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
+    page.get_by_role("button", name="Log in with the password").click()
+    expect(page.get_by_label("Password", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Use the setup code").click()
+    expect(page.get_by_label("Setup code")).to_be_focused()
+    page.get_by_role("button", name="Log in with the password").click()
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Log in", exact=True).click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.context.close()

@@ -46,7 +46,7 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
         expect(blocked).to_contain_text("wan9")
         page.get_by_role("link", name="ss 1").click()
         expect(page.get_by_role("heading", name="Rules")).to_be_visible()
-        expect(page.get_by_label("Filter")).to_have_value("ss")
+        expect(page.get_by_label("Filter")).to_have_value("target:ss")
         page.go_back()
         served.lab.api.patch(
             "/rules/batch/status", {"ips": [served.lab.client(2).address], "is_enabled": False}
@@ -66,6 +66,141 @@ def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site)
         page.evaluate("location.hash = '#/rules'")
         row = page.get_by_role("row").filter(has_text=client.address)
         expect(row).to_contain_text(re.compile(r"↑ \d.* [KM]iB ↓ \d.* [KM]iB"), timeout=20_000)
+
+
+def test_of_very_many_targets_all_are_counted(served: Site) -> None:
+    rows = [f"10.78.{n // 250}.{n % 250},Interface:gone{n}" for n in range(205)]
+    served.lab.api.post("/rules/import", {"text": "\n".join(rows)})
+    with served.visit("#/overview") as page:
+        blocked = page.get_by_role("region", name="What is blocked, and why")
+        expect(blocked.get_by_role("link")).to_have_count(200)
+        expect(blocked).to_contain_text("The first 200 targets are shown.")
+        counts = served.lab.api.ask("GET", "/ops/overview").body["counts"]
+        assert counts["failing_targets"] >= 205
+        expect(blocked.locator("header")).to_contain_text(str(counts["failing_targets"]))
+        flows = page.get_by_role("region", name="Who leaves where")
+        expect(flows.get_by_text(str(counts["enabled_rules"]), exact=True)).to_be_visible()
+        expect(flows).to_contain_text(f"and {counts['targets'] - 10} more targets")
+    ips = [row.split(",")[0] for row in rows]
+    served.lab.api.delete("/rules/batch", {"ips": ips})
+
+
+def test_of_very_many_lines_the_busiest_are_drawn(served: Site) -> None:
+    overview = served.lab.api.ask("GET", "/ops/overview").body
+    wan = next(one for one in overview["interfaces"] if one["role"] == "wan")
+
+    def snapshot(second: int) -> str:
+        lines = [
+            {"name": f"ppp{n}", "role": "line", "received": n * second * 125_000, "sent": 0}
+            for n in range(12)
+        ]
+        at = f"2026-11-20T22:58:{second:02}.000Z"
+        told = overview | {"at": at, "interfaces": [wan | line for line in lines]}
+        return f"event: overview\ndata: {json.dumps(told)}\n\n"
+
+    stream = "".join(snapshot(second) for second in (10, 12, 14))
+    with served.visit("#/settings") as page:
+        page.route(
+            "**/ops/events",
+            lambda route: route.fulfill(content_type="text/event-stream", body=stream),
+        )
+        page.reload()
+        page.evaluate("location.hash = '#/overview'")
+        chart = page.get_by_role("region", name="Throughput by interface")
+        shown = chart.get_by_role("listitem")
+        expect(shown).to_have_count(9)
+        expect(shown.first).to_contain_text("ppp4")
+        expect(shown.last).to_contain_text("4 others")
+        # Of ppp0 to ppp3.
+        expect(shown.last).to_contain_text("6.0 Mbit/s")
+        expect(chart.locator("canvas")).to_be_visible()
+
+
+def test_older_changes_are_shown_when_asked_for(served: Site) -> None:
+    for n in range(13):
+        body = {"domains": f"older{n}.test", "ips": "", "node": "DIRECT"}
+        served.lab.api.put("/whitelist", body)
+    served.lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
+    with served.visit("#/overview") as page:
+        changes = page.get_by_role("region", name="Recent changes").get_by_role("listitem")
+        expect(changes).to_have_count(12)
+        page.get_by_role("button", name="Show more").click()
+        expect(changes.nth(13)).to_be_visible()
+
+
+def test_why_a_rule_is_blocked_is_told_in_words(served: Site) -> None:
+    served.lab.api.post("/rules", {"ip": "10.77.7.3", "target_node": "Interface:wan9"})
+    why = "there is no interface wan9"
+    for width in (1280, 390):
+        with served.visit("#/rules?q=10.77.7.3", width=width) as page:
+            row = page.get_by_role("row").filter(has_text="10.77.7.3")
+            expect(row).to_contain_text(why)
+            if width == 390:
+                expect(row.locator(".under")).to_contain_text(why)
+    served.lab.api.delete("/rules/batch", {"ips": ["10.77.7.3"]})
+
+
+def test_the_menu_of_a_phone_closes(served: Site) -> None:
+    with served.visit("#/rules", width=390) as page:
+        menu, add = (page.get_by_role("button", name=name) for name in ("Menu", "Add a rule"))
+        menu.click()
+        # Turned on its side, it has room for both.
+        page.set_viewport_size({"width": 844, "height": 390})
+        add.click()
+        page.get_by_role("form").get_by_role("button", name="Cancel").click()
+        page.set_viewport_size({"width": 390, "height": 844})
+        menu.click()
+        page.get_by_role("navigation").get_by_role("link", name="Rules").click()
+        expect(menu).to_have_attribute("aria-expanded", "false")
+        add.click()
+
+
+def test_a_device_that_says_nothing_is_asked_again(served: Site) -> None:
+    asked: list[Route] = []
+
+    def hold(route: Route) -> None:
+        asked.append(route)
+
+    with served.visit("#/settings") as page:
+        # Ten seconds pass in a tenth of one.
+        page.add_init_script(
+            "const timeout = AbortSignal.timeout.bind(AbortSignal);"
+            "AbortSignal.timeout = (ms) => timeout(ms / 100)"
+        )
+        page.clock.install()
+        page.route("**/ops/events", hold)
+        with page.expect_request("**/ops/events"):
+            page.reload()
+        page.route("**/console/session", hold)
+        page.clock.run_for(20_000)
+        with page.expect_request("**/console/session") as lost:
+            page.clock.run_for(1000)
+        with page.expect_event("requestfailed", lambda request: request == lost.value):
+            pass
+        page.unroute("**/console/session")
+        with page.expect_request("**/ops/events"):
+            page.clock.run_for(2000)
+
+
+def test_a_newer_page_is_loaded_once_nothing_is_being_typed(served: Site) -> None:
+    versions = iter(["1.0", "1.1"])
+
+    def answer(route: Route) -> None:
+        told = {"state": "open", "has_password": True, "hostname": "gateway"}
+        route.fulfill(json=told | {"version": next(versions, "1.1")})
+
+    with served.visit("#/settings") as page:
+        page.route("**/console/session", answer)
+        page.route("**/ops/events", lambda route: route.abort())
+        page.reload()
+        page.evaluate("location.hash = '#/whitelist'")
+        domains = page.get_by_label("Domains")
+        with page.expect_response("**/console/session"):
+            domains.fill("typed.test")
+        page.wait_for_timeout(300)
+        expect(domains).to_have_value("typed.test")
+        with page.expect_event("load"):
+            page.get_by_role("button", name="Undo").click()
 
 
 @contextmanager
@@ -189,6 +324,8 @@ def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
         expect(badges[1]).to_contain_text("42 ms")
         # Who was not reached has not failed.
         expect(badges[0]).to_contain_text("test")
+        held[2].fulfill(json={"delay": -1, "error": "timed out"})
+        expect(badges[2]).to_have_accessible_name(re.compile("^failed .* timed out$"))
         page.get_by_role("button", name="Cancel").click()
 
         (node,) = [n for n in api.get("/nodes")["data"] if n["name"] == "calm-2"]
@@ -240,9 +377,39 @@ def test_a_line_says_why_it_is_offline(served: Site) -> None:
         assert line["dns_servers"] == ["1.1.1.1", "8.8.8.8"]
         page.get_by_role("switch", name="Line l2tp_a").click()
         expect(page.get_by_role("row").filter(has_text="l2tp_a")).to_contain_text("Off")
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Import").click()
+        importing = page.get_by_role("dialog", name="Import lines")
+        expect(importing).to_contain_text("is switched on")
+        importing.get_by_role("button", name="Cancel").click()
         page.get_by_role("button", name="Delete l2tp_a").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.get_by_text("There is no VPN line yet.")).to_be_visible()
+
+
+def test_a_line_keeps_what_its_form_does_not_show(served: Site) -> None:
+    api = served.lab.api
+    line = {
+        "type": "l2tp",
+        "name": "l2tp_b",
+        "server": "192.0.2.99",
+        "username": "office",
+        "password": "correct horse",
+        "dns_profile": "domestic",
+        "dns_servers": ["1.1.1.1"],
+    }
+    api.post("/vpn-lines", line)
+    with served.visit("#/lines") as page:
+        page.get_by_role("button", name="Edit l2tp_b").click()
+        form = page.get_by_role("form", name="Edit l2tp_b")
+        form.get_by_label("Comment").fill("branch")
+        served.rename_line("l2tp_b", "l2tp_c")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+    (now,) = api.get("/vpn-lines")["data"]
+    api.delete("/vpn-lines", {"items": [{"type": "l2tp", "name": now["name"]}]})
+    assert (now["name"], now["comment"]) == ("l2tp_c", "branch")
+    assert now["dns_servers"] == ["1.1.1.1"]
 
 
 def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
@@ -284,6 +451,8 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         page.get_by_role("button", name="Add a service").click()
         form = page.get_by_role("form", name="Add a service")
         form.get_by_label("Name", exact=True).fill("scraper")
+        # No place for the console's password, which the browser may keep.
+        expect(form.get_by_label("Password")).to_have_attribute("autocomplete", "new-password")
         form.get_by_label("Leaves by").fill("wan2")
         form.get_by_label("Port").fill("8787")
         form.get_by_role("button", name="Save").click()
@@ -292,9 +461,13 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
         expect(page.get_by_text("1 of 1,000")).to_be_visible()
-        expect(page.get_by_role("row").filter(has_text="scraper")).to_contain_text(
-            "10.77.0.1:18080"
-        )
+        row = page.get_by_role("row").filter(has_text="scraper")
+        expect(row).to_contain_text("10.77.0.1:18080")
+        expect(row).to_contain_text("LAN only, no password")
+        body = {"name": "named", "outbound_interface": "wan2", "port": 18081, "username": "eve"}
+        made = served.lab.api.post("/proxy-services", body)
+        expect(page.get_by_role("row").filter(has_text="eve")).to_contain_text("LAN only")
+        served.lab.api.delete(f"/proxy-services/{made['id']}")
         page.get_by_role("switch", name="Proxy service scraper").click()
         expect(page.get_by_role("switch", name="Proxy service scraper")).not_to_be_checked()
         (service,) = served.lab.api.get("/proxy-services")["data"]
@@ -303,7 +476,7 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         with page.expect_download() as downloading:
             page.get_by_role("menuitem", name="Export").click()
         # An import would switch it on.
-        assert Path(downloading.value.path()).read_text() == "# scraper,wan2,18080,,\n"
+        assert Path(downloading.value.path()).read_text("utf-8-sig") == "# scraper,wan2,18080,,\n"
 
 
 def test_why_explains_and_proves(served: Site) -> None:
@@ -366,7 +539,11 @@ def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
 
 def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served: Site) -> None:
     lab = served.lab
-    with served.visit("#/api") as page:
+    with served.visit("#/api") as page, served.visit("#/api") as other:
+        expect(other.get_by_text("Running", exact=True).locator("visible=true")).to_be_visible()
+        other.get_by_role("button", name="Reveal").click()
+        shown = other.get_by_text(lab.api.token)
+        expect(shown).to_be_visible()
         token = page.get_by_role("region", name="API token")
         expect(token.get_by_text(lab.api.token[:4])).to_be_visible()
         assert lab.api.token not in page.content()
@@ -383,6 +560,7 @@ def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served:
         token.get_by_role("button", name="Reset the token").click()
         page.get_by_role("dialog").get_by_role("button", name="Reset the token").click()
         expect(token.get_by_text(lab.api.token)).to_have_count(0)
+        expect(shown).to_have_count(0)
         assert lab.api.ask("GET", "/svc/api/v1/rules").status == 401
         lab.api.token = token.locator("code").inner_text()
         assert lab.api.ask("GET", "/svc/api/v1/rules").status == 200
@@ -418,6 +596,23 @@ def test_a_backup_that_the_device_does_not_give_is_told(served: Site) -> None:
         page.route("**/ops/backup", lambda route: route.fulfill(status=500, json=refusal))
         page.get_by_role("button", name="Download a backup").click()
         expect(page.get_by_role("status").filter(has_text="No space left")).to_be_visible()
+
+
+def test_a_backup_that_the_device_does_not_take_is_told(served: Site) -> None:
+    why = "the backup has 3 proxy services, and 2 are allowed"
+    with served.visit("#/settings") as page:
+        page.route("**/ops/restore", lambda route: route.fulfill(json={"error": why}))
+        # The file's field is unseen, and shown where it stands.
+        restore = page.get_by_text("Restore…")
+        page.get_by_role("button", name="Download a backup").focus()
+        page.keyboard.press("Tab")
+        expect(restore).to_have_css("outline-style", "solid")
+        restore.locator("input").set_input_files(
+            {"name": "a.backup", "mimeType": "application/vnd.sqlite3", "buffer": b"many"}
+        )
+        page.get_by_role("dialog").get_by_role("button", name="Restore…").click()
+        told = page.get_by_role("status").filter(has_text=why)
+        expect(told.locator(".bad")).to_be_visible()
 
 
 def test_a_backup_is_taken_and_put_back(served: Site, tmp_path: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from egressd.lab.device import rule_body
-from tests.web.site import Site
+from tests.web.site import Site, hidden
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 
@@ -105,6 +106,66 @@ def test_what_others_changed_meanwhile_is_not_undone(four: Site) -> None:
     assert not now["is_enabled"]
 
 
+def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
+    api = four.lab.api
+    line = {"type": "l2tp", "name": "l2tp_a", "server": "192.0.2.99"}
+    api.post("/vpn-lines", line | {"username": "office", "password": "correct horse"})
+    was = rules(four)[ip(1)]
+    api.put(f"/rules/{was['id']}", {**rule_body(was), "target_node": "Interface:l2tp_a"})
+    with four.visit("#/rules?q=four") as page:
+        expect(row(page, 1)).to_contain_text("l2tp_a")
+        # The first time, the list may be loaded because the stream has begun.
+        for old, new in (("l2tp_a", "l2tp_b"), ("l2tp_b", "l2tp_c")):
+            four.rename_line(old, new)
+            expect(row(page, 1)).to_contain_text(new)
+        form = edit(page, 1)
+        form.get_by_label("Comment").fill("four mine")
+        # Nor where the page has not heard of it.
+        with hidden(page):
+            four.rename_line("l2tp_c", "l2tp_d")
+            form.get_by_role("button", name="Save").click()
+            expect(form).to_have_count(0)
+    now = rules(four)[ip(1)]
+    api.delete("/vpn-lines", {"items": [{"type": "l2tp", "name": "l2tp_d"}]})
+    assert (now["comment"], now["target_node"]) == ("four mine", "Interface:l2tp_d")
+
+
+def test_a_node_that_is_renamed_is_so_in_every_form(four: Site) -> None:
+    api = four.lab.api
+    api.post("/nodes/import", {"type": "socks5", "text": "203.0.113.21,1080,u,old,first"})
+    (node,) = [one for one in api.get("/nodes")["data"] if one["name"] == "first"]
+    body = {field: node[field] for field in ("name", "protocol", "group", "config_json")}
+    settings = api.ask("GET", "/ops/settings").body
+    api.ask("PUT", "/ops/settings", {**settings, "unmanaged": "first"})
+    api.put("/whitelist", {"domains": "listed.test", "ips": "", "node": "first"})
+    with four.visit("#/settings") as page:
+        unmanaged = page.get_by_label("Clients without a rule")
+        expect(unmanaged).to_have_value("first")
+        api.put(f"/nodes/{node['id']}", body | {"name": "second"})
+        expect(unmanaged).to_have_value("second")
+        page.get_by_role("link", name="Whitelist").click()
+        leaves = page.get_by_label("They leave by")
+        expect(leaves).to_have_value("second")
+        api.put(f"/nodes/{node['id']}", body | {"name": "third"})
+        expect(leaves).to_have_value("third")
+
+        page.get_by_role("link", name="Nodes").click()
+        page.get_by_role("button", name="Edit third").click()
+        form = page.get_by_role("form", name="Edit third")
+        form.get_by_label("password").fill("new")
+        # What others change of the same text is another field.
+        api.patch("/nodes/batch", {"ids": [node["id"]], "interface_name": "wan2"})
+        expect(page.get_by_role("row").filter(has_text="third").first).to_contain_text("wan2")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+    (node,) = [one for one in api.get("/nodes")["data"] if one["name"] == "third"]
+    api.ask("PUT", "/ops/settings", settings)
+    api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
+    api.delete("/nodes/batch", {"ids": [node["id"]]})
+    config = json.loads(node["config_json"])
+    assert (config["password"], config["interface-name"]) == ("new", "wan2")
+
+
 def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
     api = four.lab.api
     with four.visit("#/settings") as page:
@@ -121,6 +182,125 @@ def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
     changed = api.ask("GET", "/ops/settings").body
     api.ask("PUT", "/ops/settings", settings)
     assert changed == {**settings, "unmanaged": "DIRECT", "check_interval_s": 77}
+
+
+def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four: Site) -> None:
+    api = four.lab.api
+    settings = api.ask("GET", "/ops/settings").body
+    with four.visit("#/settings") as page:
+        routing = page.get_by_role("region", name="Routing")
+        interval = page.get_by_label(re.compile("^Check"))
+        save = routing.get_by_role("button", name="Save")
+        interval.fill("77")
+        with hidden(page):
+            api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 99})
+            save.click()
+            expect(routing.get_by_role("alert")).to_contain_text("Somebody else")
+        assert api.ask("GET", "/ops/settings").body["check_interval_s"] == 99
+        routing.get_by_role("button", name="Undo").click()
+        expect(interval).to_have_value("99")
+        interval.fill("77")
+        save.click()
+        expect(page.get_by_text("settings saved").first).to_be_visible()
+        expect(save).to_be_disabled()
+    changed = api.ask("GET", "/ops/settings").body
+    api.ask("PUT", "/ops/settings", settings)
+    assert changed == {**settings, "check_interval_s": 77}
+
+
+def leaving(page: Page) -> Locator:
+    """The question before what was typed is left."""
+    return page.get_by_role("dialog", name="Leave what you typed?")
+
+
+def test_what_was_typed_is_not_left_by_a_link(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        link = page.get_by_role("navigation").get_by_role("link", name="Whitelist")
+        link.click()
+        domains = page.get_by_label("Domains")
+        domains.fill("typed.test")
+        page.go_back()
+        leaving(page).get_by_role("button", name="Cancel").click()
+        expect(page).to_have_url(re.compile("#/whitelist$"))
+        expect(domains).to_have_value("typed.test")
+        page.get_by_role("link", name="Rules").click()
+        leaving(page).get_by_role("button", name="Leave it").click()
+        expect(page.get_by_role("heading", name="Rules")).to_be_visible()
+
+        form = edit(page, 1)
+        form.get_by_label("Comment").fill("four typed")
+        page.get_by_label("Filter").fill(ip(1))
+        link.click()
+        leaving(page).get_by_role("button", name="Cancel").click()
+        expect(form.get_by_label("Comment")).to_have_value("four typed")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+        link.click()
+        expect(domains).to_have_value("")
+
+
+def test_a_target_that_was_picked_is_not_lost(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        target = edit(page, 1).get_by_label("Leaves by")
+        target.click()
+        page.get_by_role("option", name="REJECT").click()
+        page.keyboard.press("Escape")
+        leaving(page).get_by_role("button", name="Cancel").click()
+        expect(target).to_have_value("REJECT")
+
+
+def test_a_form_that_is_slow_to_save_leaves_the_next_one_alone(four: Site) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "PUT":
+            held.append(route)
+        else:
+            route.continue_()
+
+    with four.visit("#/rules?q=four") as page:
+        page.route("**/svc/api/v1/rules/*", hold)
+        form = edit(page, 4)
+        for n in (4, 3):
+            form.get_by_label("Comment").fill(f"four typed {n}")
+            with page.expect_request(lambda request: request.method == "PUT"):
+                form.get_by_role("button", name="Save").click()
+            page.get_by_role("button", name=f"Edit the rule of {ip(n - 1)}").click()
+            leaving(page).get_by_role("button", name="Leave it").click()
+            expect(form).to_have_accessible_name(f"Edit the rule of {ip(n - 1)}")
+        form.get_by_label("Comment").fill("four typed 2")
+        held[0].continue_()
+        expect(row(page, 4)).to_contain_text("four typed 4")
+        held[1].fulfill(status=400, json={"error": "comment must be another"})
+        expect(page.get_by_text("comment must be another")).to_be_visible()
+        expect(form.get_by_label("Comment")).to_have_value("four typed 2")
+
+
+def test_switching_many_rules_off_is_asked_about(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        page.get_by_label("Select all rows").check()
+        disable = page.get_by_role("toolbar").get_by_role("button", name="Disable")
+        question = page.get_by_role("dialog", name="Disable all 4 that are selected?")
+        disable.click()
+        expect(question).to_contain_text("where clients without a rule go")
+        question.get_by_role("button", name="Cancel").click()
+        assert all(rule["is_enabled"] for rule in rules(four).values())
+        disable.click()
+        question.get_by_role("button", name="Disable").click()
+        expect(row(page, 4).get_by_role("switch")).not_to_be_checked()
+        page.get_by_role("toolbar").get_by_role("button", name="Enable").click()
+        expect(row(page, 4).get_by_role("switch")).to_be_checked()
+
+
+def test_rows_are_sorted_on_a_phone(four: Site) -> None:
+    with four.visit("#/rules?q=four", width=390) as page:
+        first = page.get_by_role("row").nth(1)
+        page.get_by_label("Sort by").select_option("Client")
+        expect(first).to_contain_text(ip(1))
+        page.get_by_role("button", name="Descending").click()
+        expect(first).to_contain_text(ip(4))
+        page.get_by_label("Sort by").select_option("Not sorted")
+        expect(first).to_contain_text(ip(1))
 
 
 def test_ticks_show_what_is_selected(four: Site) -> None:

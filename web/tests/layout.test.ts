@@ -1,10 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BLOCKED, layout } from "../src/flow/layout.ts";
+import { BLOCKED, layout as layoutOf, type Picture } from "../src/flow/layout.ts";
 import type { Flow } from "../src/lib/types.ts";
 
 function flow(target: string, clients: number, egresses: string[], problem = ""): Flow {
   return { target, kind: "node", clients, egresses, upload_bps: 0, download_bps: 0, problem };
+}
+
+/** The picture of a device that has sent all of its flows. */
+function layout(flows: Flow[]): Picture {
+  const enabled_rules = flows.reduce((sum, one) => sum + one.clients, 0);
+  return layoutOf({ flows, counts: { enabled_rules, targets: flows.length } });
 }
 
 test("clients are as many on each side of the targets", () => {
@@ -48,6 +54,13 @@ test("blocks do not overlap, and all lie inside of the picture", () => {
     }
     assert.ok(bottom <= picture.height + 0.001);
   }
+});
+
+test("what the device has not sent is counted too", () => {
+  const flows = Array.from({ length: 200 }, (_, at) => flow(`t${at}`, 1, ["wan1"]));
+  const picture = layoutOf({ flows, counts: { enabled_rules: 1000, targets: 1000 } });
+  assert.equal(picture.clients.clients, 1000);
+  assert.equal(picture.others, 990);
 });
 
 test("a target without clients is not drawn, and nothing is a picture too", () => {

@@ -50,6 +50,12 @@ test("each form of a message takes the same values", () => {
   }
 });
 
+test("what English counts in the plural has a form for one", () => {
+  for (const [key, text] of Object.entries(en)) {
+    if (/^\{n\} \w+s\b/.test(text)) assert.ok(text.includes(" | "), key);
+  }
+});
+
 test("the page asks for no message that is not there, and for every one that is", () => {
   const asked = wanted();
   const whole = [...asked].filter((key) => !key.includes("*"));

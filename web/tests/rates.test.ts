@@ -43,6 +43,27 @@ test("a snapshot that is not newer is passed over", () => {
   assert.equal(rates.times.length, 0);
 });
 
+test("a clock that was set back begins anew: times ascend", () => {
+  const rates = new Rates();
+  for (const second of [100, 102, 104, 50, 52, 54]) rates.take(snapshot(second, { wan1: second }));
+  assert.deepEqual(
+    rates.times.map((time) => time - 1_700_000_000),
+    [52, 54],
+  );
+  assert.deepEqual(rates.series.get("wan1")?.received, [8, 8]);
+});
+
+test("the busiest are told from the rest, which are summed", () => {
+  const rates = new Rates();
+  rates.take(snapshot(0, { a: 0, b: 0, c: 0, d: 0 }));
+  rates.take(snapshot(8, { a: 10, b: 1000, c: 20, d: 500 }));
+  rates.take(snapshot(16, { a: 20, b: 1000, d: 500 }));
+  assert.deepEqual(rates.busiest(["a", "b", "c", "d", "gone"], 2), ["b", "d"]);
+  assert.deepEqual(rates.together(["a", "c", "gone"]), { received: [30, 10], sent: [15, 5] });
+  assert.deepEqual(rates.together(["c"]).received, [20, null]);
+  assert.deepEqual(rates.together(["gone"]).sent, [null, null]);
+});
+
 test("the buffers are bounded, also when interfaces come and go for days", () => {
   const rates = new Rates();
   for (let second = 0; second < SAMPLES_MAX + 20; second += 1) {

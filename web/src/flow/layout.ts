@@ -3,7 +3,7 @@
  * egresses on the right, ribbons between them as wide as there is traffic. Pure.
  */
 
-import type { Flow } from "../lib/types.ts";
+import type { Flow, Overview } from "../lib/types.ts";
 
 export const BLOCKED = "";
 /** The name of the end that blocked clients' ribbons lead to. */
@@ -50,6 +50,12 @@ export interface Picture {
   others: number;
 }
 
+/** The flows that the device has sent, and how many rules and targets there are in all. */
+interface Flows {
+  flows: readonly Flow[];
+  counts: Pick<Overview["counts"], "enabled_rules" | "targets">;
+}
+
 type Item = Pick<Block, "id" | "clients" | "weight">;
 
 interface Share extends Item {
@@ -58,7 +64,7 @@ interface Share extends Item {
 }
 
 /** Lay out the flows of enabled clients. */
-export function layout(flows: readonly Flow[]): Picture {
+export function layout({ flows, counts }: Flows): Picture {
   const used = flows.filter((flow) => flow.clients > 0);
   const traffic = used.reduce((sum, flow) => sum + trafficOf(flow), 0);
   const isByTraffic = traffic >= TRAFFIC_MIN;
@@ -92,7 +98,7 @@ export function layout(flows: readonly Flow[]): Picture {
   const source = Math.min(height, Math.max(BLOCK_MIN * 2, weight * scale));
   const clients = {
     id: "",
-    clients: used.reduce((sum, flow) => sum + flow.clients, 0),
+    clients: counts.enabled_rules,
     weight,
     y: (height - source) / 2,
     height: source,
@@ -104,7 +110,7 @@ export function layout(flows: readonly Flow[]): Picture {
     targets,
     egresses,
     ribbons: [...inward(clients, targets, scale), ...outward(shares, targets, egresses, scale)],
-    others: used.length - shares.length,
+    others: used.length - shares.length + counts.targets - flows.length,
   };
 }
 

@@ -43,6 +43,10 @@ function patternOf(own: string): RegExp {
   const source = own
     .replace(/[.*+?^$|()[\]\\]/g, "\\$&")
     .replaceAll("\\(s\\)", "s?")
-    .replace(/\{>?(\w+)\}/g, (_, name: string) => `(?<${name}>${name === "n" ? "\\d+" : ".+?"})`);
+    .replace(/\{(>?)(\w+)\}/g, (_, nested: string, name: string) => {
+      // What is shown as it comes does not run into the next sentence.
+      const held = name === "n" ? "\\d+" : nested ? ".+?" : "(?:(?!; ).)+?";
+      return `(?<${name}>${held})`;
+    });
   return new RegExp(`^${source}$`);
 }

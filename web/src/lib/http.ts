@@ -76,6 +76,20 @@ export async function call<T>(
     ...(body === undefined ? {} : { body: JSON.stringify(body), type: "application/json" }),
     ...(signal ? { signal } : {}),
   });
+  return result(answer);
+}
+
+/** Hand the device a file of a media type. `Refused` as `call` is. */
+export async function upload<T>(
+  method: Method,
+  path: string,
+  file: Blob,
+  type: string,
+): Promise<T> {
+  return result(await request(method, path, { body: file, type }));
+}
+
+async function result<T>(answer: Response): Promise<T> {
   const told: unknown = answer.status === 204 ? {} : await answer.json();
   if (isFailure(told)) throw new Refused(told.error, answer.status);
   return told as T;

@@ -13,6 +13,7 @@ import type { News, Overview } from "./types.ts";
 const BACK_OFF_MS = [1000, 2000, 5000, 10_000, 30_000];
 /** A server that sends every 2 s and is silent for so long is gone. */
 const SILENCE_MS = 20_000;
+const ASKED_MS = 10_000;
 
 type Listener = (news: News) => void;
 
@@ -66,7 +67,8 @@ class Live {
   }
 
   #open(): void {
-    clearTimeout(this.#timer);
+    // A device that takes the connection and says nothing is as good as gone.
+    this.#expectMore();
     const source = new EventSource(`${OPS}/events`);
     this.#source = source;
     source.onerror = () => this.#retry();
@@ -104,7 +106,7 @@ class Live {
     this.#failures += 1;
     this.#timer = setTimeout(() => {
       // An EventSource does not tell a 401 from a dead device: this does.
-      session.load().then(
+      session.load(AbortSignal.timeout(ASKED_MS)).then(
         () => session.state === "open" && this.#follow(),
         () => this.#isWanted && this.#retry(),
       );

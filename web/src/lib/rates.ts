@@ -27,9 +27,11 @@ export class Rates {
   take(overview: Pick<Overview, "at" | "interfaces">): void {
     const at = Date.parse(overview.at) / 1000;
     const counters = new Map(overview.interfaces.map((one) => [one.name, one]));
+    // The device's clock was set back: what is later than now cannot be drawn beside what comes.
+    if (this.#before && at < this.#before.at) this.clear();
     const before = this.#before;
     this.#before = { at, counters };
-    if (before === null || at <= before.at) return;
+    if (before === null || at === before.at) return;
     const seconds = at - before.at;
     this.times.push(at);
     for (const [name, now] of counters) {
@@ -56,6 +58,30 @@ export class Rates {
     return (rates?.received.at(-1) ?? 0) + (rates?.sent.at(-1) ?? 0);
   }
 
+  /** Those of `names` that have moved the most, `count` at most, in the order of `names`. */
+  busiest(names: readonly string[], count: number): string[] {
+    const moved = new Map(
+      names.map((name) => {
+        const { received = [], sent = [] } = this.series.get(name) ?? {};
+        return [name, total(received) + total(sent)];
+      }),
+    );
+    const ranked = [...names].sort((a, b) => (moved.get(b) ?? 0) - (moved.get(a) ?? 0));
+    const chosen = new Set(ranked.slice(0, count));
+    return names.filter((name) => chosen.has(name));
+  }
+
+  /** What all of `names` receive and send together; null at the times at which none of them is known. */
+  together(names: readonly string[]): Series {
+    const found = names.flatMap((name) => this.series.get(name) ?? []);
+    const sum = (way: keyof Series): (number | null)[] =>
+      this.times.map((_, at) => {
+        const rates = found.map((one) => one[way][at] ?? null).filter((rate) => rate !== null);
+        return rates.length > 0 ? total(rates) : null;
+      });
+    return { received: sum("received"), sent: sum("sent") };
+  }
+
   clear(): void {
     this.times.length = 0;
     this.series.clear();
@@ -75,4 +101,8 @@ export class Rates {
       if (rates.received.every((rate) => rate === null)) this.series.delete(name);
     }
   }
+}
+
+function total(rates: readonly (number | null)[]): number {
+  return rates.reduce<number>((sum, rate) => sum + (rate ?? 0), 0);
 }

@@ -106,9 +106,13 @@ export interface Overview {
     lines: number;
     online_lines: number;
     proxy_services: number;
+    targets: number;
+    /** Those of them that have clients, and a problem. */
+    failing_targets: number;
   };
   interfaces: Interface[];
   lines: Record<string, LineState>;
+  /** The first 200 of them: those that block clients, then those with the most clients. */
   flows: Flow[];
   problems: string[];
 }

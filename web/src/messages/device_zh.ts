@@ -34,8 +34,17 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "backup restored: {>rules}, {>nodes}, {>lines}, {>services}":
     "已恢复备份：{rules}、{nodes}、{lines}、{services}",
   "logged out": "已退出登录",
+  "logged in": "已登录",
+  "the console's password is chosen": "已设置控制台密码",
+  "password changed; every other session has ended": "密码已修改，其他会话均已结束",
   "session {id} ended": "会话 {id} 已结束",
+  "{n} other session(s) ended": "已结束其他 {n} 个会话",
+  "API token shown": "已查看 API 令牌",
   "API token reset; the old one does not count any more": "API 令牌已重置，旧令牌已失效",
+  "license {serial} installed": "已安装许可证 {serial}",
+  // Who did it.
+  token: "令牌",
+  "session {id}": "会话 {id}",
 
   // Why a line is not online.
   waiting: "等待拨号",
@@ -194,16 +203,24 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "what the line's peer hands out": "线路对端分配的服务器",
 
   // What the device refuses.
+  "line {n}: {>why}": "第 {n} 行：{why}",
   "the password is wrong": "密码错误",
   "the setup code is wrong, or was used already; `egressd console code` shows or makes one":
     "初始化代码错误或已使用；运行 egressd console code 可以查看或重新生成",
+  "too many wrong attempts: try again in {n} seconds": "错误次数过多：请在 {n} 秒后重试",
+  "password must have {least} to {most} characters, none of them a control":
+    "密码必须有 {least} 到 {most} 个字符，不含控制字符",
   "log in first": "请先登录",
+  "there is no such session": "该会话已不存在",
   "all {quota} proxy services that are allowed exist already": "已达到代理服务上限 {quota}",
   "ip must not have a rule already: {ip} has one": "{ip} 已有规则",
   "name must not be another's: there is a {>kind} {name} already": "名称已被使用：{kind} {name} 已存在",
   "port must be free: {>user} listens on {port}": "端口 {port} 已被占用：{user}",
   "there is no {>kind} with the id {id}": "不存在 id 为 {id} 的{kind}",
+  "there is no {>type} line {name}": "{type} 线路 {name} 不存在",
   "there is no {>kind} {name}": "{kind} {name} 不存在",
+  l2tp: "L2TP",
+  pptp: "PPTP",
   rule: "规则",
   node: "节点",
   group: "节点组",
@@ -212,6 +229,10 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "proxy service": "代理服务",
   "node_dns_servers must not be empty: {name}'s node_dns_profile is custom":
     "node_dns_servers 不能为空：节点 {name} 的 node_dns_profile 为 custom",
+  "{field} must hold a DNS server when dns_profile is custom":
+    "dns_profile 为 custom 时 {field} 不能为空",
+  "username must not be empty when a password is given": "填写密码时 username 不能为空",
+  "{field} must not be empty": "{field} 不能为空",
   "the node {name} does not take these settings: {>why}": "节点 {name} 不能使用这些设置：{why}",
   "{field} is missing: it must be {>takes}": "缺少 {field}，应为：{takes}",
   "{field} must be {>takes}": "{field} 应为：{takes}",

@@ -71,6 +71,8 @@ export const en = {
   "entry.mismatch": "The two passwords differ.",
   "entry.begin": "Begin",
   "entry.enter": "Log in",
+  "entry.byCode": "Use the setup code",
+  "entry.byPassword": "Log in with the password",
 
   "kind.node": "Node",
   "kind.group": "Group",
@@ -82,15 +84,21 @@ export const en = {
   "edit.leave": "Leave what you typed?",
   "edit.leaveText": "What you typed into the open form is not saved.",
   "edit.leaveAct": "Leave it",
+  "edit.overtaken":
+    "Somebody else has changed the same meanwhile. Save replaces what they saved; Undo shows it.",
   "table.actions": "Actions",
   "table.change": "Change…",
   "table.clear": "Clear the selection",
+  "table.descending": "Descending",
+  "table.disable": "Disable all {n} that are selected?",
   "table.hidden": "{n} of them hidden by the filter",
   "table.noMatch": "Nothing matches the filter.",
   "table.rows": "{n} row | {n} rows",
   "table.select": "Select this row",
   "table.selectAll": "Select all rows",
   "table.selected": "{n} selected",
+  "table.sort": "Sort by",
+  "table.unsorted": "Not sorted",
 
   "export.backup": "A backup holds everything.",
   "export.off": "{n} row that is off is a comment line, which an import passes over. | {n} rows that are off are comment lines, which an import passes over.",
@@ -132,6 +140,8 @@ export const en = {
   "rules.deleteOne": "Delete the rule of {ip}",
   "rules.deleteWarning": "Their clients then go where the next wider rule sends them, or where clients without a rule go.",
   "rules.exportLost": "The file has no place for the limits and the MAC of {n} rule. | The file has no place for the limits and MACs of {n} rules.",
+  "rules.filterHint":
+    'Words that a rule must have. Also target:"name" for exactly that, is:off, is:blocked',
   "rules.import": "Import rules",
   "rules.none": "There is no rule yet. A rule says where a client's traffic leaves.",
   "rules.setTarget": "Set where they leave by",
@@ -145,6 +155,7 @@ export const en = {
 
   "overview.throughput": "Throughput",
   "overview.throughputBy": "Throughput by interface",
+  "overview.otherInterfaces": "{n} other | {n} others",
   "overview.gathering": "Gathering what there is to draw…",
   "overview.connections": "Connections",
   "overview.linesOnline": "Lines online",
@@ -159,8 +170,10 @@ export const en = {
   "overview.nowhere": "blocked",
   "overview.others": "and {n} more target | and {n} more targets",
   "overview.blocked": "What is blocked, and why",
+  "overview.blockedFirst": "The first {n} targets are shown.",
   "overview.nothingBlocked": "Nothing is blocked that the device knows of.",
   "overview.changes": "Recent changes",
+  "overview.moreChanges": "Show more",
   "overview.noChanges": "Nothing was changed yet.",
 
   "node.protocol": "Protocol",
@@ -183,7 +196,8 @@ export const en = {
   "nodes.deleteUnused": "Nobody is blocked by that.",
   "nodes.export": "Export as links",
   "nodes.exported": "{n} link exported | {n} links exported",
-  "nodes.exportedPartly": "{n} links exported. A link cannot hold everything of: {names}",
+  "nodes.exportedPartly":
+    "{n} link exported. A link cannot hold everything of: {names} | {n} links exported. A link cannot hold everything of: {names}",
   "nodes.import": "Import nodes",
   "nodes.importType": "Form of the rows",
   "nodes.importLinks": "Share links are fine in any of them",
@@ -228,12 +242,13 @@ export const en = {
   "lines.export": "Export, with passwords",
   "lines.exportLost": "The file has no place for what {n} line is dialled over and its DNS. | The file has no place for what {n} lines are dialled over and their DNS.",
   "lines.import": "Import lines",
+  "lines.importThere": "A line of the same type and name takes what its row says, and is switched on.",
   "lines.none": "There is no VPN line yet.",
   "lines.switch": "Line {name}",
 
   "proxy.address": "Address",
-  "proxy.everybody": "open to everybody",
-  "proxy.userHint": "Empty lets everybody use it",
+  "proxy.lanOnly": "LAN only, no password",
+  "proxy.userHint": "Without one, or without a password: for everybody in the LAN, and nobody else",
   "proxies.add": "Add a service",
   "proxies.edit": "Edit {name}",
   "proxies.copy": "Copy the address of {name}, with its password",
@@ -252,8 +267,6 @@ export const en = {
   "whitelist.ips": "Addresses",
   "whitelist.ipsHint": "IPv4 addresses and CIDRs",
   "whitelist.node": "They leave by",
-  "whitelist.overtaken":
-    "Somebody else has saved this list meanwhile. Save replaces what they saved; Undo shows it.",
   "whitelist.warning": "Saving closes clients' open connections.",
 
   "why.intro": "Where would this client's traffic go, and why?",
