@@ -73,10 +73,7 @@ class Child:
             try:
                 with held_back():
                     self._process = await asyncio.create_subprocess_exec(
-                        *self._argv,
-                        KEPT,
-                        stdin=asyncio.subprocess.PIPE,
-                        start_new_session=True,  # Ctrl-C is for the keeper, which tells them
+                        *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
                     )
                 self._is_making_room = False
                 if self._stopping.is_set():
@@ -149,7 +146,7 @@ async def _supervise(config: Path | None) -> None:
     loop.add_signal_handler(signal.SIGHUP, _restart, children)
     running = [asyncio.create_task(child.run()) for child in children]
     await ending.wait()
-    netd.let_end()  # whoever tells us to stop may tell our children too
+    netd.let_end()  # Ctrl-C tells our children too
     await api.stop()
     is_blocking = await netd.stop()
     await asyncio.wait(running)
