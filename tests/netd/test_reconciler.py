@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Group, Instance, Plan, difference
+from egressd.model.plan import Floor, Group, Instance, Plan, difference
 from egressd.netd.engine.pool import Pool, digest
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
@@ -248,6 +248,47 @@ def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
         await device.reconciler.halt("the database is bad")
         assert device.reconciler.plan.floor.stopped
+        assert device.served_by() == digests(a)
+
+    live(tmp_path, body)
+
+
+def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
+
+    async def body(device: Device) -> None:
+        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        await device.apply(a, px)
+        (running,) = (each for each in device.engine.alive.values() if each.port == 1080)
+        await device.engine.stop(running)
+        device.reconciler._serving.lose([running])
+        device.engine.gate.clear()
+        revival = asyncio.create_task(device.reconciler.revive([px]))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
+        await device.reconciler.halt("the database is bad")
+        device.engine.gate.set()
+        await revival
+        assert device.served_by() == digests(a)
+
+    live(tmp_path, body)
+
+
+def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(device: Device) -> None:
+        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
+        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        await device.reconciler.set_plan(device.plan(a, floor=Floor(stopped=True)))
+        device.engine.refused = "px"
+        wanted = device.plan(a, px, floor=Floor())
+        await device.reconciler.apply(difference(device.reconciler.plan, wanted))
+        device.reconciler._reviver.close()  # which would go on trying
+        assert not device.reconciler.plan.floor.stopped
+        assert "it is refused" in device.reconciler._serving.problems["service:1"]
         assert device.served_by() == digests(a)
 
     live(tmp_path, body)

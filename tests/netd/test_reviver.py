@@ -56,6 +56,30 @@ def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(run())
 
 
+def test_what_is_lost_during_an_attempt_is_seen_to_though_nothing_is_missing() -> None:
+    """It may only have stood by, with flows that are to be sent elsewhere."""
+
+    async def run() -> None:
+        attempts = 0
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def revive() -> None:
+            nonlocal attempts
+            attempts += 1
+            under_way.set()
+            await go_on.wait()
+
+        attended = Reviver(revive, lambda: False)
+        attended.hurry()
+        await under_way.wait()
+        attended.hurry()
+        go_on.set()
+        await asyncio.sleep(0.05)
+        assert attempts == 2
+
+    asyncio.run(run())
+
+
 def test_no_error_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviver, "_FIRST_S", 0.02)
 

@@ -93,7 +93,7 @@ class Applier:
             if change.egresses or change.lines or change.floor is not None:
                 self.route(undo.egresses.put)
             await self._change_limits(change, strict=strict)
-            await self._serving.end_services({*change.instances.drop, *started})
+            await self._serving.end_services({*change.instances.drop, *started, *failed})
             with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=choices != before)
         except BaseException:
@@ -115,7 +115,10 @@ class Applier:
             with as_far_as_possible("remove the files of an earlier whitelist"):
                 self._pool.rule_sets.keep(self.plan.whitelist.rule_sets)
         await self._moves.follow_up(move, undo.hosts.put)
-        is_left = choices != before and self._steering.follow_up(before)
+        is_regrouped = choices != before
+        if is_regrouped or change.instances:
+            self._moves.follow_losses()
+        is_left = is_regrouped and self._steering.follow_up(before)
         if is_left or change.floor is not None or change.whitelist is not None:
             self._moves.tidy_all()
 

@@ -38,6 +38,8 @@ class Moves:
         self._plan = plan
         self._ranges = RangeMap({})
         """In order: made anew only when one changes."""
+        self._served: set[int] = set()
+        """The marks of targets that were served when `follow_losses` looked last."""
         self._tidier = Tidier(self._law, self._owners)
 
     def foresee(self, change: Change) -> Move:
@@ -64,6 +66,18 @@ class Moves:
         await cut(move.served, ruled, self._machine.topology.router_addresses)
         if move.clients:
             self._tidier.add(move.clients)
+
+    def follow_losses(self) -> None:
+        """Tidy up after targets of the plan that the kernel sends nobody to any more: their
+        instances are lost, and where they only stood by, nobody starts them again.
+
+        To be called after each update of the table that may send clients to other instances.
+        """
+        before, self._served = self._served, self._machine.served()
+        if lost := before - self._served:
+            planned = {instance.mark for instance in self._plan().instances.values()}
+            if lost & planned:
+                self.tidy_all()
 
     def tidy_all(self) -> None:
         """Remove whatever flows there are that the plan in force would not let begin so."""

@@ -251,8 +251,14 @@ class Reconciler:
         return "stopped" if self.plan.floor.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
-        await self._applier.carry_out(change, strict=strict, must_last=must_last)
-        self._tell_reviver()
+        # Clients who are let through again do not wait for a proxy service that will not start.
+        is_start = self.plan.floor.stopped and change.floor is not None
+        try:
+            await self._applier.carry_out(
+                change, strict=strict and not is_start, must_last=must_last
+            )
+        finally:
+            self._tell_reviver()
 
     def _tell_reviver(self) -> None:
         if self._applier.missing():
@@ -285,6 +291,7 @@ class Reconciler:
             self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
             self._applier.route()
             await self.machine.update(self.plan, self._serving.ports())
+            self._moves.follow_losses()
             self.machine.forward()
             await self._limits.look(self.plan.limits, self._applier.limited_lans())
         with as_far_as_possible("remove flows to addresses that lines had"):
@@ -338,11 +345,13 @@ class Reconciler:
         try:
             started = await self._serving.start(wanted, strict=False)
             async with self._ordered():
+                # A halt waits for nobody: it may have taken some of them out of the plan meanwhile.
+                gone = {key for key in started if key not in self.plan.instances}
+                await self._serving.end([started.pop(key) for key in gone])
+                self._serving.forget(gone)
                 self._serving.replace(started, ())
-                before = self.machine.served()
                 await self.machine.update(self.plan, self._serving.ports())
-                if before - self.machine.served():
-                    self._moves.tidy_all()  # flows of nodes that stood by, and are lost
+                self._moves.follow_losses()
         finally:
             self._serving.reviving -= keys
             self._revived.set()

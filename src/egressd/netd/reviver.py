@@ -61,6 +61,7 @@ class Reviver:
             except Exception:
                 # Whatever it is, clients are blocked until an attempt succeeds.
                 log.exception("could not revive instances")
-            if not self._is_missing():
+            # What was lost meanwhile may only have stood by: its clients are to be seen to, too.
+            if not self._is_missing() and not self._newly_lost.is_set():
                 return
             delay = min(delay * 2, _MAX_S)
