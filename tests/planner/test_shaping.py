@@ -205,6 +205,18 @@ def test_what_passes_a_lan_on_its_way_to_another_is_caught_there() -> None:
     assert rules(text, "up_7") == ["goto up"]
 
 
+def test_a_network_above_that_holds_a_lans_own_frees_nobody_of_it() -> None:
+    wide, shared = IPv4Network("10.0.0.0/8"), IPv4Network("10.1.1.0/24")
+    hook = Hook(3, "lan0", above=(wide, shared, NETWORKS[1]), own=(NETWORKS[0], shared))
+    assert rules(shaping.chains([hook], NETWORKS, []), "up_3") == [
+        "ip saddr 10.1.1.0/24 goto up",
+        "ip saddr 10.0.0.0/23 goto up",
+        "ip saddr 10.9.0.0/16 accept",
+        "ip saddr 10.0.0.0/8 accept",
+        "goto up",
+    ]
+
+
 def test_an_unlimited_host_is_let_pass_before_limits_are_looked_up() -> None:
     text = shaping.chains([Hook(3, "lan0")], NETWORKS, [])
     assert rules(text, "up") == [

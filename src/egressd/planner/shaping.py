@@ -27,7 +27,7 @@ class, since those elements are ahead of it and count what it drops.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, collapse_addresses
 from itertools import product
 from typing import Final, NamedTuple
@@ -136,6 +136,8 @@ class Hook(NamedTuple):
     name: str
     above: tuple[IPv4Network, ...] = ()
     """The networks of LANs that stand on it, whose packets pass it: they are caught there."""
+    own: tuple[IPv4Network, ...] = ()
+    """Its own networks, where there are some above."""
 
 
 def is_limited(limit: Limit) -> bool:
@@ -301,9 +303,19 @@ def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterab
         chain = base_chain(direction, hook)
         place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
         lines.append(f"add chain {table} {chain} {{ {place} }}")
-        rules = [f"ip {direction.client} {network} accept" for network in hook.above]
-        lines += [f"add rule {table} {chain} {rule}" for rule in (*rules, f"goto {direction.name}")]
+        lines += [f"add rule {table} {chain} {rule}" for rule in _base_rules(direction, hook)]
     return "\n".join(lines) + "\n"
+
+
+def _base_rules(direction: Direction, hook: Hook) -> Iterator[str]:
+    """Whose packets pass on, and whose go to the direction's chain: the longest prefix decides, and
+    of two that are one the LAN's own. It is better to limit a packet twice than not at all."""
+    verdicts = dict.fromkeys(hook.above, "accept") | dict.fromkeys(
+        hook.own, f"goto {direction.name}"
+    )
+    for network in sorted(verdicts, key=lambda one: one.prefixlen, reverse=True):
+        yield f"ip {direction.client} {network} {verdicts[network]}"
+    yield f"goto {direction.name}"
 
 
 def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, list[str]]:

@@ -324,11 +324,16 @@ class Shaper:
 def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
     """The LAN interfaces that are there."""
     indexes = {name: index for index, name in socket.if_nameindex()}
+    networks: dict[str, list[IPv4Network]] = defaultdict(list)
+    for lan, network in topology.lan_networks:
+        networks[lan].append(network)
     above: dict[str, list[IPv4Network]] = defaultdict(list)
     for lower, upper in topology.stacked:
-        above[lower] += [network for lan, network in topology.lan_networks if lan == upper]
+        above[lower] += networks[upper]
     return tuple(
-        Hook(indexes[name], name, tuple(above[name])) for name in topology.lans if name in indexes
+        Hook(indexes[name], name, tuple(above[name]), tuple(networks[name]) if above[name] else ())
+        for name in topology.lans
+        if name in indexes
     )
 
 
