@@ -39,10 +39,14 @@ def ruled_targets(state: DesiredState) -> set[str]:
 
     REJECT is always one of them: that is where a rule goes whose target is gone.
     """
-    ruled = {REJECT, *state.target_uses}
+    return {REJECT, *_named_targets(state)}
+
+
+def _named_targets(state: DesiredState) -> set[str]:
+    named = set(state.target_uses)
     if listing.has_entries(state.whitelist):
-        ruled.add(state.whitelist.node)
-    return ruled
+        named.add(state.whitelist.node)
+    return named
 
 
 def is_ruled(state: DesiredState, target: str) -> bool:
@@ -56,7 +60,7 @@ def is_ruled(state: DesiredState, target: str) -> bool:
 
 def used_targets(state: DesiredState) -> set[str]:
     """The targets that traffic can be sent to at the moment, as the API writes them."""
-    return {*ruled_targets(state), state.settings.unmanaged}
+    return {*_named_targets(state), state.settings.unmanaged}
 
 
 def serves(state: DesiredState, node: Node) -> bool:
