@@ -168,6 +168,22 @@ async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> 
     await bench.agree()
 
 
+async def test_a_plan_that_netd_refuses_is_not_in_force_whatever_its_revision(
+    bench: Bench, make: Make
+) -> None:
+    await bench.rules.create(make.rule("10.0.0.1"))
+    bench.netd.behaviour = ["break"]
+    with pytest.raises(Failed):
+        await bench.rules.create(make.rule("10.0.0.2"))
+    bench.netd.return_after_restart()
+    bench.netd.behaviour = ["refuse", "refuse", "refuse"]
+    with pytest.raises(Failed, match="the kernel would not"):
+        await bench.rules.create(make.rule("10.0.0.3"))
+    assert not bench.ledger.is_in_force
+    await bench.ledger.resync()
+    await bench.agree()
+
+
 async def test_without_netd_a_change_fails_and_reads_go_on(bench: Bench, make: Make) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
     bench.netd.is_away = True

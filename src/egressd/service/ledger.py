@@ -215,9 +215,10 @@ class Ledger:
         """After netd failed: find out whether the current state is still in force; if not, see
         to it, now or before the next change.
         """
-        self._in_force = False
+        was_in_force, self._in_force = self._in_force, False
         with suppress(Failed):
-            if (await self._netd.status()).revision == self.revision:
+            # netd may refuse a plan of the revision that it has: other resolvers make it another.
+            if was_in_force and (await self._netd.status()).revision == self.revision:
                 self._in_force = True
             else:
                 await self._put_in_force()
