@@ -140,7 +140,7 @@ def test_one_that_is_to_end_is_not_started_again(tmp_path: Path) -> None:
         script = f"echo >> {starts}; exec cat"
         child = Child("child", ["/bin/sh", "-c", script], restart_signal=signal.SIGKILL)
         running = asyncio.create_task(child.run())
-        while not starts.exists():  # noqa: ASYNC110
+        while child._process is None or not starts.exists():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         child.let_end()
         child.restart()  # ends it, as Ctrl-C would
