@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +17,15 @@ from tests.web.chromium import context
 
 PASSWORD: Final = "correct horse battery"
 URL: Final = f"https://{LAN_ADDRESS}:{TLS_PORT}/"
+_LISTS: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]]] = {
+    "rules": ("/rules/batch", lambda rows: {"ips": [row["ip"] for row in rows]}),
+    "nodes": ("/nodes/batch", lambda rows: {"ids": [row["id"] for row in rows]}),
+    "vpn-lines": (
+        "/vpn-lines",
+        lambda rows: {"items": [{key: row[key] for key in ("type", "name")} for row in rows]},
+    ),
+}
+"""How rows of a list are deleted: where, and by which body."""
 _CODE: Final = re.compile(r'"setup_code": "([0-9A-Z-]{14})"')
 
 
@@ -60,6 +69,25 @@ class Site:
         page.get_by_role("heading", name="Overview").wait_for()
         self.keep(made)
         made.close()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What the block adds to the lists goes with it, and settings and whitelist become what
+        they were, also when it fails."""
+        api = self.lab.api
+        settings = api.ask("GET", "/ops/settings").body
+        whitelist = api.get("/whitelist")
+        before = {name: {row["id"] for row in api.get(f"/{name}")["data"]} for name in _LISTS}
+        try:
+            yield
+        finally:
+            api.ask("PUT", "/ops/settings", settings)
+            api.put("/whitelist", {key: whitelist[key] for key in ("domains", "ips", "node")})
+            for name, (path, body) in _LISTS.items():
+                rows = api.get(f"/{name}")["data"]
+                made = [row for row in rows if row["id"] not in before[name]]
+                if made:
+                    api.delete(path, body(made))
 
     def rename_line(self, old: str, new: str) -> None:
         """As another operator does it."""

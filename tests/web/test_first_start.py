@@ -93,7 +93,8 @@ def test_a_list_that_was_asked_for_before_login_has_not_failed(fresh_site: Site)
         held.append(route)
 
     page.route("**/ops/rules?since=0", hold)
-    log_in(page)
+    with page.expect_request("**/ops/rules?since=0"):
+        log_in(page)
     expect(page.get_by_text("Loading…")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     held[0].continue_()
@@ -127,12 +128,14 @@ def test_what_was_typed_outlives_the_session(fresh_site: Site) -> None:
     assert other.evaluate("document.querySelector('dialog').matches(':modal')")
     log_in(other)
     expect(domains).to_have_value("typed.test")
+    expect(other).to_have_title("Whitelist · egressd")
     other.get_by_role("button", name="Save").click()
     expect(other.get_by_role("status").filter(has_text="whitelist")).to_be_visible()
     assert fresh_site.lab.api.get("/whitelist")["domains"] == "typed.test"
 
-    # Who logs out on purpose leaves nothing behind.
+    # Who logs out on purpose leaves nothing behind, also of a session that had ended.
     domains.fill("left.test")
+    other.context.clear_cookies()
     other.get_by_role("button", name="Log out").click()
     leaving = other.get_by_role("dialog", name="Leave what you typed?")
     leaving.get_by_role("button", name="Leave it").click()
@@ -141,12 +144,27 @@ def test_what_was_typed_outlives_the_session(fresh_site: Site) -> None:
     other.context.close()
 
 
+def test_an_import_is_checked_again_after_login(fresh_site: Site) -> None:
+    page = logged_in(fresh_site, "#/rules")
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Import").click()
+    dialog = page.get_by_role("dialog", name="Import rules")
+    page.context.clear_cookies()
+    dialog.get_by_label("Rows to import").fill("10.77.1.202,DIRECT,late")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    log_in(page)
+    expect(dialog.get_by_role("button", name="Import 1 row")).to_be_enabled()
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    page.context.close()
+
+
 def test_a_login_is_seen_at_once_by_who_is_logged_in(fresh_site: Site) -> None:
     with fresh_site.visit("#/overview") as page, fresh_site.visit("#/settings") as settings:
         changes = page.get_by_role("region", name="Recent changes").get_by_role("listitem")
         sessions = settings.get_by_role("region", name="Sessions").get_by_role("listitem")
         for one in (page, settings):
             expect(one.get_by_text("Running", exact=True).locator("visible=true")).to_be_visible()
+        expect(sessions.filter(has_text="this one")).to_be_visible()
         before = sessions.count()
         other = logged_in(fresh_site, "#/settings")
         expect(sessions).to_have_count(before + 1)
@@ -163,6 +181,9 @@ def test_a_new_password_is_typed_twice(fresh_site: Site) -> None:
         form.get_by_label("Current password").fill(PASSWORD)
         form.get_by_label("New password").fill(PASSWORD)
         form.get_by_label("Password again").fill("something else")
+        page.get_by_role("link", name="Rules").click()
+        leaving = page.get_by_role("dialog", name="Leave what you typed?")
+        leaving.get_by_role("button", name="Cancel").click()
         form.get_by_role("button", name="Change the password").click()
         expect(form.get_by_text("The two passwords differ.")).to_be_visible()
         form.get_by_label("Password again").fill(PASSWORD)

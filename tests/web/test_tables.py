@@ -19,10 +19,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.browser]
 @pytest.fixture
 def four(site: Site) -> Iterator[Site]:
     """A device with rules for 10.77.7.1 to .4."""
-    for n in range(1, 5):
-        site.lab.api.post("/rules", {"ip": ip(n), "target_node": "DIRECT", "comment": f"four {n}"})
-    yield site
-    site.lab.api.delete("/rules/batch", {"ips": [rule["ip"] for rule in rules(site).values()]})
+    with site.kept():
+        for n in range(1, 5):
+            rule = {"ip": ip(n), "target_node": "DIRECT", "comment": f"four {n}"}
+            site.lab.api.post("/rules", rule)
+        yield site
 
 
 def ip(n: int) -> str:
@@ -126,7 +127,6 @@ def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
             form.get_by_role("button", name="Save").click()
             expect(form).to_have_count(0)
     now = rules(four)[ip(1)]
-    api.delete("/vpn-lines", {"items": [{"type": "l2tp", "name": "l2tp_d"}]})
     assert (now["comment"], now["target_node"]) == ("four mine", "Interface:l2tp_d")
 
 
@@ -159,9 +159,6 @@ def test_a_node_that_is_renamed_is_so_in_every_form(four: Site) -> None:
         form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
     (node,) = [one for one in api.get("/nodes")["data"] if one["name"] == "third"]
-    api.ask("PUT", "/ops/settings", settings)
-    api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
-    api.delete("/nodes/batch", {"ids": [node["id"]]})
     config = json.loads(node["config_json"])
     assert (config["password"], config["interface-name"]) == ("new", "wan2")
 
@@ -180,7 +177,6 @@ def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
         page.get_by_role("region", name="Routing").get_by_role("button", name="Save").click()
         expect(page.get_by_text("settings saved").first).to_be_visible()
     changed = api.ask("GET", "/ops/settings").body
-    api.ask("PUT", "/ops/settings", settings)
     assert changed == {**settings, "unmanaged": "DIRECT", "check_interval_s": 77}
 
 
@@ -195,16 +191,28 @@ def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four
         with hidden(page):
             api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 99})
             save.click()
-            expect(routing.get_by_role("alert")).to_contain_text("Somebody else")
-        assert api.ask("GET", "/ops/settings").body["check_interval_s"] == 99
+            told = routing.get_by_role("alert").filter(has_text="Somebody else")
+            expect(told).to_be_visible()
+            # What is saved since is told of again.
+            api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 98})
+            with page.expect_response("**/ops/settings"):
+                save.click()
+            page.wait_for_timeout(300)
+            expect(told).to_be_visible()
+        assert api.ask("GET", "/ops/settings").body["check_interval_s"] == 98
+        # Nothing is taken back by what is there already.
+        interval.fill("98")
+        expect(told).to_have_count(0)
+        interval.fill("76")
         routing.get_by_role("button", name="Undo").click()
-        expect(interval).to_have_value("99")
+        expect(interval).to_have_value("98")
         interval.fill("77")
+        expect(told).to_have_count(0)
         save.click()
         expect(page.get_by_text("settings saved").first).to_be_visible()
         expect(save).to_be_disabled()
+        expect(save).to_be_focused()
     changed = api.ask("GET", "/ops/settings").body
-    api.ask("PUT", "/ops/settings", settings)
     assert changed == {**settings, "check_interval_s": 77}
 
 
@@ -247,6 +255,44 @@ def test_a_target_that_was_picked_is_not_lost(four: Site) -> None:
         page.keyboard.press("Escape")
         leaving(page).get_by_role("button", name="Cancel").click()
         expect(target).to_have_value("REJECT")
+
+
+def test_what_is_asked_of_many_rows_is_not_left_by_accident(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("button", name="Change…").click()
+        dialog = page.get_by_role("dialog", name="Change 4 rules")
+        dialog.get_by_label("Set where they leave by").check()
+        for _ in range(3):
+            page.keyboard.press("Escape")
+            expect(leaving(page)).to_be_visible()
+            page.keyboard.press("Escape")
+            expect(leaving(page)).to_have_count(0)
+            expect(dialog).to_be_visible()
+        dialog.get_by_label("Set where they leave by").uncheck()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+
+
+def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "PUT":
+            held.append(route)
+        else:
+            route.continue_()
+
+    with four.visit("#/whitelist") as page:
+        page.route("**/whitelist", hold)
+        page.get_by_label("Domains").fill("typed.test")
+        with page.expect_request(lambda request: request.method == "PUT"):
+            page.get_by_role("button", name="Save").click()
+        page.get_by_role("navigation").get_by_role("link", name="Rules").click()
+        leaving(page).get_by_role("button", name="Leave it").click()
+        expect(page.get_by_role("heading", name="Rules")).to_be_visible()
+        held[0].fulfill(status=400, json={"error": "domains must be others"})
+        expect(page.get_by_text("domains must be others")).to_be_visible()
 
 
 def test_a_form_that_is_slow_to_save_leaves_the_next_one_alone(four: Site) -> None:

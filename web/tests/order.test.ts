@@ -59,6 +59,8 @@ test("a term of a filter is exact, and may hold anything in its quotes", () => {
   assert.equal(termText("note", 'the "hk" one'), 'note:"the ""hk"" one"');
   assert.deepEqual(ids(filter.apply(rows, "10.0.0.1 note:hk-2")), [1]);
   assert.deepEqual(ids(filter.apply(rows, "10.0.0.2 note:hk-2")), []);
+  // As a phone begins it.
+  assert.deepEqual(ids(filter.apply(rows, "Note:hk")), [0]);
   // While it is typed; and what is no term is a word.
   assert.equal(filter.apply(rows, 'note:"'), rows);
   assert.deepEqual(ids(filter.apply(rows, "hk: x")), [4]);

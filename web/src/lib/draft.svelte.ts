@@ -35,6 +35,9 @@ export class Draft<T extends object> {
       });
     });
     $effect(() => (this.isChanged ? unsaved.hold() : undefined));
+    $effect(() => {
+      if (!this.isChanged) this.isOvertaken = false;
+    });
   }
 
   get isChanged(): boolean {
@@ -63,11 +66,12 @@ export class Draft<T extends object> {
 
   /** Send it. What somebody else has saved meanwhile for the same is first told. */
   async save(): Promise<void> {
-    const isTold = this.isOvertaken;
     await this.form.send(async () => {
+      // Of what was told until now, whoever saves knows.
+      this.isOvertaken = false;
       // The stream may be down, or its news not be here yet.
       await this.load();
-      if (this.problem || (this.isOvertaken && !isTold)) return;
+      if (this.problem || this.isOvertaken) return;
       const sent = this.#typed();
       feedback.say((await call<Said>("PUT", this.#path, sent)).msg);
       this.#saved = sent;
@@ -79,7 +83,6 @@ export class Draft<T extends object> {
   /** Take back what was typed. */
   undo(): void {
     this.values = this.#saved && { ...this.#saved };
-    this.isOvertaken = false;
   }
 
   #typed(): T | null {

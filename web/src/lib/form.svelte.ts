@@ -32,6 +32,8 @@ export class Form {
       this.problems = {};
       return true;
     } catch (error) {
+      // Nobody is logged in: the page says so.
+      if (error instanceof Refused && error.status === 401) return false;
       if (this.#hasEnded) feedback.say(faultText(error), true);
       const found =
         error instanceof Refused && error.status !== 0

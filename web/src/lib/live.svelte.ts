@@ -21,6 +21,10 @@ class Live {
   /** The latest snapshot. */
   overview = $state.raw<Overview | null>(null);
   isConnected = $state(false);
+  /** Why clients are blocked, by the target that rules name; empty where they are not. */
+  problems = $derived(
+    new Map(this.overview?.flows.map(({ target, problem }) => [target, problem])),
+  );
   // Plain arrays, since proxies of them would cost more than all the rest.
   #rates = new Rates();
   #source: EventSource | null = null;

@@ -33,6 +33,8 @@ async function follow(): Promise<void> {
     const mayGo = await unsaved.mayGo();
     isAsking = false;
     if (!mayGo) {
+      // The address that was come to is overwritten in history: where that stands in it, before or
+      // after this page, is not told, and going the wrong way would be worse.
       history.replaceState(null, "", shown);
       return;
     }

@@ -1,6 +1,6 @@
 /** Whether somebody is logged in, and the ways in and out. */
 
-import { call, whenLoggedOut } from "./http.ts";
+import { Refused, call, whenLoggedOut } from "./http.ts";
 import { CONSOLE, SESSION } from "./paths.ts";
 
 interface SessionAnswer {
@@ -50,8 +50,16 @@ class Session {
   }
 
   async logOut(): Promise<void> {
-    await call("POST", `${CONSOLE}/logout`, {});
+    // Told first: of a session that turns out to have ended already, nothing is kept either.
     this.isLeft = true;
+    try {
+      await call("POST", `${CONSOLE}/logout`, {});
+    } catch (error) {
+      if (!(error instanceof Refused && error.status === 401)) {
+        this.isLeft = false;
+        throw error;
+      }
+    }
     this.state = "login";
   }
 }

@@ -31,7 +31,7 @@ export function ordered<Row>(
   return keyed.map(({ row }) => row);
 }
 
-/** What a filter can ask for by name: whether a row is what `name:value` says. */
+/** What a filter can ask for by name, in lower case: whether a row is what `name:value` says. */
 export type Terms<Row> = Record<string, (row: Row, value: string) => boolean>;
 
 /** `name:value`, `name:"a value"` with its quotes doubled, or a word. */
@@ -59,7 +59,8 @@ export class Filter<Row extends object> {
   apply(rows: readonly Row[], typed: string): readonly Row[] {
     const words: string[] = [];
     const asked: ((row: Row) => boolean)[] = [];
-    for (const [part, name = "", quoted, plain = ""] of typed.matchAll(PARTS)) {
+    for (const [part, typedName = "", quoted, plain = ""] of typed.matchAll(PARTS)) {
+      const name = typedName.toLowerCase();
       const term = Object.hasOwn(this.#terms, name) ? this.#terms[name] : undefined;
       const value = quoted?.replaceAll('""', '"') ?? plain;
       if (!term) words.push(...part.toLowerCase().split(/\s+/));
