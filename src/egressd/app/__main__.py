@@ -20,6 +20,8 @@ def main(arguments: list[str]) -> None:
     # A netd that is told to stop while it starts has clients to block: it hears of it when it can.
     how = signal.SIG_BLOCK if "netd" in arguments else signal.SIG_UNBLOCK
     signal.pthread_sigmask(how, ENDINGS)
+    # A terminal that is gone tells all of its processes: what to do then is the keeper's to say.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # structlog would load rich where it is there: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]
     from egressd.app.supervise import KEPT
