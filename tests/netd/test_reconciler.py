@@ -110,6 +110,9 @@ class Kernel:
     def doubt(self) -> None:
         pass
 
+    async def shield(self, ports: Iterable[int]) -> None:
+        self.shielded = list(ports)
+
 
 def config(name: str) -> str:
     return f'{{"log": "{name}"}}'
@@ -269,6 +272,7 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(
         await asyncio.sleep(0)
         monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
         await device.reconciler.halt("the database is bad")
+        assert device.kernel.shielded == [1080]
         device.engine.gate.set()
         await revival
         assert device.served_by() == digests(a)

@@ -145,6 +145,7 @@ class Reconciler:
             self._is_loaded = True
             self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
             await self._applier.load()
+            self._moves.follow_losses()
             self._moves.tidy_all()
         # Neither waits for the other: the engine may take its time, and so may lines that end.
         await asyncio.gather(self._revive_missing(), self._open_lines())
@@ -228,13 +229,18 @@ class Reconciler:
         """Block every client, also those of proxy services, until the next whole plan."""
         async with self._ordered():
             floor = msgspec.structs.replace(self.plan.floor, stopped=True)
-            services = tuple(key for key, each in self.plan.instances.items() if each.port)
+            services = [each for each in self.plan.instances.values() if each.port]
+            dropped = tuple(each.key for each in services)
             revision = self.plan.revision
             change = Change(
-                base=revision, revision=revision, floor=floor, instances=Patch(drop=services)
+                base=revision, revision=revision, floor=floor, instances=Patch(drop=dropped)
             )
             # The disk may be why: nobody is to go on for that.
             await self._carry_out(change, strict=False, must_last=False)
+            # One that is being revived is ended once it listens, and is to serve nobody until then.
+            if reviving := [each.port for each in services if each.key in self._serving.reviving]:
+                with as_far_as_possible("guard the ports of services that are being revived"):
+                    await self.machine.shield(reviving)
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
@@ -252,7 +258,8 @@ class Reconciler:
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         # Clients who are let through again do not wait for a proxy service that will not start.
-        is_start = self.plan.floor.stopped and change.floor is not None
+        floor = change.floor
+        is_start = self.plan.floor.stopped and floor is not None and not floor.stopped
         try:
             await self._applier.carry_out(
                 change, strict=strict and not is_start, must_last=must_last

@@ -4,6 +4,7 @@ import { rebased } from "./edits.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Form } from "./form.svelte.ts";
 import { Refused, call } from "./http.ts";
+import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
 import type { Said } from "./types.ts";
 import { unsaved } from "./unsaved.svelte.ts";
@@ -71,7 +72,10 @@ export class Draft<T extends object> {
       this.isOvertaken = false;
       // The stream may be down, or its news not be here yet.
       await this.load();
-      if (this.problem || this.isOvertaken) return;
+      if (this.problem || this.isOvertaken) {
+        this.form.tellAside(this.problem || t("edit.overtaken"));
+        return;
+      }
       const sent = this.#typed();
       feedback.say((await call<Said>("PUT", this.#path, sent)).msg);
       this.#saved = sent;

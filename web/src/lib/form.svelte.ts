@@ -23,6 +23,11 @@ export class Form {
     this.#hasEnded = true;
   }
 
+  /** Tell of a failure, if the form is not there to show it. */
+  tellAside(text: string): void {
+    if (this.#hasEnded) feedback.say(text, true);
+  }
+
   /** Do it; whether it went well. */
   async send(act: () => Promise<unknown>): Promise<boolean> {
     if (this.isBusy) return false;
@@ -32,9 +37,9 @@ export class Form {
       this.problems = {};
       return true;
     } catch (error) {
+      this.tellAside(faultText(error));
       // Nobody is logged in: the page says so.
       if (error instanceof Refused && error.status === 401) return false;
-      if (this.#hasEnded) feedback.say(faultText(error), true);
       const found =
         error instanceof Refused && error.status !== 0
           ? error.byField(this.#fields)

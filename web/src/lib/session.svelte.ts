@@ -60,6 +60,8 @@ class Session {
         throw error;
       }
     }
+    // An answer from before it may have said otherwise meanwhile.
+    this.isLeft = true;
     this.state = "login";
   }
 }

@@ -1,0 +1,42 @@
+"""Whose connections are ended after the kernel sends clients elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from egressd.model.plan import Instance, Plan
+from egressd.netd.machine import Machine
+from egressd.netd.moves import Moves
+
+HERE, GONE = 0x1000_0001, 0x1000_0002
+
+
+def test_flows_of_an_instance_that_is_lost_are_tidied_and_of_a_dropped_one_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = {HERE, GONE}
+    here = Instance(key="node:1", config="{}", mark=HERE, standby=True)
+    gone = Instance(key="node:2", config="{}", mark=GONE, standby=True)
+    plan = Plan(instances={each.key: each for each in (here, gone)})
+    tidied = []
+
+    async def body() -> None:
+        moves = Moves(cast(Machine, SimpleNamespace(served=lambda: set(served))), lambda: plan)
+        monkeypatch.setattr(moves, "tidy_all", lambda: tidied.append(True))
+        for _ in range(2):
+            moves.follow_losses()
+            assert not tidied
+        served.remove(GONE)
+        for _ in range(2):
+            moves.follow_losses()
+            assert tidied == [True]
+        served.remove(HERE)
+        del plan.instances[here.key]  # what its clients had open is the change's own to end
+        moves.follow_losses()
+        assert tidied == [True]
+
+    asyncio.run(body())
