@@ -108,14 +108,24 @@ async def test_other_resolvers_are_in_force_when_all_is_told_anew(opened: OpenDe
         assert await device.resolver("10.0.0.1") == ("192.0.2.55", "192.0.2.55")
 
 
+@asynccontextmanager
+async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The device's plan is kept as it should be meanwhile, as by the api."""
+    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
+    named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
+    following = asyncio.create_task(api_process._follow(named, device.cases))
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+
+
 async def test_what_netd_refused_of_other_resolvers_is_told_again(
     opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
-    named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
-    async with opened("off") as device:
-        following = asyncio.create_task(api_process._follow(named, device.cases))
-        await asyncio.sleep(0)
+    async with opened("off") as device, followed(device, monkeypatch):
         asked = len(device.netd.asked)
         device.netd.behaviour = ["refuse"]
         device.resolvers = msgspec.structs.replace(RESOLVERS, device=("192.0.2.63",))
@@ -124,23 +134,17 @@ async def test_what_netd_refused_of_other_resolvers_is_told_again(
         assert device.cases.ledger.phase == "running"
         await asyncio.sleep(0.05)
         assert len(device.netd.asked) == asked + 2, "once it is in force there is nothing to say"
-        following.cancel()
-        await asyncio.wait({following})
 
 
 async def test_p3_what_a_failure_left_undone_is_seen_to_once_it_can_be(
     opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
-    named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
     async with opened("off") as device:
         device.netd.behaviour = ["break"]
         with pytest.raises(Failed):
             await device.cases.services.settings.stop()
         assert device.cases.ledger.phase == "restoring"
-        following = asyncio.create_task(api_process._follow(named, device.cases))
-        await asyncio.sleep(0.05)
-        device.netd.return_after_restart()
-        await eventually(lambda: device.cases.ledger.phase == "running")
-        following.cancel()
-        await asyncio.wait({following})
+        async with followed(device, monkeypatch):
+            await asyncio.sleep(0.05)
+            device.netd.return_after_restart()
+            await eventually(lambda: device.cases.ledger.phase == "running")

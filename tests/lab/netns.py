@@ -25,6 +25,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import pytest
@@ -193,3 +194,12 @@ async def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> N
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 (what it waits for sets no event)
             await asyncio.sleep(0.002)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from egressd.model.errors import Failed
@@ -33,8 +32,10 @@ GROUP = 0x1800_0001
 
 
 @pytest.fixture(autouse=True)
-def _no_conntrack(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.kernel.conntrack.delete_stale", lambda *_: None)
+    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
+    monkeypatch.setattr("egressd.netd.applier.Applier.route", lambda *_: None)
 
 
 class Engine:
@@ -121,6 +122,10 @@ def config(name: str) -> str:
 def node(number: int, name: str, *, standby: bool = False) -> Instance:
     mark = MARK + number
     return Instance(key=f"node:{number}", config=config(name), mark=mark, standby=standby)
+
+
+def service(port: int) -> Instance:
+    return Instance(key="service:1", config=config(f"at {port}"), mark=0, port=port)
 
 
 class Device:
@@ -213,19 +218,15 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
     live(tmp_path, body)
 
 
-def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
-
+def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
-        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         heard: list[set[int]] = []
         device.kernel.on_update = lambda: heard.append(
             {running.port for running in device.engine.alive.values()}
         )
-        moved = msgspec.structs.replace(px, port=1081, config=config("px at another port"))
+        moved = service(1081)
         await device.apply(a, moved)
         assert [1080 in ports for ports in heard] == [False]
         assert device.served_by() == digests(a, moved)
@@ -242,13 +243,10 @@ def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(
     live(tmp_path, body)
 
 
-def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
-
+def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
-        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
-        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
         await device.reconciler.halt("the database is bad")
         assert device.reconciler.plan.floor.stopped
         assert device.served_by() == digests(a)
@@ -256,13 +254,9 @@ def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path, monkeypatch: pytest.M
     live(tmp_path, body)
 
 
-def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
-
+def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
-        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         (running,) = (each for each in device.engine.alive.values() if each.port == 1080)
         await device.engine.stop(running)
@@ -270,7 +264,6 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(
         device.engine.gate.clear()
         revival = asyncio.create_task(device.reconciler.revive([px]))
         await asyncio.sleep(0)
-        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
         await device.reconciler.halt("the database is bad")
         assert device.kernel.shielded == [1080]
         device.engine.gate.set()
@@ -280,14 +273,11 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(
     live(tmp_path, body)
 
 
-def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
-        monkeypatch.setattr(device.reconciler._applier, "route", lambda *_: None)
-        a, px = node(7, "a"), Instance(key="service:1", config=config("px"), mark=0, port=1080)
+        a, px = node(7, "a"), service(1080)
         await device.reconciler.set_plan(device.plan(a, floor=Floor(stopped=True)))
-        device.engine.refused = "px"
+        device.engine.refused = "at 1080"
         wanted = device.plan(a, px, floor=Floor())
         await device.reconciler.apply(difference(device.reconciler.plan, wanted))
         device.reconciler._reviver.close()  # which would go on trying

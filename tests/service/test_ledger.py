@@ -149,15 +149,20 @@ async def test_a_refusal_does_not_set_the_whole_plan_again(bench: Bench, make: M
     await bench.agree()
 
 
-async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> None:
-    rule = (await bench.rules.create(make.rule("10.0.0.1"))).value
-    bench.netd.behaviour = ["lose"]
+async def put_out_of_force(bench: Bench, make: Make, how: str) -> None:
+    """A change meets `how`, and the next a netd that refuses all that it is told."""
+    bench.netd.behaviour = [how]
     with pytest.raises(Failed):
         await bench.rules.create(make.rule("10.0.0.2"))
     bench.netd.return_after_restart()
     bench.netd.behaviour = ["refuse", "refuse", "refuse"]
     with pytest.raises(Failed, match="the kernel would not"):
         await bench.rules.create(make.rule("10.0.0.3"))
+
+
+async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> None:
+    rule = (await bench.rules.create(make.rule("10.0.0.1"))).value
+    await put_out_of_force(bench, make, "lose")
     bench.netd.behaviour = ["refuse"]
     with pytest.raises(Failed, match="the kernel would not"):
         await bench.rules.replace(rule.id, make.rule("10.0.0.1"))
@@ -172,13 +177,7 @@ async def test_a_plan_that_netd_refuses_is_not_in_force_whatever_its_revision(
     bench: Bench, make: Make
 ) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
-    bench.netd.behaviour = ["break"]
-    with pytest.raises(Failed):
-        await bench.rules.create(make.rule("10.0.0.2"))
-    bench.netd.return_after_restart()
-    bench.netd.behaviour = ["refuse", "refuse", "refuse"]
-    with pytest.raises(Failed, match="the kernel would not"):
-        await bench.rules.create(make.rule("10.0.0.3"))
+    await put_out_of_force(bench, make, "break")
     assert not bench.ledger.is_in_force
     await bench.ledger.resync()
     await bench.agree()

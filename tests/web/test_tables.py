@@ -274,7 +274,8 @@ def test_what_is_asked_of_many_rows_is_not_left_by_accident(four: Site) -> None:
         expect(dialog).to_have_count(0)
 
 
-def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
+def hold_puts(page: Page, url: str) -> list[Route]:
+    """What is sent to such addresses from now on: it waits for the test's answer."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -283,8 +284,13 @@ def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
         else:
             route.continue_()
 
+    page.route(url, hold)
+    return held
+
+
+def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
     with four.visit("#/whitelist") as page:
-        page.route("**/whitelist", hold)
+        held = hold_puts(page, "**/whitelist")
         page.get_by_label("Domains").fill("typed.test")
         with page.expect_request(lambda request: request.method == "PUT"):
             page.get_by_role("button", name="Save").click()
@@ -296,16 +302,8 @@ def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
 
 
 def test_a_form_that_is_slow_to_save_leaves_the_next_one_alone(four: Site) -> None:
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        if route.request.method == "PUT":
-            held.append(route)
-        else:
-            route.continue_()
-
     with four.visit("#/rules?q=four") as page:
-        page.route("**/svc/api/v1/rules/*", hold)
+        held = hold_puts(page, "**/svc/api/v1/rules/*")
         form = edit(page, 4)
         for n in (4, 3):
             form.get_by_label("Comment").fill(f"four typed {n}")

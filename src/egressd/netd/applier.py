@@ -87,6 +87,7 @@ class Applier:
         hosts = self._machine.host_script(self.plan, change)
         move = self._moves.foresee(change)
         before = self._steering.settle(choices)
+        is_regrouped = choices != before
         self.plan.apply(change)
         ranges_before = self._moves.settle(move.ranges)
         try:
@@ -95,7 +96,7 @@ class Applier:
             await self._change_limits(change, strict=strict)
             await self._serving.end_services({*change.instances.drop, *started, *failed})
             with self._plan_file.writing(change, must_last=must_last):
-                await self._flip(change, ports, hosts, is_regrouped=choices != before)
+                await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
         except BaseException:
             self._steering.settle(before)
             self._moves.settle(ranges_before)
@@ -115,7 +116,6 @@ class Applier:
             with as_far_as_possible("remove the files of an earlier whitelist"):
                 self._pool.rule_sets.keep(self.plan.whitelist.rule_sets)
         await self._moves.follow_up(move, undo.hosts.put)
-        is_regrouped = choices != before
         if is_regrouped or change.instances:
             self._moves.follow_losses()
         is_left = is_regrouped and self._steering.follow_up(before)

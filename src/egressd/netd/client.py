@@ -14,6 +14,7 @@ import structlog
 
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import (
+    MEASURED_EACH_S,
     ApplyChange,
     Counters,
     Delay,
@@ -49,8 +50,6 @@ T = TypeVar("T")
 
 _ANSWER_S = 60.0
 """Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
-_MEASURED_S = 0.05
-"""Seconds more that it may take for each node whose delay is measured."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
 
@@ -113,9 +112,8 @@ class NetdClient:
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         """Measure each probe. Raises Failed."""
         request = MeasureDelay(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
-        answer = await self._ask(
-            request, Delays, more_s=timeout_ms / 1000 + len(probes) * _MEASURED_S
-        )
+        more_s = timeout_ms / 1000 + len(probes) * MEASURED_EACH_S
+        answer = await self._ask(request, Delays, more_s=more_s)
         return answer.results
 
     async def locate(self, client: str) -> Located:

@@ -200,9 +200,9 @@ def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
 
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     """An engine instance for each enabled proxy service; none while the device is stopped."""
-    result: dict[str, Instance] = {}
     if state.settings.stopped:
-        return result
+        return {}
+    result = {}
     for service in state.services.values():
         number = state.numbers.get(INTERFACE_PREFIX + service.outbound_interface)
         if service.is_enabled and number is not None:

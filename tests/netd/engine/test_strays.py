@@ -12,7 +12,7 @@ from pathlib import Path
 from egressd.netd import strays
 from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
-from tests.lab.netns import Namespace
+from tests.lab.netns import Namespace, is_alive
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import GID, UID, accepts, opened, service, unheard
 
@@ -32,12 +32,6 @@ async def leave(run_dir: Path) -> int:
     return living[0]
 
 
-def lives(pid: int) -> bool:
-    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def test_workers_of_another_run_directory_are_ended(
     run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
 ) -> None:
@@ -45,7 +39,7 @@ def test_workers_of_another_run_directory_are_ended(
         pid = await leave(tmp_path / "before")
         assert await accepts(PORT)
         async with opened(run_dir):
-            assert not lives(pid)
+            assert not is_alive(pid)
             assert not await accepts(PORT)
 
     inside(body)
@@ -58,7 +52,7 @@ def test_workers_whose_files_are_gone_are_ended(
         pid = await leave(run_dir)
         shutil.rmtree(run_dir)
         async with opened(run_dir):
-            assert not lives(pid)
+            assert not is_alive(pid)
 
     inside(body)
 
@@ -70,7 +64,7 @@ def test_workers_that_are_known_and_those_of_other_namespaces_are_left(
         pid = await leave(run_dir)
         async with opened(run_dir) as pool:
             assert launch.holder(run_dir / "worker-1.sock") is not None
-            assert lives(pid)
+            assert is_alive(pid)
             assert pool.running().keys() == {"px"}
             with Namespace() as elsewhere:
                 assert elsewhere.run(strays.end, launch.is_worker) == []

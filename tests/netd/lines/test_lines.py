@@ -24,7 +24,7 @@ from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
-from tests.lab.netns import Namespace, eventually
+from tests.lab.netns import Namespace, eventually, is_alive
 from tests.netd.lines.conftest import Body
 from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh
 
@@ -543,15 +543,6 @@ def test_daemons_of_other_namespaces_are_left(run_dir: Path, inside: Inside) -> 
             assert is_alive(site.pid("l2tp_1"))
 
     inside(body)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def port_of(site: Site, name: str) -> int:

@@ -31,9 +31,7 @@ export class Draft<T extends object> {
     this.form = new Form(fields);
     $effect(() => {
       void this.load();
-      return live.on("change", ({ subject }) => {
-        if (subject === "everything" || subjects.includes(subject)) void this.load();
-      });
+      return live.onChangeOf(subjects, () => void this.load());
     });
     $effect(() => (this.isChanged ? unsaved.hold() : undefined));
     $effect(() => {

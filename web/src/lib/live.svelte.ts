@@ -64,6 +64,13 @@ class Live {
     return () => listeners.delete(listener);
   }
 
+  /** Call `act` after each change of one of `subjects`, or of everything. Returns how to stop. */
+  onChangeOf(subjects: readonly string[], act: () => void): () => void {
+    return this.on("change", ({ subject }) => {
+      if (subject === "everything" || subjects.includes(subject)) act();
+    });
+  }
+
   #follow(): void {
     const shouldListen = this.#isWanted && !document.hidden;
     if (shouldListen && this.#source === null) this.#open();

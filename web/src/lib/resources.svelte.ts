@@ -56,9 +56,7 @@ export class Resource<T extends Identified> {
     this.path = `${V1}/${name}`;
     this.#read = reader(this.path);
     this.#keyOf = keyOf;
-    const subjects = [name, ...follows, "everything"];
-    live.on("change", ({ subject }) => {
-      if (!subjects.includes(subject)) return;
+    live.onChangeOf([name, ...follows], () => {
       this.#isStale = true;
       this.#loadSoon();
     });

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import MEASURED_EACH_S, Delay, Probe
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -22,8 +22,6 @@ from egressd.netd.engine.wire import Measure, Measured, Refused, Try
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0
 """A start takes milliseconds; one that takes this long hangs."""
-_EACH_S: Final = 0.05
-"""What measuring a further node takes at most besides: its start and stop."""
 
 
 class Crashed(Exception):
@@ -115,7 +113,9 @@ class Trials:
         measure = Measure(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
         async with self._use() as worker:
             try:
-                async with asyncio.timeout(timeout_ms / 1000 + len(probes) * _EACH_S + _TRY_S):
+                async with asyncio.timeout(
+                    timeout_ms / 1000 + len(probes) * MEASURED_EACH_S + _TRY_S
+                ):
                     answer = await worker.ask(measure)
             except TimeoutError:
                 await worker.kill()
