@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from egressd.lab.dnswire import TTL
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
@@ -150,6 +152,22 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> N
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: lab.api.ask("GET", "/ops/health").status == 200, 15)
         assert all_ask(first)
+
+
+def test_p2_a_lost_question_for_a_nodes_address_holds_nobody_up(near: Lab) -> None:
+    add_by_name(near, {})
+
+    def is_through() -> bool:
+        reply = near.client(1).http(f"http://{SERVER}/", timeout=1)
+        return reply.seen == near.nodes["socks5"].address
+
+    with deaf(near, RESOLVERS["device"]):
+        send(near, 1, "socks5")
+        assert not is_through()
+    eventually(is_through, 5)
+    with deaf(near, RESOLVERS["device"]):
+        time.sleep(TTL + 0.5)
+        assert is_through(), "by the address that has just run out"
 
 
 @contextmanager

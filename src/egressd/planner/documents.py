@@ -37,6 +37,17 @@ _LOG: Final = {"level": "error", "timestamp": False}
 _PATIENCE_MS: Final = 3000
 """Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
 
+_NAMES: Final = {
+    # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
+    "strategy": "ipv4_only",
+    # Nothing is asked again where a packet is lost, and who asks for the same name meanwhile waits
+    # for that answer: the engine's 10 s would outlast both questions of resolv.conf(5).
+    "timeout": "4s",
+    # What has just run out does (RFC 8767) while it is asked for anew.
+    "optimistic": {"enabled": True, "timeout": "30s"},
+}
+"""How every instance asks for names."""
+
 _REMEMBERED: Final = 8192
 
 
@@ -158,7 +169,7 @@ def _routed(mark: int, resolver: str, dns_mark: int) -> dict[str, Any]:
         "dns": {
             "servers": [_resolver("device", resolver, dns_mark)],
             "final": "device",
-            "strategy": "ipv4_only",
+            **_NAMES,
         },
         "outbounds": [_direct(FINAL, mark)],
         "route": {"final": FINAL, "default_domain_resolver": "device"},
@@ -258,8 +269,7 @@ def _dns(
             *(rule for tag in first for rule in _unless_silent(tag, len(first))),
         ],
         "final": last,
-        # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
-        "strategy": "ipv4_only",
+        **_NAMES,
     }
 
 
