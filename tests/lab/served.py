@@ -45,9 +45,9 @@ class Served:
     @property
     def is_told_refused(self) -> bool:
         """Whether a closed port shows at once: over UDP nothing need come back, and the engine's
-        gRPC tries again and again."""
+        gRPC and HTTP/2 try again and again."""
         is_over_udp = self.protocol in ("hysteria2", "tuic")
-        return not is_over_udp and self.fields.get("network") != "grpc"
+        return not is_over_udp and self.fields.get("network") not in ("grpc", "h2")
 
 
 def every(certificate: Path, key: Path) -> dict[str, Served]:
@@ -188,6 +188,18 @@ def _v2ray(tls: Fields) -> dict[str, Served]:
             "type": "vless",
             "users": [{"name": "u", "uuid": UUID, "flow": "xtls-rprx-vision"}],
             "tls": tls,
+        },
+        {"uuid": OTHER_UUID},
+    )
+    path = "/two"
+    found["vless h2"] = Served(
+        "vless",
+        {**by_uuid, "servername": NAME, "network": "h2", "h2-opts": {"path": path}},
+        {
+            "type": "vless",
+            "users": [{"name": "u", "uuid": UUID}],
+            "tls": tls,
+            "transport": {"type": "http", "path": path},
         },
         {"uuid": OTHER_UUID},
     )

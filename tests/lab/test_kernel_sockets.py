@@ -1,9 +1,12 @@
 """Sockets of one client ended among others', in a real TPROXY listener."""
 
+import errno
+import os
 import select
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 import pytest
@@ -218,6 +221,41 @@ def test_what_the_routers_programs_tell_each_other_lives_on(networks: Networks) 
         return ended
 
     assert router.run(body) == 0
+
+
+def test_what_stalls_ends_where_it_is_meant(networks: Networks) -> None:
+    _, router = networks
+
+    def body() -> tuple[list[int], list[int]]:
+        with ExitStack() as opened:
+            for port in (443, 8443):
+                opened.enter_context(socket.create_server(("127.0.0.1", port)))
+            stalled, idle, other = (
+                opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+                for port in (443, 443, 8443)
+            )
+            router.shell("""
+                nft add table ip silence
+                nft add chain ip silence input '{ type filter hook input priority 0; }'
+                nft add rule ip silence input iifname lo tcp dport '{ 443, 8443 }' drop
+            """)
+            for sender in (stalled, other):
+                sender.sendall(b"ping")
+            time.sleep(0.5)
+
+            def end(uid: int, patience_s: float) -> int:
+                return sockets.destroy_stalled(
+                    {443, 8443}, lambda _, port: port == 443, uid, patience_s
+                )
+
+            ended = [end(os.getuid() + 1, 0), end(os.getuid(), 60), end(os.getuid(), 0)]
+            errors = [
+                each.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                for each in (stalled, idle, other)
+            ]
+        return ended, errors
+
+    assert router.run(body) == ([0, 0, 1], [errno.ECONNABORTED, 0, 0])
 
 
 def test_2_000_sockets(networks: Networks) -> None:

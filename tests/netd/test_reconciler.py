@@ -41,6 +41,8 @@ def _no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 class Engine:
     """Starts whatever is not `refused`, once `gate` is open."""
 
+    uid = 0
+
     def __init__(self) -> None:
         self.refused = ""
         self.gate = asyncio.Event()

@@ -6,6 +6,7 @@
 - `impact`, `tidier`: whom a change moves, and the end of what they had open.
 - `steering`, `groups`, `health`: which node a group's clients go by, and which nodes live.
 - `outages`: which other nodes fail, as far as their clients have found out.
+- `stalls`: the end of shared connections to nodes that would wait on after an outage.
 - `resolvers`: which of several answers.
 - `reviver`: tries again what would not start. `status`, `meter`: how the device is doing.
 - `planfile`: the last accepted plan on disk, so that a boot needs no api.

@@ -35,6 +35,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
+from egressd.netd.stalls import Stalls
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
 from egressd.planner.resolvers import usable
@@ -77,6 +78,7 @@ class Reconciler:
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
         self._outages = Outages(pool, lambda: self.plan, publish)
+        self._stalls = Stalls(lambda: self.plan, pool.uid)
         self._monitor = Monitor(
             machine=machine,
             resolvers=self._resolvers,
@@ -157,6 +159,7 @@ class Reconciler:
         self._steering.start()
         self._resolvers.start()
         self._outages.start()
+        self._stalls.start()
 
     async def _open_lines(self) -> None:
         self._line_follower = Follower(self._follow_lines)
@@ -195,6 +198,7 @@ class Reconciler:
         await self._steering.close()
         await self._resolvers.close()
         await self._outages.close()
+        await self._stalls.close()
         await self._moves.close()
         self._limits.close()
         self._plan_file.close()

@@ -82,6 +82,7 @@ class Pool:
         on_trouble: Callable[[Iterable[str]], None],
         mapped: Callable[[], Collection[int]],
     ) -> None:
+        self.uid = uid
         self._run_dir = run_dir
         self._account = Account(uid, gid)
         self._size = size

@@ -23,11 +23,16 @@ _REQUEST = struct.Struct("=BBBxI48s")
 """inet_diag_req_v2: family, protocol, extensions, states, socket id."""
 _ANSWER = struct.Struct("=4x48s")
 """The beginning of inet_diag_msg: family, state, timer, retransmissions; socket id."""
+_TIMED = struct.Struct("=2xBx48sI8xI")
+"""More of it: the timer that runs and the socket id; ms until it ends, queues, user."""
+_RETRANSMISSION: Final = 1
+"""The timer of who waits for an acknowledgement (ICSK_TIME_RETRANS in net/inet_connection_sock.h
+and what net/ipv4/inet_diag.c makes of it)."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
 # net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
-_SYN_SENT, _TIME_WAIT, _CLOSE, _LISTEN = 2, 6, 7, 10
+_ESTABLISHED, _SYN_SENT, _TIME_WAIT, _CLOSE, _LISTEN = 1, 2, 6, 7, 10
 _STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
 
 _BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
@@ -129,6 +134,38 @@ def destroy_callers(ports: Collection[int]) -> int:
         for identity in identities:
             port, _, local, _ = _ID.unpack(identity)
             if int.from_bytes(port, "big") in ports and _is_own(local):
+                ended += _destroy(asked, IPPROTO_TCP, identity)
+    return ended
+
+
+def destroy_stalled(
+    ports: Collection[int],
+    is_meant: Callable[[IPv4Address, int], bool],
+    uid: int,
+    patience_s: float,
+) -> int:
+    """End a user's TCP connections to such ports elsewhere that wait for an acknowledgement and are
+    not tried again within `patience_s`; how many there were.
+
+    `is_meant` says of a remote address and port whether it is concerned. Raises OSError when the
+    kernel refuses.
+    """
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _ESTABLISHED, bytes(_ID.size))
+    if len(ports) <= _FEW:
+        conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
+        request += attribute(_BYTECODE, _any(_IF_REMOTE, conditions))
+    ended = 0
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        for timer, identity, left_ms, user in [
+            _TIMED.unpack_from(body) for body in asked.dump(_LIST, request)
+        ]:
+            _, port, _, remote = _ID.unpack(identity)
+            is_stalled = timer == _RETRANSMISSION and left_ms > patience_s * 1000
+            if (
+                is_stalled
+                and user == uid
+                and is_meant(IPv4Address(remote), int.from_bytes(port, "big"))
+            ):
                 ended += _destroy(asked, IPPROTO_TCP, identity)
     return ended
 

@@ -28,11 +28,15 @@ def vmess(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def vless(fields: Mapping[str, Any]) -> dict[str, Any]:
     """https://sing-box.sagernet.org/configuration/outbound/vless/"""
+    encoding = _packet_encoding(fields, default="xudp")
+    if encoding == "xudp" and fields.get("network") in ("grpc", "h2"):
+        # What begins while the transport is without a connection hangs for good, DNS included.
+        encoding = ""
     return {
         "type": "vless",
         "uuid": fields["uuid"],
         "flow": fields.get("flow", ""),
-        "packet_encoding": _packet_encoding(fields, default="xudp"),
+        "packet_encoding": encoding,
         **_layers(fields, server_name=host_header(fields)),
     }
 

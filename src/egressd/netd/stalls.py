@@ -1,0 +1,138 @@
+"""Ends connections to nodes that many clients share, and that the kernel has all but given up.
+
+Over gRPC and HTTP/2 a node carries all its clients in one TCP connection, new ones too. After an
+outage that nobody was told of, its next retransmission is as far away as the outage was long, up to
+120 s (RFC 6298, 5.5; TCP_RTO_MAX in include/net/tcp.h): until then the node is dead, though it is
+back. The engine makes another connection as soon as that one is gone. A connection of one client
+alone is that client's to give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from ipaddress import IPv4Address
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from egressd.model.plan import Plan
+from egressd.netd.kernel import sockets
+
+log = structlog.get_logger()
+
+PERIOD_S: Final = 5.0
+PATIENCE_S: Final = 5.0
+"""What is tried again sooner is left alone: nobody is to wait longer once a node is back."""
+
+_REMEMBERED: Final = 8192
+
+
+class _Transport(msgspec.Struct):
+    type: str = ""
+
+
+class _Outbound(msgspec.Struct):
+    server: str = ""
+    server_port: int = 0
+    transport: _Transport | None = None
+    tls: dict[str, Any] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its clients share a connection: the engine's ``http`` is HTTP/2 within TLS."""
+        match self.transport:
+            case _Transport("grpc"):
+                return True
+            case _Transport("http"):
+                return self.tls is not None
+        return False
+
+
+class _Document(msgspec.Struct):
+    outbounds: tuple[_Outbound, ...] = ()
+
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """Where nodes' connections lead: server (an address or a name) and port."""
+
+    shared: frozenset[tuple[str, int]] = frozenset()
+    single: frozenset[tuple[str, int]] = frozenset()
+
+    @classmethod
+    def of(cls, documents: Iterable[str]) -> Ends:
+        """Those of sing-box documents."""
+        found = [end for document in documents for end in _ends(document)]
+        shared = frozenset(end for end, is_shared in found if is_shared)
+        return cls(shared=shared, single=frozenset(end for end, _ in found) - shared)
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Those of shared connections."""
+        return frozenset(port for _, port in self.shared)
+
+    def is_shared(self, address: IPv4Address, port: int) -> bool:
+        """Whether a connection there is shared. That of a name may lead to any address."""
+        end = str(address), port
+        return end in self.shared or (
+            end not in self.single
+            and any(port == other and not _is_address(name) for name, other in self.shared)
+        )
+
+
+class Stalls:
+    """Looks for such connections for as long as there are nodes that make them."""
+
+    def __init__(self, plan: Callable[[], Plan], uid: int) -> None:
+        """The engine runs as `uid`."""
+        self._plan = plan
+        self._uid = uid
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self) -> None:
+        """End those that there are. Raises OSError."""
+        ends = Ends.of(instance.config for instance in self._plan().instances.values())
+        if not ends.shared:
+            return
+        ended = await asyncio.to_thread(
+            sockets.destroy_stalled, ends.ports, ends.is_shared, self._uid, PATIENCE_S
+        )
+        if ended:
+            log.info("ended connections to nodes that would wait on after an outage", count=ended)
+
+    async def _attend(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception as error:
+                log.warning("could not look for connections that stall", error=str(error))
+            await asyncio.sleep(PERIOD_S)
+
+
+@lru_cache(_REMEMBERED)
+def _ends(document: str) -> tuple[tuple[tuple[str, int], bool], ...]:
+    """Server and port of each outbound that has them, and whether clients share its connection."""
+    outbounds = msgspec.json.decode(document, type=_Document).outbounds
+    return tuple(
+        ((each.server, each.server_port), each.is_shared) for each in outbounds if each.server_port
+    )
+
+
+def _is_address(server: str) -> bool:
+    try:
+        IPv4Address(server)
+    except ValueError:
+        return False
+    return True
