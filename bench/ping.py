@@ -17,7 +17,7 @@ from typing import Final
 
 from bench.figures import keep, percentile, show
 from egressd.planner.shaping import shape
-from tests.lab.shaped import SERVER, Site, connect, limit, listen
+from tests.lab.shaped import SERVER, Site, limit, start_tcp
 from tests.vm import boot
 
 KBPS: Final = 2_000
@@ -75,11 +75,9 @@ def use(site: Site, queue: str) -> None:
 
 
 def loaded(site: Site, upload: bool, flows: int) -> list[float]:
-    far = site.server.start(listen, flows, SECONDS, upload, SERVER)
-    near = site.client.start(connect, CLIENT, SERVER, flows, SECONDS, not upload)
+    wait = start_tcp(site.client, site.server, CLIENT, upload=upload, flows=flows, seconds=SECONDS)
     found = ping(site, after_s=2)
-    near.result()
-    far.result()
+    wait()
     return found
 
 

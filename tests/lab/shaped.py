@@ -233,39 +233,71 @@ def tcp(
     transparent: bool = False,
 ) -> Arrivals:
     """Send as fast as TCP can for `seconds`; what came in on the other side."""
-    far = server.start(listen, flows, seconds, upload, target, transparent)
-    near = client.start(connect, source, target, flows, seconds, not upload)
-    sent, received = (near, far) if upload else (far, near)
-    arrivals = received.result()
-    sent.result()
-    return arrivals
+    return start_tcp(
+        client,
+        server,
+        source,
+        upload=upload,
+        flows=flows,
+        seconds=seconds,
+        target=target,
+        transparent=transparent,
+    )()
+
+
+def start_tcp(
+    client: Namespace,
+    server: Namespace,
+    source: str,
+    *,
+    upload: bool,
+    flows: int = 1,
+    seconds: float = 10,
+    target: str = SERVER,
+    transparent: bool = False,
+    port: int = PORT,
+) -> Callable[[], Arrivals]:
+    """The same without waiting: what is returned waits. Each at a time needs a port of its own."""
+    far = server.start(listen, flows, seconds, upload, (target, port), transparent)
+    near = client.start(connect, source, (target, port), flows, seconds, not upload)
+
+    def result() -> Arrivals:
+        sent, received = (near, far) if upload else (far, near)
+        arrivals = received.result()
+        sent.result()
+        return arrivals
+
+    return result
 
 
 def listen(
-    flows: int, seconds: float, receives: bool, address: str, transparent: bool = False
+    flows: int, seconds: float, receives: bool, end: tuple[str, int], transparent: bool = False
 ) -> Arrivals:
     """Serve `flows` connections: receive, or send, for `seconds`."""
+    address, port = end
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if transparent:
             listener.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
-        listener.bind(("127.0.0.1" if transparent else address, PORT))
+        listener.bind(("127.0.0.1" if transparent else address, port))
         listener.listen(64)
         listener.settimeout(20)
         connections = [listener.accept()[0] for _ in range(flows)]
     return _pump(connections, seconds, receives)
 
 
-def connect(source: str, address: str, flows: int, seconds: float, receives: bool) -> Arrivals:
+def connect(
+    source: str, end: tuple[str, int], flows: int, seconds: float, receives: bool
+) -> Arrivals:
     """Open `flows` connections: receive, or send, for `seconds`."""
-    return _pump([_connected(source, address) for _ in range(flows)], seconds, receives)
+    return _pump([_connected(source, end) for _ in range(flows)], seconds, receives)
 
 
-def _connected(source: str, address: str) -> socket.socket:
+def _connected(source: str, end: tuple[str, int]) -> socket.socket:
     deadline = time.monotonic() + 5
     while True:
         try:
-            return socket.create_connection((address, PORT), 10, (source, 0))
+            return socket.create_connection(end, 10, (source, 0))
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise

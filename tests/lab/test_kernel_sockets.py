@@ -241,7 +241,7 @@ def test_what_stalls_ends_where_it_is_meant(networks: Networks) -> None:
             """)
             for sender in (stalled, other):
                 sender.sendall(b"ping")
-            time.sleep(0.5)
+            time.sleep(1)
 
             def end(uid: int, patience_s: float) -> int:
                 return sockets.destroy_stalled(

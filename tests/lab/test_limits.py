@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +17,17 @@ from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
 from tests.lab.device_state import SERVER, add_nodes, eventually
 from tests.lab.netns import JoinedNamespace, Namespace, Running
-from tests.lab.shaped import Arrivals, limits_state, tcp, udp, udp_receive, udp_send
+from tests.lab.shaped import (
+    PAYLOAD,
+    PORT,
+    Arrivals,
+    limits_state,
+    start_tcp,
+    tcp,
+    udp,
+    udp_receive,
+    udp_send,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -75,22 +85,47 @@ class Site:
     def limit(self, number: int, up: int = UP, down: int = DOWN) -> None:
         self.put(self.lab.client(number).address, TARGETS[number], up, down)
 
-    def tcp(self, number: int, *, upload: bool, flows: int = 1) -> Arrivals:
-        namespace, address = self.client(number)
-        return tcp(
-            namespace,
-            self.internet,
-            address,
-            upload=upload,
-            flows=flows,
-            seconds=SECONDS + 0.5,
-            target=SERVER,
-        )
+    def tcp(self, number: int, *, upload: bool) -> Arrivals:
+        (arrivals,) = self.tcp_of([number], upload=upload).values()
+        return arrivals
+
+    def tcp_of(
+        self, numbers: Iterable[int], *, upload: bool, flows: int = 1
+    ) -> dict[int, Arrivals]:
+        """What came of so many flows of each of these clients, all at the same time."""
+        waits = {
+            number: start_tcp(
+                namespace,
+                self.internet,
+                address,
+                upload=upload,
+                flows=flows,
+                seconds=SECONDS + 0.5,
+                target=SERVER,
+                port=PORT + number,
+            )
+            for number in numbers
+            for namespace, address in [self.client(number)]
+        }
+        return {number: wait() for number, wait in waits.items()}
 
     def udp_up(self, number: int, kbps: float = 2 * UP, seconds: float = SECONDS) -> Arrivals:
         namespace, address = self.client(number)
         pairs = [(address, SERVER)]
         return udp(namespace, self.internet, pairs, kbps=kbps, seconds=seconds)[0]
+
+    def udp_up_of(self, numbers: Iterable[int], seconds: float = SECONDS) -> dict[int, Arrivals]:
+        """What came of the flows of these clients, all at the same time."""
+        far = self.internet.start(udp_receive, seconds + 1)
+        sending = [
+            namespace.start(udp_send, [(address, SERVER)], 2 * UP, seconds, PAYLOAD, number)
+            for number in numbers
+            for namespace, address in [self.client(number)]
+        ]
+        arrivals = far.result()
+        for each in sending:
+            each.result()
+        return arrivals
 
     def flood(self, number: int, kbps: float = 2 * UP, seconds: float = 8) -> Running[None]:
         """UDP that is sent and not waited for."""
@@ -140,16 +175,16 @@ def share(arrivals: Arrivals, kbps: int, seconds: float = SECONDS, since: float 
     return round(arrivals.rate(seconds, since) / kbps)
 
 
-@pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
 @pytest.mark.parametrize("flows", [1, 8])
-def test_tcp_has_its_limit_both_ways(site: Site, number: int, flows: int) -> None:
-    assert share(site.tcp(number, upload=True, flows=flows), UP) in LIMITED
-    assert share(site.tcp(number, upload=False, flows=flows), DOWN) in LIMITED
+def test_tcp_has_its_limit_both_ways(site: Site, flows: int) -> None:
+    for upload, limit in ((True, UP), (False, DOWN)):
+        arrived = site.tcp_of(TARGETS, upload=upload, flows=flows)
+        assert {n for n, each in arrived.items() if share(each, limit) in LIMITED} == {*TARGETS}
 
 
-@pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
-def test_udp_has_its_limit(site: Site, number: int) -> None:
-    assert share(site.udp_up(number), UP) in LIMITED
+def test_udp_has_its_limit(site: Site) -> None:
+    arrived = site.udp_up_of(TARGETS)
+    assert {n for n, each in arrived.items() if share(each, UP) in LIMITED} == {*TARGETS}
 
 
 def test_a_bystander_is_not_limited(site: Site) -> None:
@@ -231,8 +266,9 @@ def test_what_another_program_breaks_is_healed(site: Site, damage: str) -> None:
     whole = site.state()
     site.shell(damage)
     eventually(lambda: site.state() == whole, HEALED_WITHIN_S)
-    for number in TARGETS:
-        assert share(site.udp_up(number, seconds=1.5), UP, seconds=1) <= LIMITED[-1]
+    arrived = site.udp_up_of(TARGETS, seconds=1.5)
+    assert arrived.keys() == TARGETS.keys()
+    assert max(share(each, UP, seconds=1) for each in arrived.values()) <= LIMITED[-1]
 
 
 def test_a_lan_that_was_made_anew_is_limited_again(site: Site) -> None:
@@ -251,8 +287,8 @@ def test_a_lan_that_was_made_anew_is_limited_again(site: Site) -> None:
 def test_limits_hold_while_egressd_is_dead_and_counters_live_on(site: Site) -> None:
     before = site.state()
     site.lab.device.kill()
-    for number in (2, 3):
-        assert share(site.udp_up(number), UP) in LIMITED
+    arrived = site.udp_up_of((2, 3))
+    assert {n for n, each in arrived.items() if share(each, UP) in LIMITED} == {2, 3}
     counted = site.counted()
     site.lab.device.start()
     assert site.state() == before

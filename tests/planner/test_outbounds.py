@@ -352,15 +352,11 @@ def test_the_engine_names_the_protocol_that_a_transport_speaks(network: dict[str
     assert "alpn" not in options("vless", uuid=UUID, **tls)["tls"]
 
 
-@pytest.mark.parametrize("network", [GRPC, H2])
-def test_udp_is_not_packed_where_clients_share_a_connection(network: dict[str, Any]) -> None:
-    def encoding(**fields: Any) -> str:
-        made: str = options("vless", uuid=UUID, **TLS, **fields)["packet_encoding"]
-        return made
-
-    assert encoding() == encoding(**WS) == "xudp"
-    assert encoding(**network) == encoding(**network, **{"packet-encoding": "xudp"}) == ""
-    assert encoding(**network, **{"packet-encoding": "packetaddr"}) == "packetaddr"
+@pytest.mark.parametrize("protocol", ["vmess", "vless"])
+def test_each_datagram_says_where_it_is_for(protocol: str) -> None:
+    made = options(protocol, uuid=UUID)
+    assert made["packet_encoding"] == "xudp"
+    assert options(protocol, uuid=UUID, **{"packet-encoding": "none"})["packet_encoding"] == ""
 
 
 def test_http_upgrade_is_clashs_kind_of_websocket() -> None:

@@ -4,7 +4,8 @@ Over gRPC and HTTP/2 a node carries all its clients in one TCP connection, new o
 outage that nobody was told of, its next retransmission is as far away as the outage was long, up to
 120 s (RFC 6298, 5.5; TCP_RTO_MAX in include/net/tcp.h): until then the node is dead, though it is
 back. The engine makes another connection as soon as that one is gone. A connection of one client
-alone is that client's to give up.
+alone is that client's to give up, but cannot be told from a shared one to the same port if the
+server of that is a name, which the engine alone resolves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ PERIOD_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """What is tried again sooner is left alone: nobody is to wait longer once a node is back."""
 
-_REMEMBERED: Final = 8192
+_REMEMBERED: Final = 4096
 
 
 class _Transport(msgspec.Struct):
@@ -39,6 +40,7 @@ class _Outbound(msgspec.Struct):
     server_port: int = 0
     transport: _Transport | None = None
     tls: dict[str, Any] | None = None
+    detour: str = ""
 
     @property
     def is_shared(self) -> bool:
@@ -60,13 +62,19 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     shared: frozenset[tuple[str, int]] = frozenset()
     single: frozenset[tuple[str, int]] = frozenset()
+    named: frozenset[int] = frozenset()
+    """The ports of those of `shared` whose servers are names."""
 
     @classmethod
     def of(cls, documents: Iterable[str]) -> Ends:
         """Those of sing-box documents."""
         found = [end for document in documents for end in _ends(document)]
         shared = frozenset(end for end, is_shared in found if is_shared)
-        return cls(shared=shared, single=frozenset(end for end, _ in found) - shared)
+        return cls(
+            shared=shared,
+            single=frozenset(end for end, _ in found) - shared,
+            named=frozenset(port for server, port in shared if not _is_address(server)),
+        )
 
     @property
     def ports(self) -> frozenset[int]:
@@ -76,10 +84,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     def is_shared(self, address: IPv4Address, port: int) -> bool:
         """Whether a connection there is shared. That of a name may lead to any address."""
         end = str(address), port
-        return end in self.shared or (
-            end not in self.single
-            and any(port == other and not _is_address(name) for name, other in self.shared)
-        )
+        return end in self.shared or (port in self.named and end not in self.single)
 
 
 class Stalls:
@@ -116,23 +121,29 @@ class Stalls:
         while True:
             try:
                 await self.look()
-            except Exception as error:
+            except OSError as error:
                 log.warning("could not look for connections that stall", error=str(error))
+            except Exception:
+                log.exception("could not look for connections that stall")
             await asyncio.sleep(PERIOD_S)
 
 
 @lru_cache(_REMEMBERED)
 def _ends(document: str) -> tuple[tuple[tuple[str, int], bool], ...]:
-    """Server and port of each outbound that has them, and whether clients share its connection."""
+    """Server and port of each outbound that this machine connects to, and whether clients share the
+    connection.
+    """
     outbounds = msgspec.json.decode(document, type=_Document).outbounds
     return tuple(
-        ((each.server, each.server_port), each.is_shared) for each in outbounds if each.server_port
+        ((each.server, each.server_port), each.is_shared)
+        for each in outbounds
+        if each.server_port and not each.detour
     )
 
 
 def _is_address(server: str) -> bool:
     try:
-        IPv4Address(server)
+        ip_address(server)
     except ValueError:
         return False
     return True

@@ -22,7 +22,7 @@ import msgspec
 from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
 from egressd.planner.listing import LISTED, listing_of
-from egressd.planner.nodes import DialPath, carries_udp, outbound_of, settings_of
+from egressd.planner.nodes import DialPath, asks_by_udp, carries_udp, outbound_of, settings_of
 from egressd.planner.outbounds.tls import ech_name
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 from egressd.planner.resolvers import RESOLVERS_MAX
@@ -43,7 +43,7 @@ _NAMES: Final = {
     # Nothing is asked again where a packet is lost, and who asks for the same name meanwhile waits
     # for that answer: the engine's 10 s would outlast both questions of resolv.conf(5).
     "timeout": "4s",
-    # What has just run out does (RFC 8767) while it is asked for anew.
+    # What has just run out does until it is known anew (RFC 8767).
     "optimistic": {"enabled": True, "timeout": "30s"},
 }
 """How every instance asks for names."""
@@ -156,7 +156,7 @@ def _document(
         outbounds, final = _exit(FINAL, paths, policy), FINAL
     return {
         "log": _LOG,
-        "dns": _dns(paths, final, resolvers, udp=carries_udp(paths)),
+        "dns": _dns(paths, final, resolvers, udp=asks_by_udp(paths)),
         "outbounds": outbounds,
         "route": {"final": final, "default_domain_resolver": _device(paths[0].mark)},
     }

@@ -64,6 +64,22 @@ class DialPath(msgspec.Struct, frozen=True):
     interface: str = ""
 
 
+def asks_by_udp(paths: Iterable[DialPath]) -> bool:
+    """Whether questions are asked over UDP through `paths`.
+
+    Over a connection that clients share, an association with XUDP that begins while there is none
+    hangs for good, and one asks for everybody: there it is TCP, which costs no handshake.
+    """
+    made = [outbound_of(hop).options for path in paths for hop in path.hops]
+    hangs = any(
+        options["type"] == "vless"
+        and options["packet_encoding"] == "xudp"
+        and options.get("transport", {}).get("type") in ("grpc", "http")
+        for options in made
+    )
+    return carries_udp(paths) and not hangs
+
+
 def carries_udp(paths: Iterable[DialPath]) -> bool:
     """Whether UDP gets through on each of `paths`."""
     return all(outbound_of(hop).udp for path in paths for hop in path.hops)

@@ -23,8 +23,9 @@ _REQUEST = struct.Struct("=BBBxI48s")
 """inet_diag_req_v2: family, protocol, extensions, states, socket id."""
 _ANSWER = struct.Struct("=4x48s")
 """The beginning of inet_diag_msg: family, state, timer, retransmissions; socket id."""
-_TIMED = struct.Struct("=2xBx48sI8xI")
-"""More of it: the timer that runs and the socket id; ms until it ends, queues, user."""
+_TIMED = struct.Struct("=2xBB48sI8xI")
+"""More of it: the timer that runs, how often something was sent again, the socket id; ms until the
+timer ends, queues, user."""
 _RETRANSMISSION: Final = 1
 """The timer of who waits for an acknowledgement (ICSK_TIME_RETRANS in net/inet_connection_sock.h
 and what net/ipv4/inet_diag.c makes of it)."""
@@ -144,8 +145,8 @@ def destroy_stalled(
     uid: int,
     patience_s: float,
 ) -> int:
-    """End a user's TCP connections to such ports elsewhere that wait for an acknowledgement and are
-    not tried again within `patience_s`; how many there were.
+    """End a user's TCP connections to such ports elsewhere that have sent something again in vain,
+    and will not try within `patience_s`; how many there were.
 
     `is_meant` says of a remote address and port whether it is concerned. Raises OSError when the
     kernel refuses.
@@ -154,18 +155,18 @@ def destroy_stalled(
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
         request += attribute(_BYTECODE, _any(_IF_REMOTE, conditions))
-    ended = 0
     with NetlinkSocket(SOCK_DIAG) as asked:
-        for timer, identity, left_ms, user in [
-            _TIMED.unpack_from(body) for body in asked.dump(_LIST, request)
-        ]:
+        stalled = [
+            identity
+            for timer, again, identity, left_ms, user in map(
+                _TIMED.unpack_from, asked.stream(_LIST, request)
+            )
+            if timer == _RETRANSMISSION and again and left_ms > patience_s * 1000 and user == uid
+        ]
+        ended = 0
+        for identity in stalled:
             _, port, _, remote = _ID.unpack(identity)
-            is_stalled = timer == _RETRANSMISSION and left_ms > patience_s * 1000
-            if (
-                is_stalled
-                and user == uid
-                and is_meant(IPv4Address(remote), int.from_bytes(port, "big"))
-            ):
+            if is_meant(IPv4Address(remote), int.from_bytes(port, "big")):
                 ended += _destroy(asked, IPPROTO_TCP, identity)
     return ended
 

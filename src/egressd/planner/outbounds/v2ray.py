@@ -16,7 +16,7 @@ def vmess(fields: Mapping[str, Any]) -> dict[str, Any]:
         "uuid": fields["uuid"],
         "alter_id": fields.get("alterId", 0),
         "security": fields.get("cipher", "auto"),
-        "packet_encoding": _packet_encoding(fields, default="none"),
+        "packet_encoding": _packet_encoding(fields),
         **_layers(fields, server_name=host_header(fields)),
     }
     if fields.get("global-padding", False):
@@ -28,15 +28,11 @@ def vmess(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def vless(fields: Mapping[str, Any]) -> dict[str, Any]:
     """https://sing-box.sagernet.org/configuration/outbound/vless/"""
-    encoding = _packet_encoding(fields, default="xudp")
-    if encoding == "xudp" and fields.get("network") in ("grpc", "h2"):
-        # What begins while the transport is without a connection hangs for good, DNS included.
-        encoding = ""
     return {
         "type": "vless",
         "uuid": fields["uuid"],
         "flow": fields.get("flow", ""),
-        "packet_encoding": encoding,
+        "packet_encoding": _packet_encoding(fields),
         **_layers(fields, server_name=host_header(fields)),
     }
 
@@ -57,7 +53,11 @@ def _layers(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, An
     return layers
 
 
-def _packet_encoding(fields: Mapping[str, Any], default: str) -> str:
-    """How UDP is packed; the engine's word for not at all is an empty one."""
-    word: str = fields.get("packet-encoding", default)
+def _packet_encoding(fields: Mapping[str, Any]) -> str:
+    """How UDP is packed; the engine's word for not at all is an empty one.
+
+    Packed as XUDP each datagram says where it is for. Else all of one socket's go where its first
+    one did.
+    """
+    word: str = fields.get("packet-encoding", "xudp")
     return "" if word == "none" else word
