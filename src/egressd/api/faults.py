@@ -19,7 +19,7 @@ from starlette.responses import Response
 from egressd.api.endpoints import Found
 from egressd.api.problems import Problems
 from egressd.api.wire.answers import failure
-from egressd.model.errors import Failed, Invalid, Missing, OverQuota
+from egressd.model.errors import Failed, Invalid, Missing, OverQuota, told
 
 
 def install(app: FastAPI, problems: Problems) -> None:
@@ -28,8 +28,8 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def misfit(request: Request, error: RequestValidationError) -> Response:
         found = Found.of(request.scope)
         assert found is not None
-        told = problems.sentences(request.method, found.endpoint.path, error.errors())
-        return failure("; ".join(told), 400)
+        sentences = problems.sentences(request.method, found.endpoint.path, error.errors())
+        return failure(told(sentences), 400)
 
     async def unreadable(_: Request, error: HTTPException) -> Response:
         return failure(error.detail, error.status_code)

@@ -28,6 +28,7 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from egressd.api.wire.answers import failure
 from egressd.model.source import source_of
 
 log = structlog.get_logger()
@@ -47,7 +48,10 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 STALL_TIMEOUT_S: Final = 30
 """Who takes nothing of what is sent for so many seconds is dropped."""
 KEEP_ALIVE_S: Final = 30
-_HEAD_TOO_LARGE: Final = f"The request's head is larger than {HEAD_MAX} bytes."
+_HEAD_TOO_LARGE: Final = f"the request's head must not be larger than {HEAD_MAX} bytes"
+_NO_HTTP: Final = (
+    "the request must be HTTP/1.1 (RFC 9112): in its target, what is not ASCII is percent-encoded"
+)
 SHUTDOWN_S: Final = 5
 """Seconds that requests under way have left when the server stops."""
 _ACCEPT_RETRY_S: Final = 1.0
@@ -254,6 +258,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._waiting_size += len(data)
             if self._waiting_size > HEAD_MAX and not self.transport.is_closing():
                 self.send_400_response(_HEAD_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request as all is answered, and hang up."""
+        text = msg if msg == _HEAD_TOO_LARGE else _NO_HTTP
+        answer = failure(text, 400)
+        headers = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+        head = b"HTTP/1.1 400 Bad Request\r\n%bconnection: close\r\n\r\n" % headers
+        self.transport.write(head + answer.body)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """A request begins; on a connection that is kept alive it is not the first."""

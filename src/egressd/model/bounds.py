@@ -21,3 +21,5 @@ DNS_SERVERS_MAX: Final = 8
 RULE_LIMIT_MAX_KBPS: Final = 10_000_000
 """The highest speed limit of a rule: 10 Gbit/s, in Kbps of 1,000 bit/s."""
 DELAY_TIMEOUT_MAX_MS: Final = 60_000
+BATCH_MAX: Final = 50_000
+"""What one request may name one by one: the largest devices have so many rules."""

@@ -6,6 +6,12 @@ are business failures (200 with an ``error``), `Failed` is a 500.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+_TOLD_MAX: Final = 100
+"""Problems that are told of one request."""
+
 
 class EgressdError(Exception):
     """The root of all errors that egressd raises on purpose."""
@@ -19,7 +25,7 @@ class Invalid(EgressdError):
     """
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
+        super().__init__(told(problems))
         self.problems = problems
 
 
@@ -41,3 +47,10 @@ class Failed(EgressdError):
         super().__init__(f"{action}: {cause}")
         self.action = action
         self.cause = cause
+
+
+def told(problems: Sequence[str]) -> str:
+    """The text of an answer that tells of them: of all, unless they are very many."""
+    text = "; ".join(problems[:_TOLD_MAX])
+    more = len(problems) - _TOLD_MAX
+    return f"{text}; and {more} more" if more > 0 else text

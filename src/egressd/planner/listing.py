@@ -48,7 +48,8 @@ class Listing(msgspec.Struct, frozen=True):
 
 def has_entries(whitelist: Whitelist) -> bool:
     """Whether anything is listed."""
-    return bool(whitelist.domains.strip() or whitelist.ips.strip())
+    entries = entries_of(whitelist)
+    return bool(entries.domains or entries.networks)
 
 
 @lru_cache(8)

@@ -12,7 +12,7 @@ from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
-from egressd.planner.listing import entries_of
+from egressd.planner.listing import entries_of, has_entries
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service.blocking import why_blocked
@@ -103,7 +103,7 @@ def _notes(state: DesiredState, target: str, reason: str, nodes_through: int) ->
         yield f"{_counted(number, 'rule is', 'rules are')} blocked, as {reason}"
     if target == state.settings.unmanaged:
         yield f"clients without a rule are blocked, as {reason}"
-    if target == state.whitelist.node and (state.whitelist.domains or state.whitelist.ips):
+    if target == state.whitelist.node and has_entries(state.whitelist):
         yield f"the whitelist's destinations are blocked, as {reason}"
     if nodes_through:
         yield f"{_counted(nodes_through, 'node does', 'nodes do')} not work, as {reason}"

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from egressd.api.wire.fields import Id, Rows
+from egressd.model.bounds import BATCH_MAX
 
 
 class Body(BaseModel):
@@ -27,7 +28,7 @@ class Query(BaseModel):
 class Ids(Body):
     """Things by id. Those that are not there are passed over."""
 
-    ids: list[Id]
+    ids: Annotated[list[Id], Field(max_length=BATCH_MAX)]
 
 
 class StatusUpdate(Body):

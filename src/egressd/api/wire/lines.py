@@ -20,7 +20,7 @@ from egressd.api.wire.fields import (
     Text,
     UsedByL2tp,
 )
-from egressd.model.bounds import DNS_SERVERS_MAX
+from egressd.model.bounds import BATCH_MAX, DNS_SERVERS_MAX
 from egressd.model.drafts import LineDraft
 from egressd.model.messages import LineStatus
 from egressd.model.names import DnsProfile, LineType
@@ -103,7 +103,7 @@ class LineKey(Body):
 class LineKeys(Body):
     """Lines by type and name. Those that are not there are passed over."""
 
-    items: list[LineKey]
+    items: Annotated[list[LineKey], Field(max_length=BATCH_MAX)]
 
     def keys(self) -> list[tuple[str, str]]:
         """For `service`."""

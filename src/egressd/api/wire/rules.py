@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Kbps, RuleIp, Target, TargetOrEmpty, Text, decimal
-from egressd.model.bounds import MAC_MAX
+from egressd.model.bounds import BATCH_MAX, MAC_MAX
 from egressd.model.drafts import RuleBatch, RuleDraft
 from egressd.model.nouns import Rule
 
@@ -51,7 +51,7 @@ class RuleCreate(RuleReplace):
 class Ips(Body):
     """Rules by IP, with or without ``/32``. Those that are not there are passed over."""
 
-    ips: list[RuleIp]
+    ips: Annotated[list[RuleIp], Field(max_length=BATCH_MAX)]
 
 
 class RuleStatusBatch(Ips):
