@@ -355,11 +355,12 @@ def test_limits_hold_in_one_arm_use(namespaces: None) -> None:
         site = Site(lab, stack)
         site.put(lab.client(1).address, "DIRECT", UP, DOWN)
         site.put("10.77.0.0/24", "DIRECT", 4 * UP, 4 * DOWN)
-        assert share(site.tcp(1, upload=True), UP) in LIMITED
-        assert share(site.tcp(1, upload=False), DOWN) in LIMITED
+        up, down = (site.tcp_of((1, 2), upload=upload) for upload in (True, False))
+        assert share(up[1], UP) in LIMITED
+        assert share(down[1], DOWN) in LIMITED
         # If what leaves for the internet counted as the network's download, it would have less.
-        assert share(site.tcp(2, upload=True), 4 * UP) in LIMITED
-        assert share(site.tcp(2, upload=False), 4 * DOWN) in LIMITED
+        assert share(up[2], 4 * UP) in LIMITED
+        assert share(down[2], 4 * DOWN) in LIMITED
         # Answers from outside come in by the LAN: they are the client's, and counted once.
         site.put(lab.client(2).address, "DIRECT")
         received = sum(site.tcp(2, upload=False).buckets)

@@ -30,7 +30,7 @@ WEB = f"http://{SERVER}/"
 PORT = 8443
 BLACK_HOLE = "198.19.255.1"
 """An address that packets vanish on the way to."""
-DELAY_MS = 1500
+DELAY_MS = 1000
 SILENCE_S = 1.0
 """How long a client waits for what must not come."""
 

@@ -68,6 +68,15 @@ def test_a_pinned_line_takes_its_interface_whatever_the_routes() -> None:
     assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
 
 
+def test_a_pinned_line_has_the_address_that_its_interfaces_gateway_knows() -> None:
+    near = route("0.0.0.0/0", "wan2", "203.0.113.65", metric=900)
+    modem = interface("wan2", "192.168.100.2/24", "203.0.113.77/24")
+    seen = msgspec.structs.replace(facts(WAN1, near), interfaces={"wan2": modem})
+    assert carrier(PINNED, IPv4Address("8.8.8.8"), seen) == Carrier(
+        "wan2", IPv4Address("203.0.113.77")
+    )
+
+
 def test_the_far_end_of_a_line_leads_nowhere() -> None:
     """A server that gives its public address as far end: the kernel adds this very route."""
     found = carrier(LINE, SERVER, facts(route("203.0.113.9/32", "l2tp_1"), WAN1))

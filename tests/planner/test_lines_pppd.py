@@ -21,8 +21,8 @@ CORPUS = (
 )  # fmt: skip
 
 TAKES_ONE = {
-    "ifname", "user", "password", "logfile", "maxfail", "lcp-echo-interval", "lcp-echo-failure",
-    "lcp-restart", "lcp-max-terminate", "mtu", "mru", "pty",
+    "ifname", "unit", "user", "password", "logfile", "maxfail", "lcp-echo-interval",
+    "lcp-echo-failure", "lcp-restart", "lcp-max-terminate", "mtu", "mru", "pty",
 }  # fmt: skip
 TAKES_NONE = {
     "nodetach", "noauth", "noipdefault", "ipcp-accept-local", "ipcp-accept-remote", "usepeerdns",
@@ -99,6 +99,7 @@ def options(text: str) -> dict[str, list[bytes]]:
 def test_an_l2tp_lines_options() -> None:
     found = options(pppd.l2tp_options(dial(password="p w")))
     assert found["ifname"] == [b"l2tp_1"]
+    assert int(found["unit"][0]) > 9_999, "the lowest ones are for others"
     assert found["user"] == [b"u"]
     assert found["password"] == [b"p w"]
     assert found["mtu"] == [b"1400"]

@@ -107,3 +107,27 @@ def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) ->
         other.sendto(b"SCCRQ", (STRANGER, 1701))
         assert heard(other, callers, OTHER) == {"stranger"}
         assert "stranger" not in heard(own, callers)
+
+
+def test_p1_what_a_line_sends_does_not_leave_by_another_interface(
+    namespace: Namespace, far: Namespace
+) -> None:
+    away = "203.0.113.9"
+    with Namespace() as elsewhere, ExitStack() as opened:
+        namespace.cable("wan2", elsewhere, "far2")
+        namespace.shell(f"ip address add 198.51.100.2/24 dev wan2; ip route add {away} dev wan2")
+        elsewhere.shell(f"ip address add {away}/32 dev far2; ip route add {OWN} dev far2")
+        namespace.shell(f"nft -f - <<END\n{TABLE}\nEND")
+        there = opened.enter_context(bound(elsewhere, away, 1701))
+
+        def arrives(address: str, port: int) -> bool:
+            # What is dropped before it leaves is told to who sends it.
+            with suppress(TimeoutError, PermissionError):
+                with bound(namespace, address, port) as line:
+                    line.sendto(b"in clear", (away, 1701))
+                return there.recv(100) == b"in clear"
+            return False
+
+        assert arrives("198.51.100.2", PORT)
+        assert arrives(OWN, 9999), "nothing else is held"
+        assert not arrives(OWN, PORT)

@@ -437,6 +437,21 @@ def test_a_pinned_line_waits_for_its_wan(run_dir: Path, inside: Inside) -> None:
     inside(body)
 
 
+def test_p2_a_pinned_line_waits_for_the_route_of_its_wan(run_dir: Path, inside: Inside) -> None:
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            sh("ip route del default table 77")
+            await site.apply(line(interface="wan2"))
+            status = await site.state("no_carrier")
+            told = "packets do not reach 203.0.113.9 by wan2: they would leave by wan1"
+            assert status.reason == told
+            await eventually(lambda: len(site.told) >= 6, 8)
+            sh("ip route add default via 198.51.100.1 table 77")
+            await site.online(timeout_s=3)
+
+    inside(body)
+
+
 def test_a_line_with_somebody_elses_address_is_refused(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:

@@ -192,7 +192,7 @@ class LineKeeper:
         while self._due is None or loop.time() < self._due:
             await self._hear(None if self._due is None else self._due - loop.time())
             if self._due is not None and self._status.state in _OF_THE_WAY:
-                now = self._carrier(self._server or IPv4Address(0))
+                now = self._way()
                 if now is not None and now != self._failed_by:
                     self._backoff.reset()
                     self._due = min(self._due, loop.time() + _SETTLE_S)
@@ -236,7 +236,7 @@ class LineKeeper:
         jitter = 1 + random.random() * _JITTER  # noqa: S311 (chance, no secret)
         self._due = None if delay is None else loop.time() + delay * jitter
         self._turn += 1
-        self._failed_by = self._carrier(self._server or IPv4Address(0))
+        self._failed_by = self._way()
         self._tell_of(LineStatus(is_online=False, state=failure.cause.value, reason=str(failure)))
 
     async def _take_down(self, *, polite: bool) -> None:
@@ -315,6 +315,17 @@ class LineKeeper:
         self._is_secured = False
         self.tell()
 
+    def _way(self) -> Carrier | None:
+        """What the line would be dialled by now, if the server can be reached by that."""
+        server = self._server or IPv4Address(0)
+        found = self._carrier(server)
+        if found is not None:
+            try:
+                self._surroundings.check_way(server, found)
+            except Failure:
+                return None
+        return found
+
     def _carrier(self, server: IPv4Address) -> Carrier | None:
         return carrier(self.line, server, self._surroundings.facts)
 
@@ -360,7 +371,8 @@ class LineKeeper:
         if not self._has_told:
             found = diagnosis.resolvers(running.read(pppd.LOG))
             self.resolvers = found or ()
-            self._has_told = found is not None or now - self._online_since > _RESOLVERS_S
+            # An empty list may become longer: pppd writes one address after the other.
+            self._has_told = bool(found) or now - self._online_since > _RESOLVERS_S
             is_news = bool(self.resolvers)
         self._tell_of(LineStatus(is_online=True, ip=ip, state="online"), is_news)
 

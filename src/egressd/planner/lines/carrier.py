@@ -30,13 +30,17 @@ def carrier(line: Line, server: IPv4Address, facts: Facts) -> Carrier | None:
     aside: a server often gives its own public address as the far end, and the kernel then
     routes that address into the tunnel, until that is taken back (`routes.withdraw_peers`).
     """
-    if line.interface != AUTO:
-        return _on(facts.interfaces.get(line.interface))
-    ways = [r for r in facts.routes if server in r.destination and not is_line(r.interface)]
+    is_auto = line.interface == AUTO
+    ways = [
+        route
+        for route in facts.routes
+        if server in route.destination
+        and (not is_line(route.interface) if is_auto else route.interface == line.interface)
+    ]
     for route in sorted(ways, key=_preference):
         if found := _on(facts.interfaces.get(route.interface), route.gateway or server):
             return found
-    return None
+    return None if is_auto else _on(facts.interfaces.get(line.interface))
 
 
 def _preference(route: Route) -> tuple[int, int]:
@@ -64,7 +68,9 @@ def rules(
     pinned = {line.interface for line in lines}
     names = pinned | set(topology.wans if AUTO in pinned else ())
     for name, egress in {**inbound(topology), **egresses}.items():
-        if name not in names or name not in facts.interfaces:
+        # What this machine answers from its address in a LAN goes where it always went.
+        is_lan = name in topology.lans and name not in topology.wans
+        if name not in names or name not in facts.interfaces or is_lan:
             continue
         for address in dict.fromkeys(a.ip for a in facts.interfaces[name].addresses):
             yield PolicyRule(

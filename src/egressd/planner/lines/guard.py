@@ -6,6 +6,10 @@ Without an IPsec association L2TP just comes up in clear, or goes on so when the
 ends. Such a line sends from a port of `LINE_PORTS`, and nothing else does; whatever the
 daemons' state, a packet from or to those ports that IPsec does not carry is dropped.
 
+Nor does one of a line without a secret leave by another interface than the one that has its source
+address. The policy rule that holds it there goes with the address, and is missing for a moment when
+the address is back, or after another program took it.
+
 Nobody but its server talks to the daemon of a line without a secret: whoever names a tunnel's
 number (16 bits) could end it, and whoever asks for a tunnel takes of its memory. Such a line
 sends from a port of `CLEAR_LINE_PORTS`, and the kernel remembers whom the port has called. The
@@ -37,6 +41,8 @@ OUTPUT: Final = (
     # Engine instances answer clients in the name of whoever they asked, at any port.
     f"udp sport {_RANGE} ip daddr != @lannet rt ipsec missing drop",
     f"udp sport {_RANGE} fib saddr type local rt ipsec missing drop",
+    f"udp sport {LINE_PORTS.start}-{CLEAR_LINE_PORTS.stop - 1} fib saddr type local"
+    " fib saddr . oif type != local drop",
     f"udp sport {_CLEAR} ct state != established fib saddr type local"
     " update @called { ip daddr . udp sport }",
 )

@@ -50,6 +50,9 @@ _COMMON: Final = (
     "nodeflate",
     "nomp",
 )
+_UNITS: Final = 10_000
+"""From here on units are lines'. Else the kernel gives each the lowest that is free, and a WAN that
+is dialled later another name (``ppp1`` for ``ppp0``)."""
 _L2TP_MTU: Final = 1400
 """What fits an IPv4 packet of 1,500 bytes with L2TP, UDP, ESP (AES, SHA-256) and NAT-T around."""
 _PPTP_MTU: Final = 1396
@@ -87,6 +90,7 @@ def pptp_options(dial: Dial) -> str:
 def _file(dial: Dial, options: tuple[str, ...]) -> str:
     named = (
         f"ifname {word(dial.line.name)}",
+        f"unit {_UNITS + dial.line.id % _UNITS}",
         f"user {word(dial.line.username)}",
         f"password {word(dial.line.password)}",
     )
