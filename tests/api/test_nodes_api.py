@@ -132,7 +132,7 @@ async def test_several_nodes_are_deleted(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    "ids", [None, 1, "1", ["1"], [True], [1.5], [0], [-1], [None], [2**60], {}]
+    "ids", [None, 1, "1", [1] * 50_001, ["1"], [True], [1.5], [0], [-1], [None], [2**60], {}]
 )
 async def test_ids_are_a_list_of_ids(device: Device, ids: Any) -> None:
     for method in ("DELETE", "PATCH"):

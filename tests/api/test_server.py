@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import ssl
@@ -176,6 +177,19 @@ def test_a_head_that_is_too_large_is_refused(cut: int) -> None:
         head = request("/", "X-Filler: " + "a" * HEAD_MAX)
         answer = await server_.ask(head[:-4] if cut else head)
         assert answer.startswith(b"HTTP/1.1 400 ")
+
+    run(scenario)
+
+
+def test_what_is_no_http_is_told_as_all_is() -> None:
+    """curl sends a name in a URL as it is typed."""
+
+    async def scenario(server_: Served) -> None:
+        answer = await server_.ask("GET /delay?name=香港 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"content-type: application/json" in head
+        assert "percent-encoded" in json.loads(body)["error"]
 
     run(scenario)
 

@@ -65,3 +65,9 @@ async def test_international_names_are_taken_and_given_back_as_written(device: D
     body = WHOLE | {"domains": "bücher.example, *.例え.test, quic://BÜCHER.example:8443"}
     assert await device.answer("PUT", "/whitelist", body) == {"msg": "whitelist saved"}
     assert await device.answer("GET", "/whitelist") == body
+
+
+async def test_of_very_many_bad_entries_the_first_hundred_are_told(device: Device) -> None:
+    text = await device.problem("PUT", "/whitelist", WHOLE | {"domains": "!," * 1000})
+    assert text.count("domains: '!'") == 100
+    assert text.endswith("; and 900 more")

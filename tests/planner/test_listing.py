@@ -12,7 +12,7 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, Rule, Settings, Whitelist
 from egressd.model.plan import Plan
 from egressd.planner.compile import compile_plan
-from egressd.planner.listing import listing_of
+from egressd.planner.listing import has_entries, listing_of
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
@@ -110,3 +110,8 @@ def test_switched_off_there_is_nothing_to_sniff() -> None:
     assert not made.whitelist.rule_sets
     assert made.whitelist.tcp_ports == made.whitelist.udp_ports == ()
     assert "rule_set" not in documents(made)["node:1"]["route"]
+
+
+def test_separators_alone_list_nothing() -> None:
+    assert not has_entries(Whitelist(domains=" ,\n,", ips=","))
+    assert has_entries(Whitelist(domains=",", ips="192.0.2.1,"))

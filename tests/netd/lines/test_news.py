@@ -43,6 +43,31 @@ def test_an_attempt_is_no_news() -> None:
     assert told(None, LineStatus(is_online=False, state="waiting")) == []
 
 
+def test_a_line_that_is_dialled_in_vain_is_told_of_once_for_each_reason() -> None:
+    told: list[str] = []
+
+    def note(published: Event | LineNews) -> None:
+        if isinstance(published, Event):
+            told.append(published.text)
+
+    reporter = news.Reporter(note)
+    away = LineStatus(is_online=False, state="unreachable", reason="no answer")
+    history = (away, away, REFUSED, ONLINE, ONLINE, away)
+    for status in history:
+        reporter.report({"l2tp_1": DIALING})
+        reporter.report({"l2tp_1": status})
+    assert told == [
+        "l2tp_1 is down: no answer",
+        "l2tp_1 is down: the password is wrong",
+        "l2tp_1 is online with 10.9.0.2",
+        "l2tp_1 is online with 10.9.0.2",
+        "l2tp_1 is down: no answer",
+    ]
+    reporter.report({})
+    reporter.report({"l2tp_1": away})
+    assert told[5:] == ["l2tp_1 is down: no answer"], "it is another line of that name"
+
+
 class _Machine:
     """As much of netd as the socket asks for news."""
 

@@ -17,14 +17,19 @@ class Reporter:
         self.latest = LineNews({})
         """How each line was doing at the last report."""
         self._publish = publish
+        self._told: dict[str, LineStatus] = {}
+        """How each was doing when it was told last; nothing of one that was up and is dialled."""
 
     def report(self, lines: dict[str, LineStatus]) -> None:
         """Tell everyone what has changed since the last report."""
         before, self.latest = self.latest, LineNews(lines)
         if self.latest != before:
             self._publish(self.latest)
-        for event in events(before.lines, lines):
+        for event in events(self._told, lines):
             self._publish(event)
+        settled = {n: each for n, each in lines.items() if each.state not in _UNDER_WAY}
+        down = {n: each for n, each in self._told.items() if n in lines and not each.is_online}
+        self._told = down | settled
 
 
 def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> Iterator[Event]:
