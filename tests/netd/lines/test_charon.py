@@ -26,6 +26,7 @@ STAND_IN = f"""#!{sys.executable}
 import socket, struct
 from vici.protocol import Message, Packet
 
+secret = b""
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("vici")
 listener.listen()
@@ -41,31 +42,62 @@ while header := connection.recv(4, socket.MSG_WAITALL):
         continue
     send(Packet.CMD_RESPONSE)
     values = Message.deserialize(packet.payload)
-    if "child" in values and "ike" in values:
+    secret = values.get("data", secret)
+    with open("secret", "wb") as shown:
+        shown.write(secret)
+    if "child" in values and "ike" in values and secret != b"wrong":
         name = values["child"].decode()
         up = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
         send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(up))
 """
 
 
-@pytest.mark.lab
-def test_one_that_hangs_is_replaced(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have it run in place of charon: it knows which secret it was told last, and any but "wrong"
+    is right."""
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
     script.chmod(0o700)
     monkeypatch.setattr(ipsec, "DAEMON", str(script))
+
+
+def dial_from(port: int, secret: str) -> Dial:
+    return Dial(
+        line=line(secret=secret),
+        server=IPv4Address(SERVER),
+        local=IPv4Address("192.0.2.2"),
+        local_port=port,
+    )
+
+
+@pytest.mark.lab
+def test_p3_a_wrong_secret_of_one_line_is_not_left_to_others_of_its_server(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
+    monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 0.3)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        await charon.establish(dial_from(LINE_PORTS[0], "right"), lambda: None)
+        with pytest.raises(Failure):
+            await charon.establish(dial_from(LINE_PORTS[1], "wrong"), lambda: None)
+        (told,) = (run_dir / "charon").rglob("secret")
+        assert told.read_text() == "right"
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+def test_one_that_hangs_is_replaced(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
-    dials = [
-        Dial(
-            line=line(secret="s"),
-            server=IPv4Address(SERVER),
-            local=IPv4Address("192.0.2.2"),
-            local_port=port,
-        )
-        for port in LINE_PORTS[:9]
-    ]
+    dials = [dial_from(port, "s") for port in LINE_PORTS[:9]]
 
     async def body() -> None:
         sh("ip link set lo up")

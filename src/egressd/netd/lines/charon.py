@@ -121,6 +121,8 @@ class Charon:
             await self._forget(connection, name)
             async with self._secrets.lent(dial.server, dial.line.secret):
                 failure = await self._negotiate(connection, name, association)
+                if failure is not None:
+                    await self._put_back_secret(connection, association)
         except (OSError, Refused) as error:
             self._associations.pop(name, None)
             raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
@@ -150,6 +152,16 @@ class Charon:
                 return await association.settled
         except TimeoutError:
             return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
+
+    async def _put_back_secret(self, connection: Connection, failed: _Association) -> None:
+        """Have what is up with that server renewed by the secret that it came up by."""
+        server = failed.dial.server
+        for other in self._associations.values():
+            if other is not failed and other.dial.server == server:
+                await connection.ask(
+                    "load-shared", ipsec.shared_secret(server, other.dial.line.secret)
+                )
+                return
 
     async def resume(self, dial: Dial, group: int, on_loss: Callable[[], None]) -> bool:
         """Whether the association that an earlier netd made still stands; it is watched then.
