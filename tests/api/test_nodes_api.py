@@ -310,6 +310,8 @@ async def test_all_delays_are_measured(device: Device) -> None:
         ("name=a&url=http://a..test/", "url"),
         (f"name=a&url=http://{'a' * 64}.test/", "url"),
         ("name=a&other=1", "other is not a field here"),
+        ("name=a&name=b", "name must not be given twice"),
+        ("name=a&timeout=1&timeout=1", "timeout must not be given twice"),
     ],
 )
 async def test_a_bad_query_is_refused(device: Device, query: str, field: str) -> None:

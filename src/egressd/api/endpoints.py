@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from egressd.api.intake import JSON, JsonRequest, bounded, has_body
+from egressd.api.intake import JSON, JsonRequest, bounded, has_body, refuse_twice
 from egressd.api.wire.answers import Error
 
 API_ROOT: Final = "/svc"
@@ -65,6 +65,8 @@ class Endpoint(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
+            if self.dependant.query_params:
+                refuse_twice(key for key, _ in request.query_params.multi_items())
             receive = request.receive
             if has_body(request.headers, self.body_type):
                 receive = bounded(receive, request.headers, self.body_max)

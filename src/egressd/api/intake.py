@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from starlette.datastructures import Headers
@@ -122,14 +122,21 @@ def _is_deeper(document: Any, levels: int) -> bool:
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     # A key with a lone surrogate is no text to pydantic, which could not name it.
-    document = {
-        key if key.isascii() else key.encode("utf-8", "backslashreplace").decode(): value
-        for key, value in pairs
-    }
-    if len(document) != len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise Unreadable(f"{twice[:64]} must not be given twice")
+    names = [
+        key if key.isascii() else key.encode("utf-8", "backslashreplace").decode()
+        for key, _ in pairs
+    ]
+    document = {name: value for name, (_, value) in zip(names, pairs, strict=True)}
+    if len(document) != len(names):
+        refuse_twice(names)
     return document
+
+
+def refuse_twice(names: Iterable[str]) -> None:
+    """Raises Unreadable when a name comes twice."""
+    for name, times in Counter(names).most_common(1):
+        if times > 1:
+            raise Unreadable(f"{name[:64]} must not be given twice")
 
 
 def _integer(digits: str) -> int:
