@@ -30,6 +30,7 @@ from tests.lab.netns import Namespace
 SERVER = "192.0.2.2"
 ROUTER = "10.77.0.1"
 PORT = 5201
+"""What is measured at the same time has the next."""
 BUCKET_S = 0.05
 PAYLOAD = 1400
 """Bytes of a UDP packet's payload; 28 more make the IP packet."""
@@ -156,7 +157,7 @@ class Site:
         return self.router.run(_sync, limits, self.topology)
 
     def intercept(self) -> None:
-        """Hand what clients send to the server's port to a transparent socket of the router."""
+        """Hand what clients send to the server's ports to transparent sockets of the router."""
         self.router.shell(
             f"""
             sysctl -qw net.bridge.bridge-nf-call-iptables=0
@@ -166,8 +167,8 @@ class Site:
             table inet engine {{
               chain prerouting {{
                 type filter hook prerouting priority mangle
-                iifname {{ "lan0", "lan1" }} meta l4proto {{ tcp, udp }} th dport {PORT} \\
-                  meta mark set 1 tproxy ip to 127.0.0.1:{PORT} accept
+                iifname {{ "lan0", "lan1" }} meta l4proto {{ tcp, udp }} \\
+                  th dport {PORT}-{PORT + 1} meta mark set 1 tproxy ip to 127.0.0.1 accept
               }}
             }}
 END
