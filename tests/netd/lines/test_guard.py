@@ -18,6 +18,9 @@ from tests.lab.netns import Namespace
 pytestmark = pytest.mark.lab
 
 OWN, SERVER, STRANGER = "192.0.2.2", "192.0.2.9", "192.0.2.66"
+PPTP = bytes.fromhex("3001880b 0004002a 00000000 ff03c021")
+"""GRE of a PPTP tunnel that carries four bytes (RFC 2637, 4.1)."""
+GRE = bytes.fromhex("00000800 45000014")
 PORT, OTHER = CLEAR_LINE_PORTS[0], CLEAR_LINE_PORTS[-1]
 
 TABLE = f"""
@@ -55,10 +58,18 @@ def _enter(host: Namespace) -> None:
 
 def bound(host: Namespace, address: str, port: int) -> socket.socket:
     """A UDP socket of that host, which stays it wherever it is used."""
+    return _socket(host, address, port, socket.SOCK_DGRAM)
 
+
+def raw(host: Namespace, address: str) -> socket.socket:
+    """The same for GRE."""
+    return _socket(host, address, 0, socket.SOCK_RAW, socket.IPPROTO_GRE)
+
+
+def _socket(host: Namespace, address: str, port: int, *kind: int) -> socket.socket:
     def make() -> socket.socket:
         _enter(host)
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made = socket.socket(socket.AF_INET, *kind)
         made.bind((address, port))
         made.settimeout(1)
         return made
@@ -119,15 +130,18 @@ def test_p1_what_a_line_sends_does_not_leave_by_another_interface(
         elsewhere.shell(f"ip address add {away}/32 dev far2; ip route add {OWN} dev far2")
         namespace.shell(f"nft -f - <<END\n{TABLE}\nEND")
         there = opened.enter_context(bound(elsewhere, away, 1701))
+        tunnel = opened.enter_context(raw(elsewhere, away))
 
-        def arrives(address: str, port: int) -> bool:
+        def arrives(sender: socket.socket, to: socket.socket, packet: bytes = b"in clear") -> bool:
             # What is dropped before it leaves is told to who sends it.
-            with suppress(TimeoutError, PermissionError):
-                with bound(namespace, address, port) as line:
-                    line.sendto(b"in clear", (away, 1701))
-                return there.recv(100) == b"in clear"
+            with sender, suppress(TimeoutError, PermissionError):
+                sender.sendto(packet, (away, 1701))
+                return to.recv(100).endswith(packet)
             return False
 
-        assert arrives("198.51.100.2", PORT)
-        assert arrives(OWN, 9999), "nothing else is held"
-        assert not arrives(OWN, PORT)
+        assert arrives(bound(namespace, "198.51.100.2", PORT), there)
+        assert arrives(bound(namespace, OWN, 9999), there), "nothing else is held"
+        assert not arrives(bound(namespace, OWN, PORT), there)
+        assert arrives(raw(namespace, "198.51.100.2"), tunnel, PPTP)
+        assert arrives(raw(namespace, OWN), tunnel, GRE), "nor are other tunnels"
+        assert not arrives(raw(namespace, OWN), tunnel, PPTP)

@@ -6,9 +6,9 @@ Without an IPsec association L2TP just comes up in clear, or goes on so when the
 ends. Such a line sends from a port of `LINE_PORTS`, and nothing else does; whatever the
 daemons' state, a packet from or to those ports that IPsec does not carry is dropped.
 
-Nor does one of a line without a secret leave by another interface than the one that has its source
-address. The policy rule that holds it there goes with the address, and is missing for a moment when
-the address is back, or after another program took it.
+Nor does one of a line without a secret, or of a PPTP line, leave by another interface than the one
+that has its source address. The policy rule that holds it there goes with the address, and is
+missing for a moment when the address is back, or after another program took it.
 
 Nobody but its server talks to the daemon of a line without a secret: whoever names a tunnel's
 number (16 bits) could end it, and whoever asks for a tunnel takes of its memory. Such a line
@@ -32,6 +32,8 @@ from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 _RANGE: Final = f"{LINE_PORTS.start}-{LINE_PORTS.stop - 1}"
 _CLEAR: Final = f"{CLEAR_LINE_PORTS.start}-{CLEAR_LINE_PORTS.stop - 1}"
+_IS_PPTP: Final = "@th,16,16 0x880b"
+"""GRE's protocol type (RFC 2637, 4.1): other tunnels of this machine are not egressd's."""
 
 SETS: Final = {
     # Filled by OUTPUT. xl2tpd gives a server up that was silent for 7 s.
@@ -43,6 +45,7 @@ OUTPUT: Final = (
     f"udp sport {_RANGE} fib saddr type local rt ipsec missing drop",
     f"udp sport {LINE_PORTS.start}-{CLEAR_LINE_PORTS.stop - 1} fib saddr type local"
     " fib saddr . oif type != local drop",
+    f"meta l4proto gre {_IS_PPTP} fib saddr type local fib saddr . oif type != local drop",
     f"udp sport {_CLEAR} ct state != established fib saddr type local"
     " update @called { ip daddr . udp sport }",
 )
