@@ -21,7 +21,9 @@ from tests.lab.shaped import (
     PAYLOAD,
     PORT,
     Arrivals,
+    connect,
     limits_state,
+    listen,
     start_tcp,
     tcp,
     udp,
@@ -400,6 +402,30 @@ def test_every_rule_is_counted_both_ways(site: Site) -> None:
     shown = f'egressd_rule_bytes_total{{rule="{addresses[3]}",direction="upload"}} '
     (line,) = (line for line in answer.body.splitlines() if line.startswith(shown))
     assert int(line.removeprefix(shown)) >= after[addresses[3]]["upload_bytes"]
+
+
+def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
+    namespace, address = site.client(BYSTANDER)
+    gateway = site.lab.wan(1)
+    chain = "{ type nat hook prerouting priority dstnat; }"
+    forward = f"iifname {gateway.interface} tcp dport {PORT} dnat to {address}"
+    site.shell(
+        f"nft 'add table ip forwards; add chain ip forwards pre {chain};"
+        f" add rule ip forwards pre {forward}'"
+    )
+    try:
+        time.sleep(1.1)  # what was asked for is told again for a second
+        before = site.counters()[address]
+        sending = namespace.start(listen, 1, 0.5, False, (address, PORT))
+        end = (gateway.address, PORT)
+        received = site.internet.run(connect, SERVER, end, 1, 0.5, True)
+        sending.result()
+        time.sleep(1.1)
+        after = site.counters()[address]
+    finally:
+        site.shell("nft delete table ip forwards")
+    assert after["upload_bytes"] - before["upload_bytes"] >= sum(received.buckets) > 0
+    assert after["download_bytes"] > before["download_bytes"]
 
 
 def test_counting_goes_on_in_a_table_that_is_made_anew(site: Site) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ class Talk:
 
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self.last = ""
+        self._heard = 0
         self._program = program
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -56,6 +58,13 @@ class Talk:
         assert self._program.stdout is not None
         for line in self._program.stdout:
             self.last = line.strip()
+            self._heard += 1
+
+    def hears_something(self) -> bool:
+        """Whether anything comes within half a second."""
+        before = self._heard
+        time.sleep(0.5)
+        return self._heard > before
 
     def is_seen_by(self, address: str) -> None:
         """Fails unless the far end soon sees it come from there."""
@@ -155,22 +164,75 @@ def test_after_its_node_went_to_another_group(lab: Lab, strategy: str) -> None:
         talk.is_seen_by(way_out(lab, "ss"))
 
 
-@pytest.mark.parametrize("after", ["DIRECT", "Interface:wan2"])
-def test_while_a_stream_comes_down_to_it(lab: Lab, after: str) -> None:
-    send(lab, 2, "ss")  # so that the node goes on
-    send(lab, 1, "ss")
+@contextmanager
+def streaming(lab: Lab) -> Iterator[None]:
+    """The far end sends on to whomever it has heard of, asked or not."""
     argv = [sys.executable, TALKER, "stream", SERVER, str(STREAM_PORT)]
     argv = exec_argv(lab.internet.namespace, argv)
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-            with talking(lab, 1, STREAM_PORT) as talk:
-                talk.is_seen_by(way_out(lab, "ss"))
-                send(lab, 1, after)
-                talk.is_seen_by(way_out(lab, after))
+            yield
         finally:
             server.kill()
+
+
+def moved(lab: Lab) -> str:
+    send(lab, 1, "DIRECT")
+    return "DIRECT"
+
+
+def moved_to_a_wan(lab: Lab) -> str:
+    send(lab, 1, "Interface:wan2")
+    return "Interface:wan2"
+
+
+def without_a_rule(lab: Lab) -> str:
+    configure(lab, unmanaged="DIRECT")
+    address = lab.client(1).address
+    (own,) = (rule["id"] for rule in lab.api.get("/rules")["data"] if rule["ip"] == address)
+    lab.api.delete(f"/rules/{own}")
+    return "DIRECT"
+
+
+def opened(lab: Lab) -> str:
+    assert lab.api.ask("POST", "/ops/open", {"confirm": "open"}).status == 200
+    return "DIRECT"
+
+
+def listed(lab: Lab) -> str:
+    save(lab, ips=SERVER, node="DIRECT")
+    return "DIRECT"
+
+
+@pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened, listed])
+def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) -> None:
+    send(lab, 2, "ss")  # so that the node goes on
+    send(lab, 1, "ss")
+    with streaming(lab), talking(lab, 1, STREAM_PORT) as talk:
+        talk.is_seen_by(way_out(lab, "ss"))
+        try:
+            talk.is_seen_by(way_out(lab, leave(lab)))
+        finally:
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+
+
+def test_a_stopped_device_lets_no_stream_come_down(lab: Lab) -> None:
+    targets = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
+    for number, target in targets.items():
+        send(lab, number, target)
+    with streaming(lab), ExitStack() as stack:
+        talks = [stack.enter_context(talking(lab, number, STREAM_PORT)) for number in targets]
+        for talk, target in zip(talks, targets.values(), strict=True):
+            talk.is_seen_by(way_out(lab, target))
+        assert lab.api.ask("POST", "/ops/stop", {}).status == 200
+        try:
+            eventually(lambda: not any(talk.hears_something() for talk in talks), 8)
+        finally:
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+        for talk, target in zip(talks, targets.values(), strict=True):
+            talk.is_seen_by(way_out(lab, target))
 
 
 def test_pings_go_on_after_a_move(lab: Lab) -> None:

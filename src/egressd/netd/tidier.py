@@ -130,6 +130,8 @@ def may_have(
         mark = flow.mark
         if inbound_place(mark) is not None:
             return True  # a WAN brought it in, and its answers leave by that, whatever the rules
+        if floor.stopped:
+            return mark == 0  # also what still comes for a client ends
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
         target = hosts.get(inet_ntoa(client)) or ranges.get(client)

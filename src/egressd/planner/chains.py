@@ -166,12 +166,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "fib saddr type local drop",
         "iifname . ip saddr != @lansrc goto from_elsewhere",
         # Answers to a connection that a WAN brought in, or that was routed by the kernel.
-        f"ct direction reply ct mark {_ROUTED} meta mark set ct mark & {_NO_EPOCH:#x} accept",
+        f"ct direction reply ct mark {_ROUTED} goto answering",
         # DNS goes the client's own way, whichever resolver it asks, this router included.
         "meta l4proto { tcp, udp } th dport 53 goto asking",
         "fib daddr type { local, broadcast, multicast } accept",
         "ip daddr @lannet accept",
         "goto client",
+    ),
+    "answering": (
+        "jump count",
+        f"meta mark set ct mark & {_NO_EPOCH:#x} accept",
     ),
     "from_elsewhere": (
         "fib daddr type { broadcast, multicast } accept",
@@ -380,9 +384,15 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "unasked": (
         # A node's client may hear from whom it has not asked.
-        "meta mark set ip daddr map @hosts goto unasked_of",
-        "meta mark set ip daddr map @nets goto unasked_of",
-        "goto to_client",
+        "fib saddr type local goto to_client",
+        "meta mark set ip daddr map @hosts goto unasked_of_ruled",
+        "meta mark set ip daddr map @nets goto unasked_of_ruled",
+        "meta mark set oifname map @dflt goto unasked_of",
+        "drop",
+    ),
+    "unasked_of_ruled": (
+        "meta mark set ip saddr map @wl",
+        "goto unasked_of",
     ),
     "unasked_of": (
         # One that has moved away from its node: the flow would begin the wrong way round, and what
