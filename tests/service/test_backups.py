@@ -213,7 +213,7 @@ async def test_nothing_is_left_behind(bench: Bench, make: Make, tmp_path: Path) 
 
 
 async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Path) -> None:
-    left = tmp_path / "data" / "backup-abc"
+    left = tmp_path / "data" / ".backup-abc"
     left.mkdir()
     (left / "state.db").write_bytes(b"half of it")
     bench.backups.tidy()

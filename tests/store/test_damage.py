@@ -196,6 +196,21 @@ async def test_a_damaged_log_gives_a_whole_state(data: Path, opened: OpenDatabas
         sql("UPDATE meta SET revision = 1")(data / "state.db")
 
 
+async def test_what_is_damaged_is_no_backup(data: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    database = Database(data)
+    await database.backup(kept)
+    was = kept.read_bytes()
+    content = bytearray((data / "state.db").read_bytes())
+    content[8 * 4096 : 11 * 4096] = bytes(3 * 4096)
+    (data / "state.db").write_bytes(content)
+    with pytest.raises(BadDatabase, match=f"back the database up to {kept}: .*damaged"):
+        await database.backup(kept)
+    await database.close()
+    assert kept.read_bytes() == was
+    assert [*tmp_path.glob("kept*")] == [kept]
+
+
 async def test_set_aside_makes_way_for_a_new_database(data: Path, opened: OpenDatabase) -> None:
     bad = data / "state.db"
     bad.write_bytes(b"damaged")

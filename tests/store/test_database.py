@@ -255,6 +255,18 @@ async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase
         assert await database.load() == before
 
 
+async def test_only_a_file_is_replaced_by_a_backup(tmp_path: Path, opened: OpenDatabase) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/null")
+    async with opened(tmp_path / "data") as database:
+        for path in (pipe, link):
+            with pytest.raises(Failed, match="what is there is no file"):
+                await database.backup(path)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
 async def test_a_backup_that_cannot_be_written_fails(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         with pytest.raises(Failed, match="back the database up"):

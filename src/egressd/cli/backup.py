@@ -14,6 +14,7 @@ from egressd.cli import config_option
 from egressd.cli.remote import Refused, Remote
 from egressd.model.errors import Failed, Invalid
 from egressd.store.api_token import ApiToken
+from egressd.store.connection import BadDatabase
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
 from egressd.store.occupancy import occupied
@@ -48,7 +49,7 @@ def backup(file: Path, path: Path | None) -> None:
 @click.option(
     "--set-aside",
     is_flag=True,
-    help="Rename a database that cannot be opened, and begin with a new one.",
+    help="Rename a database that is damaged, or a newer egressd's, and begin with a new one.",
 )
 @config_option
 def restore(file: Path, set_aside: bool, path: Path | None) -> None:
@@ -96,7 +97,7 @@ async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
         await database.read_backup(file)  # before anything is set aside for it
         try:
             await database.open()
-        except Failed:
+        except BadDatabase:
             if not set_aside:
                 raise
             await database.close()

@@ -18,7 +18,7 @@ from egressd.model.errors import Failed, Invalid, OverQuota
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
 
-_PREFIX: Final = "backup-"
+_PREFIX: Final = ".backup-"
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import mkstemp
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction
@@ -90,8 +91,8 @@ class Database:
     async def backup(self, path: Path) -> None:
         """Write the state as it is at one moment to the file `path` (mode 0600).
 
-        Writes go on meanwhile. The file appears whole or not at all; one that was there is
-        replaced.
+        Writes go on meanwhile. The file appears whole, and can be put back, or not at all; a
+        backup that was there is replaced.
         """
         await asyncio.to_thread(self._backup, path)
 
@@ -113,7 +114,7 @@ class Database:
         await self.commit()
 
     def set_aside(self) -> Path:
-        """Rename a database that cannot be opened, its logs with it, so that `open` makes one.
+        """Rename a database that is damaged, its logs with it, so that `open` makes one.
 
         The new path is returned. For the operator's command only: nothing does it by itself.
         """
@@ -243,17 +244,24 @@ class Database:
         action = f"back the database up to {path}"
         if path.resolve() == self.path.resolve():
             raise Failed(action, "that is the database itself")
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            raise Failed(action, "what is there is no file")  # a device, say
         with reported(action), contextlib.ExitStack() as undo:
             source = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
             undo.callback(source.close)
-            fresh = path.with_name(path.name + ".new")
-            os.close(create_private(fresh))
+            descriptor, name = mkstemp(dir=path.parent, prefix=f"{path.name}.")
+            os.close(descriptor)
+            fresh = Path(name)
             undo.callback(fresh.unlink, missing_ok=True)
             with contextlib.closing(sqlite3.connect(fresh)) as target:
                 source.backup(target)
                 _remove_private(target)
                 # One file, which needs no log beside it to be read.
                 target.execute("PRAGMA journal_mode = DELETE")
+            try:
+                _read_backup(fresh)
+            except Failed as error:  # pages are copied as they are: damaged ones, too
+                raise BadDatabase(action, error.cause) from error
             move_durably(fresh, path)
 
 
