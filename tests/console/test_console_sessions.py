@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from egressd.console.sessions import ABSOLUTE_S, IDLE_S, SESSIONS_MAX
 from tests.console.conftest import PASSWORD, Device
+from tests.disks import fill, small_disk
 
 if TYPE_CHECKING:
+    from tests.conftest import Need
     from tests.console.conftest import Browser
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +55,26 @@ async def test_a_new_code_replaces_a_forgotten_password(device: Device, browser:
     assert await browser.state() == "login"
     assert (await device.browser().log_in()).status_code == 403
     assert (await device.browser().log_in("another password")).status_code == 200
+
+
+async def test_a_full_disk_keeps_nobody_out(tmp_path: Path, need: Need) -> None:
+    need("root, who may mount a small file system", os.geteuid() == 0)
+    with small_disk(tmp_path / "disk") as disk:
+        device = Device(disk)
+        await device.start()
+        browser = device.browser()
+        body = {"code": device.code.code(), "password": PASSWORD}
+        filler = fill(disk)
+        answer = await browser.send("POST", "/console/setup", body)
+        assert (answer.status_code, await browser.state()) == (500, "setup")
+        assert "full" in answer.json()["error"]
+        filler.unlink()
+        assert (await browser.send("POST", "/console/setup", body)).status_code == 200
+        fill(disk)
+        for _ in range(2):  # the second time in the first one's place
+            assert (await browser.log_in()).status_code == 200
+        assert await browser.state() == "open"
+        await device.stop()
 
 
 @pytest.mark.parametrize("password", ["short", "x" * 1001, "with\na line break"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,8 +146,13 @@ def test_a_setup_code_counts_until_it_is_used_up(tmp_path: Path) -> None:
     second = code.renew()
     assert first != second
     assert code.code() == second
-    code.use_up()
+    with suppress(KeyboardInterrupt), code.used_up():
+        assert code.code() is None
+        raise KeyboardInterrupt
+    assert code.code() == second, "what was begun with it did not come to be"
+    with code.used_up():
+        assert code.code() is None
     assert code.code() is None
-    code.use_up()
+    assert [*tmp_path.iterdir()] == []
     (tmp_path / "setup-code").write_bytes(b"\xff\xfe\n")
     assert code.code() is None, "one that cannot be read counts no more"

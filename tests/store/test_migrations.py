@@ -176,7 +176,8 @@ async def main():
     await console.close()
     await database.close()
     SetupCode(data).renew()
-    SetupCode(data).use_up()
+    with SetupCode(data).used_up():
+        pass
     calls = TrialCalls(data)
     calls.open()
     await calls.spend("a", 5)

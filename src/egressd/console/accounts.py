@@ -83,7 +83,8 @@ class Accounts:
     async def set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
         """Choose the password with the setup code; the new session and its secret.
 
-        The code is used up before anything else happens. Every other session ends.
+        The code is used up before anything else happens, and counts again where the password could
+        not be stored. Every other session ends.
         Raises Invalid, Denied, TooSoon, Failed.
         """
         _check(password)
@@ -95,12 +96,8 @@ class Accounts:
         if expected is None or not same_code(code, expected):
             raise self._denied(visitor, WRONG_CODE)
         self._throttle.forgive(source_of(visitor.source))
-        self._code.use_up()
-        try:
+        with self._code.used_up():
             return await self._put(visitor, password)
-        except BaseException:
-            self._code.renew()
-            raise
 
     async def log_in(self, visitor: Visitor, password: str) -> tuple[str, Session]:
         """A new session and its secret. Raises Denied, TooSoon, Failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -122,7 +123,7 @@ class Endpoints:
         caller = self._door.caller(request.scope)
         state = "open" if caller else "setup" if self._accounts.awaits_setup() else "login"
         shown = self._shown(caller.session, caller.session) if caller else None
-        has_password = state != "setup" or await self._accounts.has_password()
+        has_password = caller is not None or await self._accounts.has_password()
         return reply(
             {"state": state, "has_password": has_password, **self._about, "session": shown}
         )
@@ -137,7 +138,8 @@ class Endpoints:
         body = await json_body(request, _Login)
         made = await self._accounts.log_in(self._visitor(request), body.password)
         if old := self._door.caller(request.scope):
-            await self._sessions.end([old.session])
+            with suppress(Failed):  # it is its own that would come back after a restart
+                await self._sessions.end([old.session])
         return self._welcome(request, "logged in", *made)
 
     # --- For a session. ----------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from egressd.model.console import ChangeRecord, Session
@@ -47,8 +48,8 @@ class SetupCode(Protocol):
         """Make a new one."""
         ...
 
-    def use_up(self) -> None:
-        """Let it never count again."""
+    def used_up(self) -> AbstractContextManager[None]:
+        """Let it count no more, but again when the block fails."""
         ...
 
 

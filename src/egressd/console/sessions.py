@@ -70,13 +70,18 @@ class Sessions:
         return secret, session
 
     async def begin(self, session: Session) -> None:
-        """Store a prepared session and admit it. Raises Failed."""
-        await self._store.add_session(session)
+        """Admit a prepared session, and store it where there is room: a full disk keeps nobody out.
+
+        What could not be stored is forgotten by a restart, and what had to make room comes back.
+        """
+        with suppress(Failed):
+            await self._store.add_session(session)
         self.admit(session)
         others = [other for other in self._by_key.values() if other.key != session.key]
         # A clock that has been set back leaves sessions that were seen later than this one.
         others.sort(key=lambda other: (self._is_current(other), other.seen_at))
-        await self.end(others[: max(0, len(others) + 1 - SESSIONS_MAX)])
+        with suppress(Failed):
+            await self.end(others[: max(0, len(others) + 1 - SESSIONS_MAX)])
 
     def admit(self, session: Session) -> None:
         """Let a session that is stored count."""

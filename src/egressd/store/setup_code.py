@@ -8,6 +8,8 @@ the device's shell, may also replace a password that was forgotten.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -46,10 +48,24 @@ class SetupCode:
             raise Failed("write the setup code", str(error)) from error
         return fresh
 
-    def use_up(self) -> None:
-        """Let the code never count again, whatever happens next. Raises Failed."""
+    @contextmanager
+    def used_up(self) -> Iterator[None]:
+        """Let the code count no more, whatever happens next, but again when the block fails.
+
+        Raises Failed.
+        """
+        aside = self._path.with_name("setup-code.used")
         try:
-            self._path.unlink(missing_ok=True)
+            self._path.replace(aside)
             sync_directory(self._path.parent)
         except OSError as error:
             raise Failed("use up the setup code", str(error)) from error
+        try:
+            yield
+        except BaseException:
+            # A full disk has room for a name. A newer code is left to count.
+            if not self._path.exists():
+                aside.replace(self._path)
+            raise
+        finally:
+            aside.unlink(missing_ok=True)
