@@ -56,6 +56,23 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.context.close()
 
 
+def test_an_answer_that_is_lost_is_no_dead_end(fresh_site: Site) -> None:
+    code = fresh_site.lab.device.run("console", "code").strip()
+    page = context(fresh_site.browser).new_page()
+    page.goto(URL)
+    page.get_by_label("Setup code").fill(code)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("Password again").fill(PASSWORD)
+    page.route("**/console/session", lambda route: route.abort())
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.unroute("**/console/session")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    fresh_site.keep(page.context)
+    page.context.close()
+
+
 def logged_in(site: Site, path: str) -> Page:
     """A page of somebody who has a session of their own."""
     page = context(site.browser).new_page()

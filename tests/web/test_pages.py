@@ -437,6 +437,22 @@ def test_a_line_keeps_what_its_form_does_not_show(tidy: Site) -> None:
     assert now["dns_servers"] == ["1.1.1.1"]
 
 
+def test_another_line_of_the_same_name_is_left_as_it_is(tidy: Site) -> None:
+    api = tidy.lab.api
+    line = {"type": "l2tp", "name": "l2tp_d", "username": "office", "password": "correct horse"}
+    api.post("/vpn-lines", {**line, "server": "192.0.2.99"})
+    with tidy.visit("#/lines") as page:
+        page.get_by_role("button", name="Edit l2tp_d").click()
+        form = page.get_by_role("form", name="Edit l2tp_d")
+        form.get_by_label("Comment").fill("branch")
+        api.delete("/vpn-lines", {"items": [{"type": "l2tp", "name": "l2tp_d"}]})
+        api.post("/vpn-lines", {**line, "server": "192.0.2.98"})
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_contain_text("no longer there")
+    (now,) = (each for each in api.get("/vpn-lines")["data"] if each["name"] == "l2tp_d")
+    assert (now["server"], now["comment"]) == ("192.0.2.98", "")
+
+
 def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
     with served.visit("#/whitelist") as page:
         page.get_by_label("Domains").fill("example.com\nnot a domain")

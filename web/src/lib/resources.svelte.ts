@@ -5,6 +5,7 @@ import { merged, type Difference } from "./difference.ts";
 import { rebased } from "./edits.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
+import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
 import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
@@ -85,7 +86,9 @@ export class Resource<T extends Identified> {
     // The stream may be down, or its news not be here yet.
     await this.load();
     if (this.problem) throw new Error(this.problem);
-    const now = this.rows.find((row) => row.id === before.id) ?? before;
+    const now = this.rows.find((row) => row.id === before.id);
+    // Another may have its name by now, which may be its path too.
+    if (!now) throw new Error(t("edit.gone"));
     const body = rebased<F>(before, typed, now as T & F);
     return call("PUT", `${this.path}/${this.#keyOf(now)}`, body);
   }

@@ -169,6 +169,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
   "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":
     "已跟踪 {n} 个连接，上限为 {limit}：新连接即将被丢弃（net.netfilter.nf_conntrack_max）",
+  "the proxy service {name} does not run: {>reason}": "代理服务 {name} 未运行：{reason}",
   "resolver {server} does not answer {>way}: {other} is asked in its place":
     "{way}时 DNS 服务器 {server} 无响应，已改用 {other}",
 
@@ -236,19 +237,29 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "the node {name} does not take these settings: {>why}": "节点 {name} 不能使用这些设置：{why}",
   "{field} is missing: it must be {>takes}": "缺少 {field}，应为：{takes}",
   "{field} must be {>takes}": "{field} 应为：{takes}",
+  "name must begin with {prefix}, go on with letters, digits or _ . @ - and have at most {n} characters":
+    "名称必须以 {prefix} 开头，其后为字母、数字或 _ . @ -，最多 {n} 个字符",
+  "{field} must not be lo, by which this device is reached and nothing else":
+    "{field} 不能是 lo：它只通向本机",
+  "{field} must have at most {n} bytes": "{field} 最多 {n} 个字节",
   "{field} must have at most {n} characters": "{field} 最多 {n} 个字符",
   "{field} must have {least} to {most} characters": "{field} 必须有 {least} 到 {most} 个字符",
   "{field} must not contain control characters": "{field} 不能包含控制字符",
   "{field} must not contain a comma": "{field} 不能包含逗号",
   "{field} must not begin or end with white space": "{field} 首尾不能有空格",
   "an IPv4 address or a CIDR without host bits": "IPv4 地址或没有主机位的 CIDR",
+  "an IPv4 address or a host name": "IPv4 地址或主机名",
   "an IPv4 address": "IPv4 地址",
   "a domain name or an IPv4 address": "域名或 IPv4 地址",
   "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>":
     "DIRECT、REJECT、节点名称、Group_<节点组> 或 Interface:<接口>",
   "a whole number from {least} to {most}": "{least} 到 {most} 的整数",
+  "an http or https URL of at most {n} characters, without a user name":
+    "不超过 {n} 个字符且不含用户名的 http 或 https 网址",
   "an http or https URL of at most {n} characters": "不超过 {n} 个字符的 http 或 https 网址",
-  "an interface's bare name of 1 to {n} characters": "1 到 {n} 个字符的接口名",
+  "an interface name of 1 to {n} characters: letters, digits, and after the first also _ . @ -":
+    "1 到 {n} 个字符的接口名：字母、数字，首字符之后还可以有 _ . @ -",
+  "a bare interface name, without {prefix}": "接口名，不带 {prefix}",
   "a string of {length} characters, none of them a control character":
     "{length} 个字符的文本，不含控制字符",
   "one of {choices}": "以下之一：{choices}",

@@ -81,6 +81,7 @@ export const en = {
   "kind.reject": "Refused",
   "target.none": "Nothing of that name. It can be typed in full.",
 
+  "edit.gone": "This is no longer there: it was deleted meanwhile.",
   "edit.leave": "Leave what you typed?",
   "edit.leaveText": "What you typed into the open form is not saved.",
   "edit.leaveAct": "Leave it",

@@ -82,6 +82,7 @@ export const zh: Record<Key, string> = {
   "kind.reject": "拒绝",
   "target.none": "没有匹配的目标，可以输入完整名称。",
 
+  "edit.gone": "该项已不存在：期间已被删除。",
   "edit.leave": "放弃已输入的内容？",
   "edit.leaveText": "打开的表单中有未保存的内容。",
   "edit.leaveAct": "放弃",
