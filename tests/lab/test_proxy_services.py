@@ -113,6 +113,25 @@ def by_relay(host: Host, relay: tuple[str, int]) -> str:
     return host.run(sys.executable, str(Path(socks.__file__)), *argv).stdout.strip()
 
 
+@contextmanager
+def listening(host: Host, port: int) -> Iterator[None]:
+    """A web server of that host."""
+    server = f"""
+import http.server
+server = http.server.HTTPServer(("", {port}), http.server.SimpleHTTPRequestHandler)
+print("ready", flush=True)
+server.serve_forever()
+"""
+    argv = exec_argv(host.namespace, [sys.executable, "-c", server])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            program.kill()
+
+
 REFUSED = "TimeoutError: timed out"
 
 
@@ -187,6 +206,34 @@ def test_the_routers_own_servers_are_not_reached_through_a_service(lab: Lab) -> 
     with ThreadPoolExecutor(len(urls)) as pool:
         answers = [*pool.map(lambda url: curl(client, 1080, url=url), urls)]
     assert all(answer.startswith("curl:") for answer in answers)
+
+
+def test_no_service_opens_the_lan_or_the_routers_own_servers(lab: Lab) -> None:
+    client = lab.client(1)
+    with pytest.raises(Failed, match="outbound_interface must not be lo"):
+        add(lab, 1080, "lo")
+    add(lab, 1081, "lan0")
+    server = f"http://{client.address}:8000/"
+    with listening(client.host, 8000):
+        near = ["curl", "-s", "-m", "2", server]
+        assert lab.client(2).host.run(*near, check=False).returncode == 0
+        by_service = ["-x", f"socks5h://{lab.wan(1).address}:1081", "-U", f"{USER}:{PASSWORD}"]
+        assert lab.internet.run(*near, *by_service, check=False).returncode != 0
+
+
+def test_a_service_whose_port_another_program_has_is_told_and_comes_back(lab: Lab) -> None:
+    add(lab, 43750)
+    assert curl(lab.client(1).host, 43750) == exits(lab)["wan1"]
+    reserved = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+    assert "43750" in lab.router.run("cat", reserved).stdout
+    lab.api.ask("POST", "/ops/stop", {})
+    with listening(lab.router, 43750):
+        assert lab.api.ask("POST", "/ops/start", {}).status == 200
+        (problem,) = lab.api.ask("GET", "/ops/overview").body["problems"]
+        assert problem.startswith("the proxy service s43750 does not run: ")
+        assert problem.endswith("address already in use")
+    eventually(lambda: curl(lab.client(1).host, 43750) == exits(lab)["wan1"], 40)
+    assert lab.api.ask("GET", "/ops/overview").body["problems"] == []
 
 
 def test_a_wrong_password_is_refused(lab: Lab) -> None:

@@ -12,7 +12,7 @@ from egressd.model.errors import Failed
 from egressd.model.plan import Change, Instance, Plan
 from egressd.netd.engine.pool import Pool, digest
 from egressd.netd.engine.slot import Running
-from egressd.netd.kernel import sockets
+from egressd.netd.kernel import sockets, sysctl
 from egressd.planner.registry import ENGINE_PORTS
 
 log = structlog.get_logger()
@@ -97,6 +97,8 @@ class Serving:
         With `strict` all of them start, or Failed is raised and none does. Without, those that
         will not are noted in `problems`.
         """
+        # Else a connection of the engine's, or of anybody's, may have a service's port by chance.
+        sysctl.reserve_ports([range(each.port, each.port + 1) for each in wanted if each.port])
         results = await asyncio.gather(
             *(self._pool.start(instance) for instance in wanted), return_exceptions=True
         )

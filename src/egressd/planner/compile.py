@@ -198,6 +198,11 @@ def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
     }
 
 
+def service_key(service_id: int) -> str:
+    """The key of a proxy service's instance."""
+    return f"service:{service_id}"
+
+
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     """An engine instance for each enabled proxy service; none while the device is stopped."""
     if state.settings.stopped:
@@ -214,7 +219,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
                 (egress_resolvers(state, resolvers, name) or resolvers.all_reached_by(name))[0],
                 MARK_ASKED_DIRECTLY if is_asked_directly(state, resolvers, name) else mark,
             )
-            key = f"service:{service.id}"
+            key = service_key(service.id)
             result[key] = Instance(
                 key=key,
                 config=document,

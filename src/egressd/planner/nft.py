@@ -119,15 +119,18 @@ def _target_elements(
     """The sets that follow from engine instances, egresses and WANs.
 
     A line that is not to be up, or is to be another, has no way out, though its interface takes a
-    moment to go.
+    moment to go. Nor has what leads to LANs or this machine alone: no target or proxy service is
+    to open these to anybody.
     """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
     answers = {name: interface_mark(name, e.number) for name, e in inbound(topology).items()}
+    inner = {"lo", *topology.lans} - {*topology.wans}
     ways = [
         name
         for name in egresses
-        if not is_line(name) or (name in plan.lines and name not in outdated)
+        if name not in inner
+        and (not is_line(name) or (name in plan.lines and name not in outdated))
     ]
     alive = {egresses[n]: plan.egresses[n] for n in ways if n in topology.routable}
     asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]

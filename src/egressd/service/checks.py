@@ -73,6 +73,8 @@ def interface(field: str, value: str) -> Iterator[str]:
     """An interface's bare name; it need not be there."""
     if value.startswith(INTERFACE_PREFIX):
         yield f"{field} must be a bare interface name, without {INTERFACE_PREFIX}"
+    elif value == "lo":
+        yield f"{field} must not be lo, by which this device is reached and nothing else"
     elif not is_interface_name(value):
         yield (
             f"{field} must be an interface name of 1 to {INTERFACE_NAME_MAX} characters: letters, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -13,7 +14,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import GROUP_PREFIX, TargetName, parse_target
-from egressd.planner.compile import UNMANAGED_KEY
+from egressd.planner.compile import UNMANAGED_KEY, service_key
 from egressd.planner.targets import dial_path, used_targets
 from egressd.service.blocking import egress_of, routed_by, why_blocked_now, why_failing
 from egressd.service.ledger import Ledger
@@ -128,7 +129,7 @@ class Overviews:
             interfaces=seen.interfaces,
             lines=lines,
             flows=tuple(flows[:FLOWS_MAX]),
-            problems=seen.problems,
+            problems=(*seen.problems, *_services_problems(state, seen)),
         )
 
     def _plan(self, state: DesiredState, target: str) -> Flow:
@@ -163,6 +164,14 @@ class Overviews:
         with suppress(Failed):
             counted = await self._netd.counters()
             self._rates.take(time(), counted, state.rules)
+
+
+def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
+    """Why proxy services that should run do not."""
+    for service in state.services.values():
+        instance = seen.instances.get(service_key(service.id))
+        if instance is not None and instance.problem:
+            yield f"the proxy service {service.name} does not run: {instance.problem}"
 
 
 def _is_failing(flow: Flow) -> bool:

@@ -68,6 +68,7 @@ def reserve_ports(ranges: Iterable[range], root: Path = _ROOT) -> None:
     ip-sysctl.rst).
     """
     path = root / "net/ipv4/ip_local_reserved_ports"
-    with suppress(OSError):
-        listed = [path.read_text().strip(), *(f"{each.start}-{each.stop - 1}" for each in ranges)]
-        path.write_text(",".join(filter(None, listed)))
+    added = [f"{each.start}-{each.stop - 1}" for each in ranges]
+    if added:
+        with suppress(OSError):
+            path.write_text(",".join(filter(None, [path.read_text().strip(), *added])))
