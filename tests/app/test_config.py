@@ -56,6 +56,7 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
         ('[console]\ninsecure = "yes"', "console.insecure: must be true or false"),
         ("[console]\ninsecure = 1", "console.insecure: must be true or false"),
         ("[console]\nhosts = [1]", "console.hosts.0: must be text in quotes"),
+        ('[console]\nhosts = ["https://x/"]', "console.hosts.0: must be a host name"),
         ('[engine]\nworkers = "2"', "engine.workers: must be a whole number"),
         ("[engine]\nworkers = true", "engine.workers: must be a whole number"),
     ],

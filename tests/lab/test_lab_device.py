@@ -9,7 +9,7 @@ import time
 import pytest
 
 from egressd.lab.lab import Lab
-from egressd.lab.spec import WEB_SERVERS
+from egressd.lab.spec import WEB_SERVERS, LabSpec
 from egressd.model.errors import Failed
 
 pytestmark = pytest.mark.lab
@@ -64,3 +64,14 @@ def test_the_api_says_what_it_was_that_failed(lab: Lab) -> None:
 
 def test_commands_run_with_the_devices_configuration(lab: Lab) -> None:
     assert lab.device.run("token", "show").strip() == lab.api.token
+
+
+def test_a_shell_whose_umask_is_narrow_may_start_it(namespaces: None) -> None:
+    before = os.umask(0o077)
+    try:
+        with Lab(LabSpec(nodes=())) as lab:
+            lab.start_egressd()
+            lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "DIRECT"})
+            assert lab.client(1).http(URL).seen == lab.wan(1).address
+    finally:
+        os.umask(before)

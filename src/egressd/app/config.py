@@ -25,7 +25,7 @@ from pydantic import (
     ValidationError,
 )
 
-from egressd.formats.hosts import parse_port
+from egressd.formats.hosts import parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters, is_interface_name
@@ -48,6 +48,13 @@ def _interface(name: Any) -> Any:
     if not isinstance(name, str) or not is_interface_name(name):
         raise ValueError("must be the name of an interface")
     return name
+
+
+def _host(name: str) -> str:
+    try:
+        return parse_host(name)
+    except ValueError:
+        raise ValueError("must be a host name") from None
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ class License(_Table):
 class Console(_Table):
     insecure: StrictBool = False
     """Serve the console over plain HTTP too."""
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()
     """Names that browsers may call this device by, beside its addresses and its own name."""
 
 
@@ -238,16 +245,15 @@ def load(path: Path | None) -> Config:
 
     Raises Invalid with every fault, each naming the key.
     """
-    if path is None and not DEFAULT_PATH.exists():
-        document: dict[str, Any] = {}
-    else:
-        path = path or DEFAULT_PATH
-        try:
-            document = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise Invalid(f"cannot read {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Invalid(f"{path} is not TOML: {error}") from error
+    file = path or DEFAULT_PATH
+    document: dict[str, Any] = {}
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        if path is not None or not isinstance(error, FileNotFoundError):
+            raise Invalid(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} is not TOML: {error}") from error
     for key, text in os.environ.items():
         table, separator, name = key.removeprefix("EGRESSD_").lower().partition("__")
         if key.startswith("EGRESSD_") and separator:

@@ -11,6 +11,7 @@ each undo what the other does. They know by their standard input, a pipe that it
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -128,6 +129,8 @@ class Child:
 
 def run(config: Path | None) -> None:
     """Run both until SIGTERM or SIGINT."""
+    # What the api's user is to enter would be root's alone by the umask of some shells.
+    os.umask(0o022)
     if sys.version_info < (3, 12):
         # Else a thread waits for each child, which cannot be had where a process just can.
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())

@@ -184,6 +184,7 @@ def _replace_durably(path: Path, data: bytes) -> None:
     # Root may be writing into a folder of the api's user: no link that was put there is followed.
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o644)  # whatever root's umask is, the api reads it
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
