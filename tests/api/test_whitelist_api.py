@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,3 +72,27 @@ async def test_of_very_many_bad_entries_the_first_hundred_are_told(device: Devic
     text = await device.problem("PUT", "/whitelist", WHOLE | {"domains": "!," * 1000})
     assert text.count("domains: '!'") == 100
     assert text.endswith("; and 900 more")
+
+
+async def test_entries_come_and_go_whoever_else_does_so(device: Device) -> None:
+    await device.answer("PUT", "/whitelist", WHOLE)
+    changes = [{"add": [f"a{n}.test", f"192.0.2.{n}"]} for n in range(20)]
+    changes += [{"remove": ["*.example.org", "203.0.113.9"]}, {"add": ["a0.test"]}, {}]
+    patch = device.client.patch
+    answers = await asyncio.gather(*(patch("/ops/whitelist", json=each) for each in changes))
+    assert {answer.status_code for answer in answers} == {200}
+    saved = await device.answer("GET", "/whitelist")
+    domains, ips = saved["domains"].split("\n"), saved["ips"].split("\n")
+    assert domains[:2] == ["example.com", "https://intranet.example.com:9443"]
+    assert sorted(domains[2:]) == sorted(f"a{n}.test" for n in range(20))
+    assert ips[0] == "198.51.100.0/24"
+    assert sorted(ips[1:]) == sorted(f"192.0.2.{n}" for n in range(20))
+
+
+async def test_a_bad_entry_is_not_added(device: Device) -> None:
+    await device.answer("PUT", "/whitelist", WHOLE)
+    change = {"add": ["good.test", "10.0.0.1/8"]}
+    answer = await device.client.patch("/ops/whitelist", json=change)
+    assert answer.status_code == 400
+    assert "ips: '10.0.0.1/8' must not have host bits" in answer.json()["error"]
+    assert await device.answer("GET", "/whitelist") == WHOLE

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -122,7 +123,12 @@ def test_access_and_the_trial_calls_that_are_left_are_told(device: Device) -> No
 
 
 def test_a_license_is_installed_by_its_bytes(device: Device) -> None:
-    assert device.licensing.install(sign(FULL, KEY)) == FULL.serial
+    umask = os.umask(0o077)
+    try:
+        assert device.licensing.install(sign(FULL, KEY)) == FULL.serial
+    finally:
+        os.umask(umask)
+    assert device.path.stat().st_mode & 0o777 == 0o644, "the api's user reads it, too"
     assert device.licensing.access() == (ApiAccess.OPEN, 0)
     before = device.path.read_bytes()
     with pytest.raises(Invalid, match="the license is not installed"):

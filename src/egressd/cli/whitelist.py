@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from ipaddress import IPv4Network
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json
 from egressd.cli.remote import Remote, over_api
+from egressd.formats.whitelist import split_entries
 
 entries_argument = click.argument("entries", nargs=-1, required=True)
 
@@ -30,7 +29,7 @@ def show(remote: Remote, as_json: bool) -> None:
         show_json(listed)
         return
     click.echo(f"node: {listed['node']}")
-    for entry in (*_entries(listed["domains"]), *_entries(listed["ips"])):
+    for entry in (*split_entries(listed["domains"]), *split_entries(listed["ips"])):
         click.echo(entry)
 
 
@@ -64,12 +63,7 @@ def set_whitelist(
 @over_api
 def add(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
     """Add ENTRIES: domains, https://DOMAIN:PORT, addresses or CIDRs."""
-    listed = remote.get("/whitelist")
-    for entry in entries:
-        field = "ips" if _is_network(entry) else "domains"
-        if entry not in _entries(listed[field]):
-            listed[field] = "\n".join([*_entries(listed[field]), entry])
-    done(remote.send("PUT", "/whitelist", listed), as_json)
+    done(remote.send("PATCH", "/ops/whitelist", {"add": entries}), as_json)
 
 
 @whitelist.command()
@@ -78,20 +72,4 @@ def add(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
 @over_api
 def delete(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
     """Take ENTRIES off the list."""
-    listed: dict[str, Any] = remote.get("/whitelist")
-    for field in ("domains", "ips"):
-        kept = [entry for entry in _entries(listed[field]) if entry not in entries]
-        listed[field] = "\n".join(kept)
-    done(remote.send("PUT", "/whitelist", listed), as_json)
-
-
-def _entries(text: str) -> list[str]:
-    return [entry for part in re.split("[,\n]", text) if (entry := part.strip())]
-
-
-def _is_network(entry: str) -> bool:
-    try:
-        IPv4Network(entry, strict=False)
-    except ValueError:
-        return False
-    return True
+    done(remote.send("PATCH", "/ops/whitelist", {"remove": entries}), as_json)

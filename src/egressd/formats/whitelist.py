@@ -56,7 +56,7 @@ def parse_whitelist(domains: str, ips: str) -> WhitelistEntries:
 
 def _read(text: str, field: str, read: Callable[[str], T], problems: list[str]) -> tuple[T, ...]:
     found: dict[T, None] = {}
-    for entry in _entries(text):
+    for entry in split_entries(text):
         try:
             found[read(entry)] = None
         except ValueError as error:
@@ -65,8 +65,18 @@ def _read(text: str, field: str, read: Callable[[str], T], problems: list[str]) 
     return tuple(found)
 
 
-def _entries(text: str) -> Iterator[str]:
+def split_entries(text: str) -> Iterator[str]:
+    """The entries of one of the texts, as they are written."""
     return (entry for part in re.split("[,\n]", text) if (entry := part.strip()))
+
+
+def is_network(entry: str) -> bool:
+    """Whether an entry belongs to the addresses, right or wrong."""
+    try:
+        IPv4Network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _domain(entry: str) -> DomainEntry:

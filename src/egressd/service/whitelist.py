@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from egressd.formats.whitelist import is_network, split_entries
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Invalid
@@ -33,6 +34,32 @@ class DeviceWhitelist:
             return Proposal([Edit("whitelist", 0, wanted)], wanted)
 
         return await self._ledger.change(build, is_large=True)
+
+    async def amend(self, added: Iterable[str], removed: Iterable[str]) -> Outcome[Whitelist]:
+        """Add entries to the end and take others off, as they are written; the rest stays, whoever
+        else does so at the same time. Raises Invalid.
+        """
+
+        def build(state: DesiredState) -> Proposal[Whitelist]:
+            wanted = _amended(state.whitelist, added, {*removed})
+            checks.refuse(_problems(state, wanted))
+            # To save it cuts connections.
+            is_same = wanted == state.whitelist
+            return Proposal([] if is_same else [Edit("whitelist", 0, wanted)], wanted)
+
+        return await self._ledger.change(build, is_large=True)
+
+
+def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -> Whitelist:
+    texts = {False: saved.domains, True: saved.ips}
+    lists = {
+        is_ip: dict.fromkeys(entry for entry in split_entries(text) if entry not in removed)
+        for is_ip, text in texts.items()
+    }
+    for entry in added:
+        lists[is_network(entry)].setdefault(entry)
+    domains, ips = ("\n".join(lists[is_ip]) for is_ip in (False, True))
+    return Whitelist(domains=domains, ips=ips, node=saved.node)
 
 
 def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:

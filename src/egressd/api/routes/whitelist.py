@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from egressd.api.endpoints import Endpoints
+from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
 from egressd.api.wire.answers import Said, reply, said
-from egressd.api.wire.whitelist import WhitelistAnswer, WhitelistReplace
+from egressd.api.wire.whitelist import WhitelistAnswer, WhitelistChange, WhitelistReplace
 
 _EXAMPLE = {
     "domains": "example.com\nhttps://intranet.example.com:9443",
@@ -44,4 +44,17 @@ def add(app: FastAPI, services: Services) -> None:
         write `http://`, `https://` or `quic://`, the domain, a colon and the port.
         """
         outcome = await whitelist.put(body.domains, body.ips, body.node)
+        return reply(Said(msg=said("whitelist saved", outcome.notes)))
+
+    @Endpoints(app, "Whitelist", OPS_PREFIX).add(
+        "PATCH",
+        "/whitelist",
+        "Add entries to the whitelist and take others off",
+        body={"add": ["example.com"], "remove": ["198.51.100.0/24"]},
+        answer=Said,
+        example={"msg": "whitelist saved"},
+    )
+    async def change_whitelist(body: WhitelistChange) -> Response:
+        """The rest stays as it is, whoever else adds and takes off at the same time."""
+        outcome = await whitelist.amend(body.add, body.remove)
         return reply(Said(msg=said("whitelist saved", outcome.notes)))

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body
-from egressd.api.wire.fields import Lines, Target
+from egressd.api.wire.fields import Lines, Target, Text
+from egressd.model.bounds import BATCH_MAX
 
 
 class WhitelistReplace(Body):
@@ -23,6 +24,23 @@ class WhitelistReplace(Body):
             description="Where it all goes. Never Interface:.",
             json_schema_extra={"x-takes": "DIRECT, a node's name or Group_<group name>"},
         ),
+    ]
+
+
+class WhitelistChange(Body):
+    """Entries to add and to take off."""
+
+    add: Annotated[
+        list[Text],
+        Field(
+            default_factory=list,
+            max_length=BATCH_MAX,
+            description="Domains, IPv4 addresses and CIDRs.",
+        ),
+    ]
+    remove: Annotated[
+        list[Text],
+        Field(default_factory=list, max_length=BATCH_MAX, description="As they are written."),
     ]
 
 
