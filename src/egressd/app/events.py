@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 from egressd.model.messages import Event
 
-_BEHIND_MAX = 256
-"""Events a slow listener may be behind before it loses the oldest."""
+BEHIND_MAX: Final = 256
+"""Events that a slow listener may be behind before it loses them all, and is told so."""
+
+MISSED: Final = Event(
+    topic="change", subject="everything", text="more happened at once than could be told"
+)
 
 
 class EventHub:
@@ -21,12 +26,14 @@ class EventHub:
         """Hand `event` to every listener."""
         for queue in self._queues:
             if queue.full():
-                queue.get_nowait()
+                while not queue.empty():
+                    queue.get_nowait()
+                queue.put_nowait(MISSED)
             queue.put_nowait(event)
 
     async def stream(self) -> AsyncIterator[Event]:
         """Everything from now on, until `close`."""
-        queue: asyncio.Queue[Event | None] = asyncio.Queue(_BEHIND_MAX)
+        queue: asyncio.Queue[Event | None] = asyncio.Queue(BEHIND_MAX)
         self._queues.add(queue)
         try:
             while (event := await queue.get()) is not None:
