@@ -199,6 +199,16 @@ async def test_a_rule_of_a_target_that_is_gone_is_told_of(bench: Bench, make: Ma
     await bench.agree()
 
 
+async def test_a_rule_of_a_node_whose_relay_is_gone_is_told_of(bench: Bench, make: Make) -> None:
+    relay = await bench.add_node("relay")
+    await bench.add_node("tokyo", **{"dialer-proxy": "relay"})
+    await bench.nodes.delete(relay.id)
+    outcome = await bench.rules.create(make.rule(target="tokyo"))
+    reason = "there is no node relay, which tokyo dials through"
+    assert outcome.notes == (f"1 rule is blocked, as {reason}",)
+    await bench.agree()
+
+
 IMPORT = """
 # rooms
 10.0.0.1,DIRECT,kitchen

@@ -6,7 +6,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName
 from egressd.planner.nodes import DialPath, settings_of
-from egressd.planner.targets import dial_paths
+from egressd.planner.targets import dial_paths, dial_problem
 from egressd.planner.topology import is_line
 
 
@@ -43,6 +43,8 @@ def why_blocked(state: DesiredState, target: TargetName) -> str | None:
             return f"there is no line {target.name}"
         if not state.lines[line_id].is_enabled:
             return f"the line {target.name} is disabled"
+    if target.kind == "node" and (node := state.node_named(target.name)):
+        return dial_problem(state, node) or None
     return None
 
 
