@@ -84,7 +84,7 @@ class Sessions:
             await self.end(others[: max(0, len(others) + 1 - SESSIONS_MAX)])
 
     def admit(self, session: Session) -> None:
-        """Let a session that is stored count."""
+        """Let a prepared session count."""
         self._by_key[session.key] = session
         self._stored_at[session.key] = session.seen_at
 

@@ -51,15 +51,13 @@ class DeviceWhitelist:
 
 
 def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -> Whitelist:
-    texts = {False: saved.domains, True: saved.ips}
-    lists = {
-        is_ip: dict.fromkeys(entry for entry in split_entries(text) if entry not in removed)
-        for is_ip, text in texts.items()
-    }
+    domains, ips = (
+        dict.fromkeys(entry for entry in split_entries(text) if entry not in removed)
+        for text in (saved.domains, saved.ips)
+    )
     for entry in added:
-        lists[is_network(entry)].setdefault(entry)
-    domains, ips = ("\n".join(lists[is_ip]) for is_ip in (False, True))
-    return Whitelist(domains=domains, ips=ips, node=saved.node)
+        (ips if is_network(entry) else domains).setdefault(entry)
+    return Whitelist(domains="\n".join(domains), ips="\n".join(ips), node=saved.node)
 
 
 def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:
