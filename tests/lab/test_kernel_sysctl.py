@@ -53,6 +53,15 @@ def test_reserved_ports_are_given_to_nobody_and_others_stay_reserved() -> None:
         assert namespace.run(_given, 3) == {1031, 1032, 1040}
 
 
+def test_a_long_list_of_reserved_ports_stays_whole() -> None:
+    many = range(20_000, 24_000, 2)
+    with Namespace() as namespace:
+        namespace.run(sysctl.reserve_ports, [range(port, port + 1) for port in many])
+        namespace.run(sysctl.reserve_ports, (range(30_000, 30_001),))
+        shown = namespace.shell("cat /proc/sys/net/ipv4/ip_local_reserved_ports")
+        assert shown.strip().split(",") == [*map(str, many), "30000"]
+
+
 def _given(number: int) -> set[int]:
     """The ports that so many sockets get that ask for any."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(number)]

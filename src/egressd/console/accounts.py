@@ -64,11 +64,12 @@ class Accounts:
         self._passwords = Passwords()
         self._turn = asyncio.Lock()
         self._guesses = 0
+        self._has_password = False
 
     async def open(self) -> None:
         """Make and show a setup code where nobody could log in. Raises Failed."""
         await self._sessions.open()
-        if await self._store.password() is None:
+        if not await self.has_password():
             code = self._code.code() or self._code.renew()
             log.warning("the console waits for its password to be chosen", setup_code=code)
 
@@ -78,7 +79,9 @@ class Accounts:
 
     async def has_password(self) -> bool:
         """Whether there is a password to log in with. Raises Failed."""
-        return await self._store.password() is not None
+        # Asked for by everybody, and never false again: the store may be busy for seconds.
+        self._has_password = self._has_password or await self._store.password() is not None
+        return self._has_password
 
     async def set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
         """Choose the password with the setup code; the new session and its secret.

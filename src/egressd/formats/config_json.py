@@ -206,19 +206,16 @@ def _is_ipv4(text: str) -> bool:
 
 def _settings(given: Mapping[str, Any]) -> tuple[NodeSettings, list[str]]:
     """The settings among the keys of a configuration, and what is wrong with them."""
-    # What is null or empty is not given.
-    values = (given.get(key) for key in SETTINGS_KEYS[:3])
-    interface, relay, profile = ("" if value is None else value for value in values)
-    servers = given.get("dns-servers")
-    servers = [] if servers in (None, "") else servers
+    interface, relay, profile = (given.get(key) or "" for key in SETTINGS_KEYS[:3])
+    servers = given.get("dns-servers") or []
     problems = []
-    if interface != "" and not (isinstance(interface, str) and is_interface_name(interface)):
+    if interface and not (isinstance(interface, str) and is_interface_name(interface)):
         problems.append("interface-name must be an interface name of 1 to 15 characters")
-    if relay != "" and not (isinstance(relay, str) and node_name_problem(relay) is None):
+    if relay and not (isinstance(relay, str) and node_name_problem(relay) is None):
         problems.append("dialer-proxy must be a node's name")
     if interface and relay:
         problems.append("interface-name and dialer-proxy must not both be given")
-    if profile != "" and profile not in DNS_PROFILES:
+    if profile and profile not in DNS_PROFILES:
         problems.append(f"dns-profile must be one of {', '.join(DNS_PROFILES)}")
     if problem := dns_servers_problem(servers):
         problems.append(f"dns-servers {problem}")

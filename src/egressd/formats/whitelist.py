@@ -17,8 +17,6 @@ T = TypeVar("T", bound=Hashable)
 SCHEME_PORTS: Final = {"http": 80, "https": 443, "quic": 443}
 """The schemes that an entry may begin with, and the port when it names none."""
 
-_DNS_PORT: Final = 53
-
 _SHOWN: Final = 80
 """Characters of a bad entry that a sentence repeats."""
 
@@ -94,8 +92,6 @@ def _domain(entry: str) -> DomainEntry:
         port = parse_port(port_text) if colon else SCHEME_PORTS[scheme]
     except ValueError:
         raise ValueError("must end with a port from 1 to 65535") from None
-    if port == _DNS_PORT:
-        raise ValueError("must not end with port 53: what goes there is the client's DNS")
     return DomainEntry(_suffix(name), scheme, port)
 
 

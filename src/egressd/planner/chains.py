@@ -385,14 +385,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "unasked": (
         # A node's client may hear from whom it has not asked.
         "fib saddr type local goto to_client",
-        "meta mark set ip daddr map @hosts goto unasked_of_ruled",
-        "meta mark set ip daddr map @nets goto unasked_of_ruled",
+        "meta mark set ip daddr map @hosts goto unasked_of",
+        "meta mark set ip daddr map @nets goto unasked_of",
         "meta mark set oifname map @dflt goto unasked_of",
         "drop",
-    ),
-    "unasked_of_ruled": (
-        "meta mark set ip saddr map @wl",
-        "goto unasked_of",
     ),
     "unasked_of": (
         # One that has moved away from its node: the flow would begin the wrong way round, and what

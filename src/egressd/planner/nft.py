@@ -119,13 +119,13 @@ def _target_elements(
     """The sets that follow from engine instances, egresses and WANs.
 
     A line that is not to be up, or is to be another, has no way out, though its interface takes a
-    moment to go. Nor has what leads to LANs or this machine alone: no target or proxy service is
+    moment to go. Nor has what leads to a LAN or this machine alone: no target or proxy service is
     to open these to anybody.
     """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
     answers = {name: interface_mark(name, e.number) for name, e in inbound(topology).items()}
-    inner = {"lo", *topology.lans} - {*topology.wans}
+    inner = {"lo", *topology.lans} - {*topology.wans, *topology.routable}
     ways = [
         name
         for name in egresses

@@ -39,13 +39,12 @@ class DeviceWhitelist:
         """Add entries to the end and take others off, as they are written; the rest stays, whoever
         else does so at the same time. Raises Invalid.
         """
+        come, gone = ([*split_entries("\n".join(each))] for each in (added, removed))
 
         def build(state: DesiredState) -> Proposal[Whitelist]:
-            wanted = _amended(state.whitelist, added, {*removed})
+            wanted = _amended(state.whitelist, come, {*gone})
             checks.refuse(_problems(state, wanted))
-            # To save it cuts connections.
-            is_same = wanted == state.whitelist
-            return Proposal([] if is_same else [Edit("whitelist", 0, wanted)], wanted)
+            return Proposal([Edit("whitelist", 0, wanted)], wanted)
 
         return await self._ledger.change(build, is_large=True)
 

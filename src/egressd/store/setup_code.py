@@ -57,15 +57,15 @@ class SetupCode:
         aside = self._path.with_name("setup-code.used")
         try:
             self._path.replace(aside)
-            sync_directory(self._path.parent)
+            try:
+                sync_directory(self._path.parent)
+                yield
+            except Exception:  # one that gives up in the middle may have done it
+                # A full disk has room for a name. A newer code is left to count.
+                if not self._path.exists():
+                    aside.replace(self._path)
+                raise
+            finally:
+                aside.unlink(missing_ok=True)
         except OSError as error:
             raise Failed("use up the setup code", str(error)) from error
-        try:
-            yield
-        except BaseException:
-            # A full disk has room for a name. A newer code is left to count.
-            if not self._path.exists():
-                aside.replace(self._path)
-            raise
-        finally:
-            aside.unlink(missing_ok=True)

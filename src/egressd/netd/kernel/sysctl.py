@@ -68,7 +68,10 @@ def reserve_ports(ranges: Iterable[range], root: Path = _ROOT) -> None:
     ip-sysctl.rst).
     """
     path = root / "net/ipv4/ip_local_reserved_ports"
-    added = [f"{each.start}-{each.stop - 1}" for each in ranges]
-    if added:
-        with suppress(OSError):
-            path.write_text(",".join(filter(None, [path.read_text().strip(), *added])))
+    text = ",".join(f"{each.start}-{each.stop - 1}" for each in ranges).encode()
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        # What is written at the beginning takes the place of all that is there, what is written
+        # behind it is added; a page at a time (proc_do_large_bitmap in the kernel's sysctl.c).
+        while text:
+            file.seek(1)
+            text = text[file.write(text) :]

@@ -45,7 +45,8 @@ OUTPUT: Final = (
     f"udp sport {_RANGE} fib saddr type local rt ipsec missing drop",
     f"udp sport {LINE_PORTS.start}-{CLEAR_LINE_PORTS.stop - 1} fib saddr type local"
     " fib saddr . oif type != local drop",
-    f"meta l4proto gre {_IS_PPTP} fib saddr type local fib saddr . oif type != local drop",
+    f"meta l4proto gre {_IS_PPTP} ip daddr != @lannet fib saddr type local"
+    " fib saddr . oif type != local drop",
     f"udp sport {_CLEAR} ct state != established fib saddr type local"
     " update @called { ip daddr . udp sport }",
 )
