@@ -218,6 +218,17 @@ def test_answers_to_what_a_wan_brought_in_have_their_way_whether_rules_name_it_o
         assert elements["pairs"]['0x20007000 . "wan1"'] == "accept"
 
 
+def test_a_lan_is_a_way_out_where_it_has_one_itself() -> None:
+    names = ("lo", "lan0", "lan1", "wan1")
+    plan = Plan(egresses={name: Egress(number=n) for n, name in enumerate(names, 1)})
+    topology = msgspec.structs.replace(TWO_LANS, routable=("lan1", "wan1"))
+    pairs = nft.elements(plan, topology, {})["pairs"]
+    assert {name for name in names if f'0x2000000{names.index(name) + 1} . "{name}"' in pairs} == {
+        "lan1",
+        "wan1",
+    }
+
+
 def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:
     elements = by_line(egress=Egress(number=2), is_wanted=False)
     assert LINE_A not in elements["alive"]
