@@ -15,7 +15,7 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, add_nodes, eventually
+from tests.lab.device_state import SERVER, add_nodes, eventually, port_forward
 from tests.lab.netns import JoinedNamespace, Namespace, Running
 from tests.lab.shaped import (
     PAYLOAD,
@@ -397,7 +397,7 @@ def test_every_rule_is_counted_both_ways(site: Site) -> None:
         grown = {key: after[address][key] - value for key, value in before[address].items()}
         assert grown["upload_bytes"] >= sum(sent[number].buckets) > 0
         assert grown["upload_packets"] > 0
-    assert after[addresses[BYSTANDER]]["download_bytes"] > DOWN * FAST / 8 * GLANCE_S
+    assert after[addresses[BYSTANDER]]["download_bytes"] > 10 * 1000 * FAST
     answer = site.lab.api.ask("GET", "/ops/metrics")
     shown = f'egressd_rule_bytes_total{{rule="{addresses[3]}",direction="upload"}} '
     (line,) = (line for line in answer.body.splitlines() if line.startswith(shown))
@@ -407,13 +407,8 @@ def test_every_rule_is_counted_both_ways(site: Site) -> None:
 def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
     namespace, address = site.client(BYSTANDER)
     gateway = site.lab.wan(1)
-    chain = "{ type nat hook prerouting priority dstnat; }"
     forward = f"iifname {gateway.interface} tcp dport {PORT} dnat to {address}"
-    site.shell(
-        f"nft 'add table ip forwards; add chain ip forwards pre {chain};"
-        f" add rule ip forwards pre {forward}'"
-    )
-    try:
+    with port_forward(site.lab, forward):
         time.sleep(1.1)  # what was asked for is told again for a second
         before = site.counters()[address]
         sending = namespace.start(listen, 1, 0.5, False, (address, PORT))
@@ -422,8 +417,6 @@ def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
         sending.result()
         time.sleep(1.1)
         after = site.counters()[address]
-    finally:
-        site.shell("nft delete table ip forwards")
     assert after["upload_bytes"] - before["upload_bytes"] >= sum(received.buckets) > 0
     assert after["download_bytes"] > before["download_bytes"]
 

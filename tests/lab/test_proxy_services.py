@@ -114,11 +114,11 @@ def by_relay(host: Host, relay: tuple[str, int]) -> str:
 
 
 @contextmanager
-def listening(host: Host, port: int) -> Iterator[None]:
-    """A web server of that host."""
+def listening(host: Host, port: int, address: str = "") -> Iterator[None]:
+    """A web server of that host, at all of its addresses or at one."""
     server = f"""
 import http.server
-server = http.server.HTTPServer(("", {port}), http.server.SimpleHTTPRequestHandler)
+server = http.server.HTTPServer(("{address}", {port}), http.server.SimpleHTTPRequestHandler)
 print("ready", flush=True)
 server.serve_forever()
 """
@@ -322,20 +322,13 @@ def test_an_edit_cuts_nobody_on_another_service(lab: Lab) -> None:
 
 
 def test_a_port_that_somebody_has_is_refused(lab: Lab) -> None:
-    listen = (
-        "import socket; s = socket.create_server(('127.0.0.1', 1090)); print(flush=True); input()"
-    )
-    argv = exec_argv(lab.router.namespace, [sys.executable, "-c", listen])
     reasons = {22: "SSH", 8787: "the API", 20_000: "the engine", 1090: "another program"}
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
-        assert listener.stdout is not None
-        listener.stdout.readline()
+    with listening(lab.router, 1090, "127.0.0.1"):
         for port, reason in reasons.items():
             body = {"name": "x", "outbound_interface": "wan1", "port": port}
             answer = lab.api.ask("POST", "/svc/api/v1/proxy-services", body)
             assert answer.status == 400
             assert reason in answer.body["error"]
-        listener.kill()
     add(lab, 1090)
     assert curl(lab.client(1).host, 1090) == exits(lab)["wan1"]
 

@@ -22,7 +22,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, clear, eventually, port_forward, send
 
 pytestmark = pytest.mark.lab
 
@@ -300,28 +300,21 @@ def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> N
     clear(lab)
     send(lab, 1, "DIRECT")
     forward = f"iifname wan2 tcp dport 8022 dnat to {lab.client(1).address}"
-    chain = "{ type nat hook prerouting priority dstnat; }"
-    lab.router.run("nft", "add", "table", "ip", "forwards")
-    try:
-        lab.router.run("nft", f"add chain ip forwards pre {chain}")
-        lab.router.run("nft", f"add rule ip forwards pre {forward}")
-        with running(lab.client(1), SERVE) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"ready\n"
-            with lab.internet.socket(lab.wan(2).address, 8022) as caller:
-                caller.settimeout(5)
+    with port_forward(lab, forward), running(lab.client(1), SERVE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        with lab.internet.socket(lab.wan(2).address, 8022) as caller:
+            caller.settimeout(5)
 
-                def still_there() -> None:
-                    caller.sendall(b"hi")
-                    assert caller.recv(10) == b"hi"
+            def still_there() -> None:
+                caller.sendall(b"hi")
+                assert caller.recv(10) == b"hi"
 
-                still_there()
-                send(lab, 2, "Interface:wan2")
-                still_there()
-                send(lab, 2, "DIRECT")
-                still_there()
-                next_netd(lab)
-                time.sleep(_AFTER_S)
-                still_there()
-    finally:
-        lab.router.run("nft", "delete", "table", "ip", "forwards")
+            still_there()
+            send(lab, 2, "Interface:wan2")
+            still_there()
+            send(lab, 2, "DIRECT")
+            still_there()
+            next_netd(lab)
+            time.sleep(_AFTER_S)
+            still_there()

@@ -230,7 +230,7 @@ def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -
     expected = [there if listed else own.get(target, "TimeoutError") for listed in IS_LISTED]
     # They come one after the other, and what nobody answers takes all of its time.
     visits = [
-        replace(one, patience=1.0) if seen == "TimeoutError" else one
+        replace(one, patience=2.0) if seen == "TimeoutError" else one
         for one, seen in zip(ASKED_BY_ONE_PORT, expected, strict=True)
     ]
     assert visit(lab, 1, visits) == expected

@@ -244,7 +244,7 @@ class Database:
         action = f"back the database up to {path}"
         if path.resolve() == self.path.resolve():
             raise Failed(action, "that is the database itself")
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
             raise Failed(action, "what is there is no file")  # a device, say
         with reported(action), contextlib.ExitStack() as undo:
             source = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)

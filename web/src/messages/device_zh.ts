@@ -259,6 +259,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "an http or https URL of at most {n} characters": "不超过 {n} 个字符的 http 或 https 网址",
   "an interface name of 1 to {n} characters: letters, digits, and after the first also _ . @ -":
     "1 到 {n} 个字符的接口名：字母、数字，首字符之后还可以有 _ . @ -",
+  "an interface's bare name of 1 to {n} characters": "1 到 {n} 个字符的接口名",
   "a bare interface name, without {prefix}": "接口名，不带 {prefix}",
   "a string of {length} characters, none of them a control character":
     "{length} 个字符的文本，不含控制字符",
