@@ -10,6 +10,11 @@ import pytest
 Need = Callable[[str, bool], None]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the emulated machine first: it takes longest, and others can run beside it."""
+    items.sort(key=lambda item: item.get_closest_marker("vm") is None)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The only event loop that egressd runs on."""

@@ -31,7 +31,7 @@ from tests.lab.shaped import (
     udp_send,
 )
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 UP, DOWN = 2_000, 4_000
 """Kbps."""

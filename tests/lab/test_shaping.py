@@ -40,7 +40,7 @@ from tests.lab.shaped import (
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 KBPS = 4_000
 CLIENT = "10.77.1.2"

@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,16 +107,8 @@ def _mkinitramfs() -> Path:
     return Path(sys.executable).with_name("virtme-mkinitramfs")
 
 
-def run(
-    module: str,
-    shared: Path,
-    *arguments: str,
-    timeout_s: float,
-    stopping: threading.Event | None = None,
-) -> str:
+def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
     """Run ``python -m MODULE SHARED ARGUMENTS`` in the machine; what its console said.
-
-    It is switched off when `stopping` is set.
 
     `shared` is the folder that is written through. The machine has nothing else to keep, and is
     switched off as soon as the module has made `DONE` there. Raises subprocess.TimeoutExpired.
@@ -151,8 +142,6 @@ def run(
             while machine.poll() is None and not (shared / DONE).exists():
                 if time.monotonic() > deadline:
                     raise subprocess.TimeoutExpired(machine.args, timeout_s)
-                if stopping is not None and stopping.is_set():
-                    break
                 time.sleep(0.5)
         finally:
             if machine.poll() is None:
