@@ -14,6 +14,7 @@ from egressd.app import logs
 from egressd.model.errors import Failed
 from egressd.netd import strays
 from egressd.netd.engine import launch
+from egressd.netd.kernel import fast_path
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.lines import unit
 from egressd.planner import nft as script
@@ -25,6 +26,10 @@ def main(_: Path | None) -> None:
     """Leave no client a way out, and end the engine and the lines of this network namespace."""
     logs.configure("block")
     nft = Nft()
+    try:
+        fast_path.close()
+    except OSError as error:
+        log.error("known flows could not be blocked", error=str(error))
     if nft.chains() is not None:  # without a table the policy rules let nobody out
         try:
             nft.run(script.block())

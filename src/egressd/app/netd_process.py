@@ -95,7 +95,7 @@ async def _serve(settings: config.Config) -> None:
         on_trouble=on_trouble,
         mapped=machine.mapped_ports,
     )
-    shaper = Shaper(nft)
+    shaper = Shaper(nft, machine.fast_path.counts)
     reconciler = Reconciler(
         machine=machine,
         limits=Limits(shaper),

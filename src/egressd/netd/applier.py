@@ -192,12 +192,14 @@ class Applier:
         self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
     ) -> None:
         """The nftables transaction of a change; the plan is already the new one."""
+        keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
+        touched = [key for key in keys if "/" not in key]  # CIDR rules have limits, too
         if change.floor is not None:
             await self._machine.load(self.plan, ports)
         elif is_regrouped or impact.is_more_than_hosts(change):
-            await self._machine.update(self.plan, ports, hosts)
+            await self._machine.update(self.plan, ports, hosts, touched)
         else:
-            await self._machine.move(self.plan, ports, hosts)
+            await self._machine.move(self.plan, ports, hosts, touched)
 
     async def _change_limits(self, change: Change, *, strict: bool) -> None:
         """Change speed limits; the plan is already the new one."""

@@ -16,6 +16,7 @@ from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import firewalls, routes, sysctl
+from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import nft as script
 from egressd.planner import routing, sysctls
@@ -38,6 +39,7 @@ class Machine:
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
     def __init__(self, nft: Nft, roles: InterfaceRoles, engine_uid: int) -> None:
+        self.fast_path = FastPath()
         self.facts = Facts()
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
@@ -122,7 +124,10 @@ class Machine:
         return self._nft.chains() is not None
 
     def recall(self) -> None:
-        """Take what an earlier netd knew of LANs, WANs and resolvers from its table."""
+        """Take what an earlier netd knew of LANs, WANs and resolvers from its table, and its fast
+        path.
+        """
+        self.fast_path.recall()
         names = ("lansrc", "inmark", "outside", "substitutes")
         lansrc, inmark, outside, substitutes = (self._nft.elements(name) or {} for name in names)
         try:
@@ -135,6 +140,7 @@ class Machine:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
         wanted = self._wanted(plan, ports)
         text = script.load(wanted)
+        self.fast_path.follow(plan, self.facts, self.topology, self._roles)
         try:
             await self._transact(text)
         except Failed as error:
@@ -149,25 +155,44 @@ class Machine:
             self._chains = await asyncio.to_thread(self._nft.chains)
         with suppress(Failed):  # it is a hint: what is loaded is in force without it
             self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
+        self.fast_path.settle()
 
-    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
-        """Change what differs, and the `hosts` script with it, in one transaction.
+    async def update(
+        self,
+        plan: Plan,
+        ports: Mapping[str, int],
+        hosts: str = "",
+        touched: Collection[str] = (),
+    ) -> None:
+        """Change what differs, and the `hosts` script with it, in one transaction. `touched`: all
+        clients whose rule or limit has changed.
 
         Raises Failed, and then nothing changed.
         """
         wanted = self._wanted(plan, ports, hosts=False)
         if self._is_doubtful or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
-        elif text := script.INET.update(self._elements, wanted) + hosts:
+            return
+        self.fast_path.follow(plan, self.facts, self.topology, self._roles, touched)
+        if text := script.INET.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
             self._elements = wanted
+        self.fast_path.settle()
 
-    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: str) -> None:
-        """Carry out a script that only moves hosts: O(change). Raises Failed."""
+    async def move(
+        self, plan: Plan, ports: Mapping[str, int], hosts: str, touched: Collection[str]
+    ) -> None:
+        """Carry out a script that only moves hosts, and follow who else is `touched`: O(change).
+
+        Raises Failed.
+        """
         if self._is_doubtful:
             await self.load(plan, ports)
-        elif hosts:
+            return
+        self.fast_path.move(plan, touched)
+        if hosts:
             await self._transact_or_load(hosts, plan, ports)
+        self.fast_path.settle()
 
     def doubt(self) -> None:
         """The table may say what the plan does not: the next update or move loads all anew."""

@@ -17,7 +17,7 @@ import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Event, LineNews, RuleCount, Status
-from egressd.model.plan import Change, Instance, Patch, Plan, difference
+from egressd.model.plan import Change, Floor, Instance, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
 from egressd.netd.engine.pool import Pool
@@ -173,7 +173,13 @@ class Reconciler:
         """
         async with self._lock:
             await self._quiesce()
-            blocked = Plan(egresses=self.plan.egresses, instances=self.plan.instances)
+            # Clients are still known, or what was counted of them would be forgotten.
+            blocked = Plan(
+                floor=Floor(stopped=True),
+                egresses=self.plan.egresses,
+                instances=self.plan.instances,
+                hosts=self.plan.hosts,
+            )
             failure = None
             try:
                 await self.machine.load(blocked, {})

@@ -184,6 +184,9 @@ CLEAR_LINE_PORTS: Final = range(17_152, 18_176)
 """Local UDP ports of L2TP lines without one. What comes to one is dropped unless it is from whom
 that port has called."""
 
+FAST_PATH_PREFERENCE: Final = 0xE6
+"""``pref`` of the classifier on LANs and WANs (tc-bpf(8))."""
+
 APART: Final = IPv4Network("127.128.0.0/10")
 """Addresses by which the engine sees UDP whose names decide where it goes: one for each client
 and destination."""

@@ -7,7 +7,7 @@ carried over here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Self
 
@@ -65,12 +65,22 @@ class Places(NamedTuple):
 
 NO_PLACES: Final = Places({}, {}, {})
 
+PassedBy = Callable[[Iterable[str]], Mapping[str, RuleCount]]
+"""Addresses -> what these hosts have sent and received by a way that does not lead by the elements
+(see `fast_path`). Raises OSError."""
+
+
+def nothing_passed_by(_: Iterable[str]) -> Mapping[str, RuleCount]:
+    """There is no such way."""
+    return {}
+
 
 class Counters:
     """Reads counts in a network namespace, and carries them over."""
 
-    def __init__(self, downloads: Forest) -> None:
+    def __init__(self, downloads: Forest, passed_by: PassedBy = nothing_passed_by) -> None:
         self._downloads = downloads
+        self._passed_by = passed_by
         self._earlier: Counts = {}
         """What was counted where the rule is counted no more."""
 
@@ -109,6 +119,7 @@ class Counters:
     def _count(self, netfilter: NetlinkSocket, places: Places) -> Counts:
         """What these places have counted. Raises OSError."""
         counts: Counts = {}
+        passed_by = self._passed_by(places.hosts)
 
         def add(direction: Direction, rule: int, counted: Count) -> None:
             before = counts.get((direction, rule), _NOTHING)
@@ -123,6 +134,9 @@ class Counters:
                 wanted = {key: rule for key, rule in keys.items() if rule not in classes}
                 for key, counted in _passed(netfilter, name, wanted):
                     add(direction, wanted[key], counted)
+            for address, passed in passed_by.items():
+                if (rule := places.hosts[address]) not in classes:
+                    add(direction, rule, _of(direction, passed))
             for rule, counted in self._passed_classes(classes):
                 # HTB counts link headers too, once for each packet on the wire.
                 size = counted.bytes - LINK_HEADER_BYTES * counted.packets
@@ -139,6 +153,12 @@ class Counters:
         rules = {number: rule for rule, number in classes.items()}
         counted = self._downloads.counts()
         return [(rules[number], passed) for number, passed in counted if number in rules]
+
+
+def _of(direction: Direction, passed: RuleCount) -> Count:
+    if direction is DOWNLOAD:
+        return Count(passed.down_bytes, passed.down_packets)
+    return Count(passed.up_bytes, passed.up_packets)
 
 
 def count_script(before: Elements, after: Elements) -> str:

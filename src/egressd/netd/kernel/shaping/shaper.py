@@ -21,7 +21,14 @@ from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.netlink import NETFILTER, ROUTE, NetlinkSocket
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
-from egressd.netd.kernel.shaping.counts import NO_PLACES, Counters, Places, count_script
+from egressd.netd.kernel.shaping.counts import (
+    NO_PLACES,
+    Counters,
+    PassedBy,
+    Places,
+    count_script,
+    nothing_passed_by,
+)
 from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.moves import Move, hosts_of, moves_between
 from egressd.netd.kernel.shaping.numbers import ClassNumbers
@@ -43,17 +50,18 @@ _VLAN_TAG_BYTES: Final = 4
 
 
 class Shaper:
-    """The speed limits of this network namespace.
+    """The speed limits of this network namespace, and its counters. `passed_by` tells what of
+    hosts' traffic does not meet these.
 
     Not to be shared between threads at the same time. Methods block: `change` for 0.2 ms a
     rule, `sync` and `counters` for half a second at 10,000 rules.
     """
 
-    def __init__(self, nft: Nft) -> None:
+    def __init__(self, nft: Nft, passed_by: PassedBy = nothing_passed_by) -> None:
         self._nft = nft
         self._route = NetlinkSocket(ROUTE)
         self._forests = {d: Forest(self._route, d.device) for d in DIRECTIONS}
-        self._counters = Counters(self._forests[DOWNLOAD])
+        self._counters = Counters(self._forests[DOWNLOAD], passed_by)
         self._numbers = ClassNumbers()
         self._hosts: dict[str, Limit] = {}
         self._nets: dict[str, Limit] = {}

@@ -1,0 +1,147 @@
+"""Reads BTF: what the kernel says of its own types (``bpf/btf.rst`` in its documentation).
+
+Of its 100,000 types and more only those that are asked for are looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+# linux/btf.h
+_MAGIC: Final = 0xEB9F
+# struct btf_header: magic, version, flags, length, then where types and strings are and how long
+_HEADER: Final = struct.Struct("=HBBIIIII")
+_TYPE: Final = struct.Struct("=III")  # struct btf_type: name, kind and parts, size or type
+_MEMBER: Final = struct.Struct("=III")  # struct btf_member: name, type, offset in bits
+_ARRAY: Final = struct.Struct("=III")  # struct btf_array: type, type of the index, length
+_INTEGER, _POINTER, _ARRAY_OF, _STRUCT, _UNION, _ENUM, _FUNCTION = 1, 2, 3, 4, 5, 6, 12
+_PROTOTYPE, _VARIABLE, _SECTION, _DECLARATION_TAG, _ENUM64 = 13, 14, 15, 17, 19
+_ALIASES: Final = frozenset({8, 9, 10, 11, 18})
+"""typedef, volatile, const, restrict, type tag."""
+_BEHIND: Final = {
+    _INTEGER: (4, 0),
+    _ARRAY_OF: (_ARRAY.size, 0),
+    _STRUCT: (0, _MEMBER.size),
+    _UNION: (0, _MEMBER.size),
+    _ENUM: (0, 8),
+    _PROTOTYPE: (0, 8),
+    _VARIABLE: (4, 0),
+    _SECTION: (0, 12),
+    _DECLARATION_TAG: (4, 0),
+    _ENUM64: (0, 12),
+}
+"""Kind -> the bytes behind a type: once, and for each of its parts."""
+_POINTER_BYTES: Final = 8
+
+
+class _Type(NamedTuple):
+    kind: int
+    parts: int
+    size: int
+    """Or the number of another type."""
+    at: int
+    """Where what is behind it begins."""
+
+
+class Btf:
+    """The kernel's types, and those of modules that go on from them.
+
+    `data`: the kernel's BTF and a module's, whose numbers and names go on from the kernel's.
+    `names`: the structures and functions that will be asked for. Raises ValueError when it is no
+    BTF.
+    """
+
+    def __init__(self, *data: bytes, names: Collection[str]) -> None:
+        types, strings = bytearray(), bytearray()
+        for part in data:
+            try:
+                magic, _, _, length, at, size, strings_at, strings_size = _HEADER.unpack_from(part)
+            except struct.error:
+                magic = 0
+            if magic != _MAGIC:
+                raise ValueError("this is no BTF")
+            types += part[length + at : length + at + size]
+            strings += part[length + strings_at : length + strings_at + strings_size]
+        self._types, self._strings = bytes(types), bytes(strings)
+        wanted = {self._strings.find(b"\0%b\0" % name.encode()) + 1: name for name in names}
+        self._places = array("I", [0])  # the type of number 0 is void
+        self._numbers: dict[tuple[str, int], int] = {}
+        for number, (at, name_at, kind) in enumerate(_each(self._types), 1):
+            self._places.append(at)
+            if name_at and name_at in wanted:
+                self._numbers.setdefault((wanted[name_at], kind), number)
+
+    def function(self, name: str) -> int:
+        """The number of a function's type. Raises KeyError when there is none."""
+        return self._numbers[name, _FUNCTION]
+
+    def offset(self, structure: str, *path: str | int) -> int:
+        """Where a field of a structure is, in bytes: by names of fields, and places in arrays.
+
+        The fields of unnamed unions and structures count as the outer one's. Raises KeyError.
+        """
+        number = self._numbers[structure, _STRUCT]
+        found = 0
+        for step in path:
+            offset, number = self._step(number, step)
+            found += offset
+        return found
+
+    def _step(self, number: int, step: str | int) -> tuple[int, int]:
+        """Where the next step leads: how far on, and to what type. Raises KeyError."""
+        outer = self._type(number)
+        if isinstance(step, int) and outer.kind == _ARRAY_OF:
+            element = _ARRAY.unpack_from(self._types, outer.at)[0]
+            return step * self._size(element), element
+        if isinstance(step, str) and outer.kind in (_STRUCT, _UNION):
+            for name_at, member, bits in _MEMBER.iter_unpack(
+                self._types[outer.at : outer.at + outer.parts * _MEMBER.size]
+            ):
+                if self._text(name_at) == step:
+                    return bits // 8, member
+                if not name_at and self._type(member).kind in (_STRUCT, _UNION):
+                    try:
+                        offset, inner = self._step(member, step)
+                    except KeyError:
+                        continue
+                    return bits // 8 + offset, inner
+        raise KeyError(step)
+
+    def _type(self, number: int) -> _Type:
+        """A type, whatever it goes by."""
+        while True:
+            at = self._places[number]
+            _, info, size = _TYPE.unpack_from(self._types, at)
+            if (kind := _kind(info)) not in _ALIASES:
+                return _Type(kind, info & 0xFFFF, size, at + _TYPE.size)
+            number = size
+
+    def _size(self, number: int) -> int:
+        found = self._type(number)
+        if found.kind == _POINTER:
+            return _POINTER_BYTES
+        if found.kind != _ARRAY_OF:
+            return found.size
+        element, _, length = _ARRAY.unpack_from(self._types, found.at)
+        return int(length) * self._size(element)
+
+    def _text(self, at: int) -> str:
+        return self._strings[at : self._strings.index(b"\0", at)].decode()
+
+
+def _each(types: bytes) -> Iterator[tuple[int, int, int]]:
+    """Where each type is, where its name is, and its kind."""
+    unpack, at, end = _TYPE.unpack_from, 0, len(types)
+    while at < end:
+        name_at, info, _ = unpack(types, at)
+        kind = _kind(info)
+        yield at, name_at, kind
+        once, each = _BEHIND.get(kind, (0, 0))
+        at += _TYPE.size + once + each * (info & 0xFFFF)
+
+
+def _kind(info: int) -> int:
+    return info >> 24 & 0x1F

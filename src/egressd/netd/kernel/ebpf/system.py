@@ -1,0 +1,228 @@
+"""bpf(2): maps, programs, and what the kernel tells of them. Needs CAP_SYS_ADMIN, or CAP_BPF with
+CAP_PERFMON and CAP_NET_ADMIN.
+
+Structures are those of linux/bpf.h; what a call leaves out is zero.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final, Self
+
+_NUMBERS: Final = {"x86_64": 321, "aarch64": 280}
+"""Of the system call, by machine (asm/unistd.h)."""
+_MAP_CREATE, _MAP_LOOK_UP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = range(5)
+_LOAD, _PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 5, 13, 14, 15, 19, 23
+_ATTRIBUTES_BYTES: Final = 160
+_HASH, _CLASSIFIER = 1, 3  # BPF_MAP_TYPE_HASH, BPF_PROG_TYPE_SCHED_CLS
+_NO_PREALLOCATION: Final = 1
+_UNLESS_THERE: Final = 1  # BPF_NOEXIST
+
+_MAP_ATTRIBUTES: Final = struct.Struct("=IIIII8x16s")
+_ELEMENT: Final = struct.Struct("=I4xQQQ")
+_LOAD_ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s56xQ")
+_INFO_ATTRIBUTES: Final = struct.Struct("=IIQ")
+_PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")  # struct bpf_prog_info: number and place of maps
+_MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
+_BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
+
+_LICENSE: Final = b"Dual MIT/GPL\0"
+"""Asked for by the kernel's functions that a program calls (include/linux/license.h)."""
+_BTF_FOLDER: Final = Path("/sys/kernel/btf")
+
+
+class Map:
+    """A hash map in the kernel, with keys and values of fixed sizes in bytes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        info = _info(descriptor, _MAP_INFO.size)
+        self.key_size, self.value_size, self.room, name = _MAP_INFO.unpack(info)
+        self.name: str = name.rstrip(b"\0").decode()
+        self._value = ctypes.create_string_buffer(self.value_size)
+
+    @classmethod
+    def make(cls, name: str, *, key_size: int, value_size: int, room: int) -> Self:
+        """A new one for at most `room` elements, which take memory as they come. Raises OSError."""
+        attributes = _MAP_ATTRIBUTES.pack(
+            _HASH, key_size, value_size, room, _NO_PREALLOCATION, name.encode()
+        )
+        return cls(_call(_MAP_CREATE, attributes))
+
+    def close(self) -> None:
+        """Let go of it: it is gone once no program uses it either."""
+        os.close(self.descriptor)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, or None. Raises OSError."""
+        value = ctypes.create_string_buffer(self.value_size)
+        try:
+            self._element(_MAP_LOOK_UP, key, value)
+        except FileNotFoundError:
+            return None
+        return value.raw
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Give a key a value, another one than before perhaps. Raises OSError."""
+        self._element(_MAP_UPDATE, key, ctypes.create_string_buffer(value, self.value_size))
+
+    def put_new(self, key: bytes, value: bytes) -> None:
+        """Give a key a value unless it has one. Raises OSError."""
+        with suppress(FileExistsError):
+            value_at = ctypes.create_string_buffer(value, self.value_size)
+            self._element(_MAP_UPDATE, key, value_at, _UNLESS_THERE)
+
+    def drop(self, key: bytes) -> None:
+        """Take a key away, if it is there. Raises OSError."""
+        with suppress(FileNotFoundError):
+            self._element(_MAP_DELETE, key, None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """All keys, while nobody else adds or takes any. Raises OSError."""
+        key: bytes | None = None
+        following = ctypes.create_string_buffer(self.key_size)
+        while True:
+            try:
+                self._element(_MAP_NEXT_KEY, key, following)
+            except FileNotFoundError:
+                return
+            key = following.raw
+            yield key
+
+    def _element(
+        self,
+        command: int,
+        key: bytes | None,
+        value: ctypes.Array[ctypes.c_char] | None,
+        flags: int = 0,
+    ) -> None:
+        key_at = ctypes.create_string_buffer(key, self.key_size) if key is not None else None
+        attributes = _ELEMENT.pack(self.descriptor, _address(key_at), _address(value), flags)
+        _call(command, attributes)
+
+
+def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
+    """Have the kernel check a classifier (tc-bpf(8)) and take it; its descriptor.
+
+    `modules`: descriptors of the BTF of modules whose functions it calls, of which the first has
+    the number 1. Raises OSError, whose words end with the verifier's last ones.
+    """
+    instructions = ctypes.create_string_buffer(code, len(code))
+    license_at = ctypes.create_string_buffer(_LICENSE)
+    array = (ctypes.c_int * (1 + len(modules)))(0, *modules)
+
+    def attempt(log: ctypes.Array[ctypes.c_char] | None) -> int:
+        attributes = _LOAD_ATTRIBUTES.pack(
+            _CLASSIFIER,
+            len(code) // 8,
+            ctypes.addressof(instructions),
+            ctypes.addressof(license_at),
+            1 if log else 0,
+            len(log) if log else 0,
+            _address(log),
+            0,
+            0,
+            name.encode(),
+            ctypes.addressof(array) if modules else 0,
+        )
+        return _call(_LOAD, attributes)
+
+    try:
+        return attempt(None)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL):
+            raise
+    log = ctypes.create_string_buffer(1 << 20)
+    try:
+        return attempt(log)
+    except OSError as error:
+        said = log.value.decode(errors="replace").strip().splitlines()[-4:]
+        raise OSError(error.errno, f"{error.strerror}: {' / '.join(said)}") from None
+
+
+def maps_of(program: int) -> list[Map]:
+    """The maps that the program of that number uses. Raises OSError."""
+    descriptor = _call(_PROGRAM_BY_ID, struct.pack("=I", program))
+    try:
+        numbers = (ctypes.c_uint32 * 16)()
+        asked = _PROGRAM_INFO.pack(len(numbers), ctypes.addressof(numbers), b"")
+        count = _PROGRAM_INFO.unpack(_info(descriptor, _PROGRAM_INFO.size, asked))[0]
+    finally:
+        os.close(descriptor)
+    return [Map(_call(_MAP_BY_ID, struct.pack("=I", number))) for number in numbers[:count]]
+
+
+def kernel_types() -> bytes:
+    """The BTF of the kernel itself. Raises OSError when it has none."""
+    return (_BTF_FOLDER / "vmlinux").read_bytes()
+
+
+def module_types(module: str) -> tuple[bytes, int] | None:
+    """The BTF of a module, and a descriptor of it; None when it is no module, or has none."""
+    path = _BTF_FOLDER / module
+    if not path.exists():
+        return None
+    return path.read_bytes(), _module_descriptor(module)
+
+
+def _module_descriptor(module: str) -> int:
+    number = 0
+    while True:
+        # At the end of the list the kernel raises FileNotFoundError.
+        (number,) = struct.unpack_from("=4xI", _answer(_NEXT_BTF, struct.pack("=I", number)))
+        descriptor = _call(_BTF_BY_ID, struct.pack("=I", number))
+        name = ctypes.create_string_buffer(64)
+        asked = _BTF_INFO.pack(0, 0, 0, ctypes.addressof(name), len(name), 0)
+        is_kernels = _BTF_INFO.unpack(_info(descriptor, _BTF_INFO.size, asked))[5]
+        if is_kernels and name.value == module.encode():
+            return descriptor
+        os.close(descriptor)
+
+
+def _info(descriptor: int, size: int, asked: bytes = b"") -> bytes:
+    info = ctypes.create_string_buffer(asked, size)
+    _call(_INFO, _INFO_ATTRIBUTES.pack(descriptor, size, ctypes.addressof(info)))
+    return info.raw
+
+
+@cache
+def _syscall() -> ctypes._NamedFuncPointer:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    return function
+
+
+def _answer(command: int, attributes: bytes) -> bytes:
+    """What the kernel leaves in the attributes of a call."""
+    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
+    _enter(command, buffer)
+    return buffer.raw
+
+
+def _call(command: int, attributes: bytes) -> int:
+    return _enter(command, ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES))
+
+
+def _enter(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
+    number = _NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {platform.machine()}")
+    answer: int = _syscall()(
+        ctypes.c_long(number), ctypes.c_int(command), attributes, ctypes.c_uint(_ATTRIBUTES_BYTES)
+    )
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return answer
+
+
+def _address(buffer: ctypes.Array[ctypes.c_char] | None) -> int:
+    return 0 if buffer is None else ctypes.addressof(buffer)

@@ -1,0 +1,18 @@
+"""The short way of known flows: from a LAN's interface to a WAN's and back, past the IP stack.
+
+Most packets belong to a flow that the kernel routes and that was decided on before. A classifier
+in front of the stack (tc-bpf(8)) looks such a flow up in connection tracking, sees that it has the
+very mark that its client has now, translates its addresses and sends it on. Whatever is not
+just so goes the long way, and so does one packet of each flow a second: it keeps the flow's entry
+alive, and meets all rules.
+
+- `program`: the classifier.
+- `filters`: puts it on interfaces.
+- `path`: keeps what it looks up: clients, ways, counts.
+
+Who may go this way is `egressd.planner.fast_path`'s to say.
+"""
+
+from egressd.netd.kernel.fast_path.path import FastPath, close
+
+__all__ = ["FastPath", "close"]

@@ -1,0 +1,283 @@
+"""Keeps the short way in step with the plan."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import IPv4Address
+from typing import Final, NamedTuple
+
+import structlog
+
+from egressd.model.device import InterfaceRoles
+from egressd.model.errors import Failed
+from egressd.model.facts import Facts
+from egressd.model.messages import RuleCount
+from egressd.model.plan import Plan
+from egressd.netd.kernel import sysctl
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import filters, program
+from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
+from egressd.planner.fast_path import Neighbourhood, Place, Way, place, ways
+from egressd.planner.topology import Topology
+
+log = structlog.get_logger()
+
+_CLIENTS_MAX: Final = 1 << 18
+_WAYS_MAX: Final = 1 << 12
+_SETTINGS: Final = {
+    # Connection tracking does not see every packet of a connection: the next that it sees is not to
+    # be outside of what it expects, nor is a reset 2 GiB later (nf_conntrack-sysctl.rst).
+    "net/netfilter/nf_conntrack_tcp_be_liberal": "1",
+    "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst": "1",
+}
+
+
+class _Maps(NamedTuple):
+    clients: system.Map
+    ways: system.Map
+    counts: system.Map
+
+    @property
+    def descriptors(self) -> program.Maps:
+        return program.Maps(*(each.descriptor for each in self))
+
+
+_SHAPES: Final = {
+    "clients": (program.ADDRESS_BYTES, program.PLACE.size, _CLIENTS_MAX),
+    "ways": (4, program.WAY_BYTES, _WAYS_MAX),
+    "counts": (program.ADDRESS_BYTES, program.COUNT.size, _CLIENTS_MAX),
+}
+"""Name -> sizes of key and value, and room."""
+
+
+_UNKNOWN: Final = Way(0, 0, IPv4Address(0), ())
+
+
+class FastPath:
+    """Known flows' short way in this network namespace.
+
+    `follow` and `move` come before the nftables transaction that they belong to: a client who is
+    to go elsewhere goes the long way from there on, where that transaction finds him. `settle`
+    comes after it. A kernel that cannot do it (`obstacle`) just sends all the long way.
+    """
+
+    def __init__(self) -> None:
+        self.obstacle = ""
+        """Why there is no short way, in plain words; empty while there may be one."""
+        self._maps: _Maps | None = None
+        self._programs: dict[bool, int] = {}
+        """Whether it is for a LAN that nothing comes back in by -> descriptor."""
+        self._hooked: dict[int, tuple[bool, int]] = {}
+        """Interface -> which program, and the number that the kernel gave it."""
+        self._clients: dict[str, Place] = {}
+        self._ways: dict[int, Way] = {}
+        self._neighbourhood = Neighbourhood(Facts(), Topology())
+        self._is_open = False
+        """Whether ways out have the classifier."""
+        self._is_settled = False
+        """Whether nothing that the classifiers' places depend on may have changed."""
+
+    # --- What is to go which way. ---------------------------------------------------------
+
+    def recall(self) -> None:
+        """Take over what an earlier netd left, whose flows go on meanwhile."""
+        try:
+            with NetlinkSocket(ROUTE) as kernel:
+                found = {}
+                for index, _ in socket.if_nameindex():
+                    if there := filters.find(kernel, index):
+                        found[index] = there
+            if not found:
+                return
+            self._hooked = dict.fromkeys(found, (False, 0))
+            self._maps = _adopted(found.values())
+            if self._maps is None:
+                self._close()
+                return
+            for key in self._maps.clients:
+                value = self._maps.clients.get(key) or bytes(program.PLACE.size)
+                self._clients[socket.inet_ntoa(key)] = Place(*program.PLACE.unpack(value))
+            # Whatever they are, they are told anew.
+            marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.ways)
+            self._ways = dict.fromkeys(marks, _UNKNOWN)
+        except OSError as error:
+            self._give_up(error)
+
+    def follow(
+        self,
+        plan: Plan,
+        facts: Facts,
+        topology: Topology,
+        roles: InterfaceRoles,
+        touched: Collection[str] | None = None,
+    ) -> None:
+        """Lead the plan's clients by the ways there are now; `touched`: all whose rule or limit has
+        changed, if that is known.
+        """
+        self._is_settled = False
+        self._lead(ways(plan, facts, topology, roles))
+        neighbourhood = Neighbourhood(facts, topology)
+        if touched is None or neighbourhood != self._neighbourhood:
+            self._neighbourhood = neighbourhood
+            touched = {*self._clients, *plan.hosts, *self._counted()}
+        self.move(plan, touched)
+
+    def move(self, plan: Plan, touched: Collection[str]) -> None:
+        """As `follow`, where nothing but these clients' rules or limits has changed: O(change)."""
+        try:
+            for address in touched:
+                self._send(address, place(address, plan, self._neighbourhood))
+                if self._maps is not None and address not in plan.hosts:
+                    self._maps.counts.drop(program.address_key(address))
+        except OSError as error:
+            self._give_up(error)
+
+    def settle(self) -> None:
+        """Open the short way once there is anybody for it, and see that it is open."""
+        is_wanted = bool(self._clients and self._ways)
+        if self.obstacle or (self._is_settled and is_wanted == self._is_open):
+            return
+        try:
+            if self._maps is None and is_wanted:
+                self._open()
+            if self._maps is not None:
+                if not self._programs:
+                    self._load(self._maps)
+                sysctl.write(_SETTINGS)
+                self._hook(is_wanted)
+            self._is_open, self._is_settled = is_wanted, True
+        except OSError as error:
+            self._give_up(error)
+
+    def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
+        """What clients' flows carried this way. Raises OSError."""
+        found = {}
+        if (maps := self._maps) is not None:
+            for address in addresses:
+                if value := maps.counts.get(program.address_key(address)):
+                    found[address] = RuleCount(*program.COUNT.unpack(value))
+        return found
+
+    # --- The kernel's maps. ---------------------------------------------------------------
+
+    def _counted(self) -> list[str]:
+        if self._maps is None:
+            return []
+        return [socket.inet_ntoa(key) for key in self._maps.counts]
+
+    def _lead(self, wanted: Mapping[int, Way]) -> None:
+        before, self._ways = self._ways, dict(wanted)
+        if self._maps is None:
+            return
+        try:
+            for mark in before.keys() - wanted.keys():
+                self._maps.ways.drop(program.mark_key(mark))
+            for mark, way in wanted.items():
+                if before.get(mark) != way:
+                    self._maps.ways.put(program.mark_key(mark), program.way_value(way))
+        except OSError as error:
+            self._give_up(error)
+
+    def _send(self, address: str, where: Place | None) -> None:
+        """Give a client another place, or none."""
+        before = self._clients.pop(address, None)
+        if where is not None:
+            self._clients[address] = where
+        if self._maps is None or where == before:
+            return
+        if where is None:
+            self._maps.clients.drop(program.address_key(address))
+        else:
+            self._let(self._maps, address, where)
+
+    def _open(self) -> None:
+        maps = self._maps = _Maps(*(_made(name) for name in _SHAPES))
+        for mark, way in self._ways.items():
+            maps.ways.put(program.mark_key(mark), program.way_value(way))
+        for address, where in self._clients.items():
+            self._let(maps, address, where)
+
+    def _let(self, maps: _Maps, address: str, where: Place) -> None:
+        key = program.address_key(address)
+        maps.counts.put_new(key, bytes(program.COUNT.size))
+        maps.clients.put(key, program.place_value(where))
+
+    # --- The classifiers. -----------------------------------------------------------------
+
+    def _load(self, maps: _Maps) -> None:
+        kernel = program.kernel()
+        modules = (kernel.module,) if kernel.module else ()
+        try:
+            for lan_only in (False, True):
+                code = program.assemble(kernel, maps.descriptors, lan_only=lan_only)
+                self._programs[lan_only] = system.load(program.NAME, code, modules)
+        finally:
+            for descriptor in modules:
+                os.close(descriptor)
+
+    def _hook(self, is_wanted: bool) -> None:
+        """Put the classifiers on the LANs and the ways out, and nowhere else.
+
+        They stay on the LANs when there is nobody for them, so that what was counted does.
+        """
+        outer = {way.interface for way in self._ways.values()} if is_wanted else set()
+        inner = self._neighbourhood.indexes
+        with NetlinkSocket(ROUTE) as kernel:
+            for index in self._hooked.keys() - outer - inner:
+                filters.take_away(kernel, index)
+                del self._hooked[index]
+            for index in outer | inner:
+                lan_only = index not in outer
+                there = filters.find(kernel, index)
+                if there is None or self._hooked.get(index) != (lan_only, there.program):
+                    filters.put(kernel, index, program.NAME, self._programs[lan_only])
+                    there = filters.find(kernel, index)
+                    self._hooked[index] = lan_only, there.program if there else 0
+
+    def _give_up(self, error: OSError) -> None:
+        self.obstacle = f"known flows go through the whole stack: {error.strerror or error}"
+        log.warning("no fast path", reason=str(error))
+        try:
+            self._close()
+        except OSError as problem:
+            raise Failed("have known flows go the long way", str(problem)) from error
+
+    def _close(self) -> None:
+        """Leave nothing of it on any interface. Raises OSError."""
+        if self._hooked:
+            close()
+            self._hooked = {}
+        for descriptor in self._programs.values():
+            os.close(descriptor)
+        self._programs = {}
+        for each in self._maps or ():
+            each.close()
+        self._maps = None
+
+
+def close() -> None:
+    """Have all packets of this network namespace go the long way. Raises OSError."""
+    with NetlinkSocket(ROUTE) as kernel:
+        for index, _ in socket.if_nameindex():
+            if filters.find(kernel, index):
+                filters.take_away(kernel, index)
+
+
+def _made(name: str) -> system.Map:
+    key_size, value_size, room = _SHAPES[name]
+    return system.Map.make(name, key_size=key_size, value_size=value_size, room=room)
+
+
+def _adopted(found: Iterable[filters.Filter]) -> _Maps | None:
+    """The maps of programs in place, if they are such as ours."""
+    for each in found:
+        maps = {one.name: one for one in system.maps_of(each.program)}
+        shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}
+        if shapes == _SHAPES:
+            return _Maps(**maps)
+        for one in maps.values():
+            one.close()
+    return None

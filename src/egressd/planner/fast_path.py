@@ -1,0 +1,146 @@
+"""Which clients' known flows may take the short way through the machine, and where it leads.
+
+That way (`egressd.netd.kernel.fast_path`) passes nftables and policy routing by, so it is for
+the plain cases alone: a client with a rule of its own and without limits, next to the machine,
+that leaves by an Ethernet WAN. All others' packets are decided on one by one, as are those of
+flows that are not what the client's mark says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network, collapse_addresses
+from typing import Final, NamedTuple
+
+from egressd.model.device import InterfaceRoles
+from egressd.model.facts import Facts, Interface
+from egressd.model.plan import Plan
+from egressd.planner.registry import (
+    MARK_DIRECT,
+    MARK_EGRESS,
+    MARK_LINE,
+    MARK_ROUTED_MASK,
+    egress_mark,
+    flow_mark,
+)
+from egressd.planner.shaping import is_limited
+from egressd.planner.topology import Topology, connected, is_line, uplink
+
+APART_MAX: Final = 8
+"""Networks that a way may have exceptions for."""
+_ANYWHERE: Final = IPv4Network("0.0.0.0/0")
+
+
+class Way(NamedTuple):
+    """Where packets of one mark leave."""
+
+    flow: int
+    """The conntrack mark that their flows have."""
+    interface: int
+    """Its index."""
+    gateway: IPv4Address
+    apart: tuple[IPv4Network, ...]
+    """Destinations that are not the gateway's, at most `APART_MAX` networks."""
+
+
+class Place(NamedTuple):
+    """A client's mark, and the index of the interface that it is behind."""
+
+    mark: int
+    interface: int
+
+
+class Neighbourhood:
+    """The LANs, and which addresses are next to the machine there."""
+
+    def __init__(self, facts: Facts, topology: Topology) -> None:
+        self.indexes: set[int] = set()
+        """Of the LANs."""
+        self._lans: list[tuple[int, int, int]] = []
+        for name in topology.lans:
+            lan = facts.interfaces.get(name)
+            if lan is not None and _is_plain(lan):
+                self.indexes.add(lan.index)
+                self._lans += [(*_bits(each.network), lan.index) for each in lan.addresses]
+        # Who lives behind another router is not asked for by its own address.
+        routed = (r.destination for r in facts.routes if r.gateway and r.destination != _ANYWHERE)
+        self._routed = [_bits(network) for network in routed]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Neighbourhood):
+            return NotImplemented
+        return (self._lans, self._routed) == (other._lans, other._routed)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def index_of(self, address: str) -> int:
+        """The index of the LAN where an address is next to the machine; 0 for none, or several."""
+        number = int(IPv4Address(address))
+        found = {index for network, mask, index in self._lans if number & mask == network}
+        if len(found) != 1 or any(number & mask == network for network, mask in self._routed):
+            return 0
+        return found.pop()
+
+
+def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:
+    """Where a client of the plan is, if its flows may take the short way."""
+    mark = plan.hosts.get(address, 0) if plan.floor.is_ruled else 0
+    if mark & MARK_ROUTED_MASK != MARK_EGRESS or mark & MARK_LINE:
+        return None
+    limit = plan.limits.get(address)
+    if limit is None or is_limited(limit):
+        return None
+    index = neighbourhood.index_of(address)
+    return Place(mark, index) if index else None
+
+
+def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) -> dict[int, Way]:
+    """Mark -> where its packets leave. Those that are not plain enough are left out."""
+    mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
+    found = {}
+    for mark, name, gateway, apart in (
+        *_of_interfaces(plan, facts, topology, roles),
+        *_of_main_table(facts, topology),
+    ):
+        interface = facts.interfaces[name]
+        networks = tuple(collapse_addresses(apart))
+        # What is too large for the other side is to be told so, or cut up: see `narrow`.
+        is_as_wide = mtus == {interface.mtu}
+        if _is_plain(interface) and is_as_wide and len(networks) <= APART_MAX:
+            flow = flow_mark(mark, plan.whitelist.epoch)
+            found[mark] = Way(flow, interface.index, gateway, networks)
+    return found
+
+
+_Found = tuple[int, str, IPv4Address, Iterable[IPv4Network]]
+"""Mark, interface, gateway, networks apart."""
+
+
+def _of_interfaces(
+    plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
+) -> Iterator[_Found]:
+    for name, egress in plan.egresses.items():
+        if name in topology.wans and not is_line(name):
+            way = uplink(name, facts, roles)
+            if way.has_route and way.gateway is not None:
+                yield egress_mark(egress.number), name, way.gateway, connected(name, facts)
+
+
+def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:
+    every = (route for route in facts.routes if route.destination == _ANYWHERE)
+    defaults = sorted(every, key=lambda route: route.metric)
+    if not defaults or (len(defaults) > 1 and defaults[0].metric == defaults[1].metric):
+        return
+    best = defaults[0]
+    if best.gateway is not None and best.interface in topology.wans:
+        others = [r.destination for r in facts.routes if r.destination != _ANYWHERE]
+        yield MARK_DIRECT, best.interface, best.gateway, others
+
+
+def _is_plain(interface: Interface) -> bool:
+    """Whether it is up, and has neighbours that are asked for by ARP."""
+    return interface.is_up and not interface.is_loopback and not interface.is_point_to_point
+
+
+def _bits(network: IPv4Network) -> tuple[int, int]:
+    return int(network.network_address), int(network.netmask)

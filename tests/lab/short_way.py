@@ -1,0 +1,40 @@
+"""What the kernel tells of known flows' short way in a lab's router."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address
+
+from egressd.lab.lab import Lab
+from egressd.model.messages import RuleCount
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import filters
+from egressd.netd.kernel.fast_path.program import COUNT
+from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
+from tests.lab.netns import JoinedNamespace
+
+
+def filters_here() -> dict[str, filters.Filter]:
+    with NetlinkSocket(ROUTE) as kernel:
+        found = {name: filters.find(kernel, index) for index, name in socket.if_nameindex()}
+    return {name: there for name, there in found.items() if there}
+
+
+def _passed(address: str) -> RuleCount:
+    for there in filters_here().values():
+        maps = {each.name: each for each in system.maps_of(there.program)}
+        if value := maps["counts"].get(IPv4Address(address).packed):
+            return RuleCount(*COUNT.unpack(value))
+    return RuleCount(0, 0, 0, 0)
+
+
+def hooked(lab: Lab) -> set[str]:
+    """The interfaces of the router that have the classifier."""
+    with JoinedNamespace(lab.router.namespace) as router:
+        return set(router.run(filters_here))
+
+
+def passed(lab: Lab, client: int) -> RuleCount:
+    """What of a client's traffic went the short way."""
+    with JoinedNamespace(lab.router.namespace) as router:
+        return router.run(_passed, lab.client(client).address)

@@ -1,0 +1,347 @@
+"""Known flows' short way on the real kernel: what goes it, arrives whole, and what does not."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from egressd.lab import netns
+from egressd.lab.client import Connection
+from egressd.lab.lab import Lab
+from egressd.lab.packets import new_token
+from egressd.lab.spec import LabSpec
+from egressd.model.device import InterfaceRoles
+from egressd.model.errors import Failed
+from egressd.model.plan import Egress, Limit, Plan
+from egressd.netd.kernel import facts as kernel_facts
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import FastPath, filters
+from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.topology import discover
+from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.lab.netns import JoinedNamespace, Namespace
+from tests.lab.short_way import filters_here, hooked, passed
+from tests.lab.test_failures import kill
+
+pytestmark = pytest.mark.lab
+
+MIB = 1 << 20
+KERNEL = ("DIRECT", "Interface:wan2")
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("ss",))) as lab:
+        lab.start_egressd()
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def _emptied(lab: Lab) -> Iterator[None]:
+    yield
+    clear(lab)
+
+
+# --- What the device tells. --------------------------------------------------------------------
+
+
+def counted(lab: Lab, client: int) -> int:
+    """A rule's bytes both ways, as the device counts them."""
+    data = lab.api.ask("GET", "/ops/counters").body["data"]
+    count = data.get(lab.client(client).address, {})
+    return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
+
+
+def talk(connection: Connection, times: int = 20) -> None:
+    """Say something, again and again, over a connection that is there."""
+    for number in range(times):
+        assert connection.exchange(f"message {number}").error == ""
+
+
+def goes_it(lab: Lab, client: int, connection: Connection) -> bool:
+    """Whether what is said over a connection goes the short way."""
+    before = passed(lab, client)
+    talk(connection)
+    after = passed(lab, client)
+    return after.up_packets > before.up_packets and after.down_packets > before.down_packets
+
+
+def limit(lab: Lab, client: int, kbps: int) -> None:
+    ips = [lab.client(client).address]
+    body = {"ips": ips, "update_download": True, "download_limit_kbps": kbps}
+    lab.api.patch("/rules/batch/limits", {**body, "update_upload": False, "upload_limit_kbps": 0})
+
+
+# --- What goes it arrives. --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", KERNEL)
+def test_a_download_goes_it_and_arrives_whole(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    before = passed(lab, 1)
+    reply = lab.client(1).http(f"http://{SERVER}/bytes/{50 * MIB}", verify=True, timeout=30)
+    assert (reply.error, reply.size) == ("", 50 * MIB)
+    after = passed(lab, 1)
+    assert 45 * MIB < after.down_bytes - before.down_bytes < 60 * MIB
+    assert after.up_packets > before.up_packets
+
+
+@pytest.mark.parametrize("target", KERNEL)
+def test_an_upload_goes_it_and_is_seen_from_the_targets_address(lab: Lab, target: str) -> None:
+    send(lab, 1, target)
+    before = passed(lab, 1)
+    reply = lab.client(1).http(f"http://{SERVER}/", method="POST", upload=50 * MIB, timeout=30)
+    wan = lab.wan(1 if target == "DIRECT" else 2)
+    assert (reply.error, reply.seen) == ("", wan.address)
+    assert passed(lab, 1).up_bytes - before.up_bytes > 45 * MIB
+
+
+def _sum_up_yourself(names: list[str]) -> None:
+    """Have no device leave checksums to the next one: each packet is sent with its own."""
+    for name in names:
+        value = array.array("B", struct.pack("=II", 0x17, 0))  # ETHTOOL_STXCSUM
+        request = struct.pack("@16sP", name.encode(), value.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            fcntl.ioctl(asked, 0x8946, request)  # SIOCETHTOOL
+
+
+def _ask_again(source: str, times: int) -> int:
+    """How many of so many datagrams of one socket are answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.bind((source, 0))
+        asking.settimeout(2)
+        asking.connect((SERVER, 7))
+        answered = 0
+        for number in range(times):
+            data = f"datagram {number}: {'x' * 64}".encode()
+            asking.send(data)
+            answered += asking.recv(4096).endswith(data)
+        return answered
+
+
+def test_checksums_are_right_where_no_device_makes_them(lab: Lab) -> None:
+    # Else the ends, which are one machine, never look at them.
+    send(lab, 2, "Interface:wan2")
+    for role, names in (("client2", ["eth0"]), ("internet", ["isp2"])):
+        with JoinedNamespace(netns.namespace(lab.name, role)) as host:
+            host.run(_sum_up_yourself, names)
+    before = passed(lab, 2)
+    reply = lab.client(2).http(f"http://{SERVER}/bytes/{2 * MIB}", verify=True, timeout=20)
+    assert (reply.error, reply.size) == ("", 2 * MIB)
+    assert passed(lab, 2).down_bytes - before.down_bytes > MIB
+    before = passed(lab, 2)
+    with JoinedNamespace(netns.namespace(lab.name, "client2")) as host:
+        assert host.run(_ask_again, lab.client(2).address, 20) == 20
+    assert passed(lab, 2).down_packets - before.down_packets > 10
+
+
+def test_all_bytes_are_counted_whichever_way_they_go(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    before = counted(lab, 1)
+    assert lab.client(1).http(f"http://{SERVER}/bytes/{20 * MIB}", timeout=20).error == ""
+    eventually(lambda: counted(lab, 1) - before > 20 * MIB)
+    assert counted(lab, 1) - before < 23 * MIB
+    limit(lab, 1, 100_000)  # what it receives is counted elsewhere from here on
+    limit(lab, 1, 0)
+    eventually(lambda: counted(lab, 1) - before > 20 * MIB)
+    assert counted(lab, 1) - before < 23 * MIB
+
+
+def test_connections_end_in_the_kernels_eyes_too(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--dport", "7")
+    assert "ESTABLISHED" in lab.router.run(*tracked).stdout
+    connection.close()
+    eventually(lambda: "ESTABLISHED" not in lab.router.run(*tracked).stdout)
+
+
+def test_it_is_gone_in_one_arm_use_too(namespaces: None) -> None:
+    with Lab(LabSpec(one_arm=True, wans=1, nodes=())) as lab:
+        lab.start_egressd()
+        send(lab, 1, "DIRECT")
+        reply = lab.client(1).http(f"http://{SERVER}/bytes/{5 * MIB}", verify=True, timeout=20)
+        assert (reply.error, reply.size) == ("", 5 * MIB)
+        assert passed(lab, 1).down_bytes > 4 * MIB
+
+
+# --- Who does not go it. ----------------------------------------------------------------------
+
+
+def test_a_limited_client_does_not(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    limit(lab, 1, 10_000)
+    assert not goes_it(lab, 1, connection)
+    limit(lab, 1, 0)
+    assert goes_it(lab, 1, connection)
+
+
+def test_a_nodes_client_does_not(lab: Lab) -> None:
+    lab.api.post("/nodes", lab.nodes["ss"].draft())
+    send(lab, 1, "ss")
+    assert not goes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+@pytest.mark.parametrize("target", ["Interface:wan2", "REJECT", "Interface:wan9"])
+def test_p1_who_moves_is_cut_at_once(lab: Lab, target: str) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    with lab.internet.capture() as capture:
+        token = capture.prove(connection.exchange)
+        assert capture.interfaces_of(token) == {lab.wan(1).far}
+        send(lab, 1, target)
+        token = new_token()
+        with suppress(Failed):
+            assert connection.exchange(token, timeout=2).error != ""
+        assert capture.interfaces_of(token) == set()
+
+
+def test_p3_others_go_on(lab: Lab) -> None:
+    for client in (1, 2):
+        send(lab, client, "DIRECT")
+    other = lab.client(2).connect(SERVER)
+    assert goes_it(lab, 2, other)
+    for target in ("Interface:wan2", "REJECT", "DIRECT"):
+        send(lab, 1, target)
+        assert goes_it(lab, 2, other)
+
+
+def test_p1_another_whitelist_cuts_flows_that_went_it(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    try:
+        lab.api.put("/whitelist", {"domains": "", "ips": "192.0.2.77", "node": "DIRECT"})
+        with suppress(Failed):
+            assert connection.exchange("anything", timeout=2).error != ""
+        assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+    finally:
+        lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
+
+
+# --- Accidents. -------------------------------------------------------------------------------
+
+
+def test_flows_go_on_and_counts_last_while_netd_dies(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    eventually(lambda: counted(lab, 1) > 0)
+    before = counted(lab, 1)
+    kill(lab, "egressd.app netd")
+    assert goes_it(lab, 1, connection)
+    lab.device.wait_healthy()
+    assert goes_it(lab, 1, connection)
+    eventually(lambda: counted(lab, 1) > before)
+
+
+def test_p1_a_stop_blocks_flows_that_went_it_and_keeps_counts(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    eventually(lambda: counted(lab, 1) > 0)
+    before = counted(lab, 1)
+    lab.device.stop()
+    try:
+        with suppress(Failed):
+            assert connection.exchange("anything", timeout=2).error != ""
+    finally:
+        lab.device.start()
+    eventually(lambda: counted(lab, 1) >= before)
+    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+def test_p1_a_stop_in_netds_place_blocks_them(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    kill(lab, "egressd.app netd", signal.SIGSTOP)
+    try:
+        lab.router.run(sys.executable, "-m", "egressd.app", "block")
+        assert hooked(lab) == set()
+        with suppress(Failed):
+            assert connection.exchange("anything", timeout=2).error != ""
+    finally:
+        lab.device.kill()
+        lab.device.start()
+    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+def test_p2_a_wan_that_goes_down_blocks_flows_that_went_it(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan2")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    with lab.internet.capture(lab.wan(1).far) as other:
+        other.prove()
+        lab.wan(2).lower()
+        try:
+            token = new_token()
+            with suppress(Failed):
+                assert connection.exchange(token, timeout=2).error != ""
+            assert other.flows(token) == []
+        finally:
+            lab.wan(2).restore()
+    eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(2).address)
+    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    lab.router.run("tc", "qdisc", "delete", "dev", "lan0", "clsact")
+    talk(connection)
+    eventually(lambda: "lan0" in hooked(lab), 15)
+    assert goes_it(lab, 1, connection)
+
+
+# --- Kernels that cannot. ---------------------------------------------------------------------
+
+
+def test_without_it_all_go_the_long_way(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> bytes:
+        raise OSError(2, "No such file or directory")
+
+    monkeypatch.setattr(system, "kernel_types", lacking)
+
+    def body() -> tuple[str, dict[str, filters.Filter]]:
+        path, roles = FastPath(), InterfaceRoles(lan=("lan0",), wan=("wan1",))
+        seen = kernel_facts.read()
+        plan = Plan(
+            hosts={"10.77.0.11": MARK_DIRECT},
+            limits={"10.77.0.11": Limit(number=1, upload_kbps=0, download_kbps=0)},
+            egresses={"wan1": Egress(number=1)},
+        )
+        topology = discover(seen, roles)
+        for _ in range(2):
+            path.follow(plan, seen, topology, roles)
+            path.settle()
+        assert path.counts(["10.77.0.11"]) == {}
+        return path.obstacle, filters_here()
+
+    with Namespace() as outside:
+        namespace.cable("lan0", outside, "client")
+        namespace.cable("wan1", outside, "isp")
+        outside.shell("ip link set client up; ip link set isp up")
+        namespace.shell(
+            "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up;"
+            "ip address add 198.51.100.10/24 dev wan1; ip link set wan1 up;"
+            "ip route add default via 198.51.100.1"
+        )
+        obstacle, there = namespace.run(body)
+    assert "No such file or directory" in obstacle
+    assert there == {}

@@ -1,0 +1,88 @@
+"""The bytes of eBPF programs, as the kernel's instruction set has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R6, Program
+
+
+def lines(program: Program) -> list[str]:
+    code = program.assembled()
+    return [code[at : at + 8].hex(" ") for at in range(0, len(code), 8)]
+
+
+def test_instructions_are_as_the_kernels_document_has_them() -> None:
+    it = Program()
+    it.register(R6, "=", R1)
+    it.load(2, R2, R6, 12)
+    it.store(4, FP, -16, R2)
+    it.store_number(8, FP, -24, -1)
+    it.number(R2, "&", 0xFFFF)
+    it.register(R2, "-", R1, bits=32)
+    it.add_to(R0, 8, R2)
+    it.set_map(R1, 5)
+    it.call(1)
+    it.call_kernel(65_669, module=1)
+    it.exit()
+    assert lines(it) == [
+        "bf 16 00 00 00 00 00 00",  # r6 = r1
+        "69 62 0c 00 00 00 00 00",  # r2 = *(u16 *)(r6 + 12)
+        "63 2a f0 ff 00 00 00 00",  # *(u32 *)(r10 - 16) = r2
+        "7a 0a e8 ff ff ff ff ff",  # *(u64 *)(r10 - 24) = -1
+        "57 02 00 00 ff ff 00 00",  # r2 &= 0xffff
+        "1c 12 00 00 00 00 00 00",  # w2 -= w1
+        "db 20 08 00 00 00 00 00",  # lock *(u64 *)(r0 + 8) += r2
+        "18 11 00 00 05 00 00 00",  # r1 = map[fd:5]
+        "00 00 00 00 00 00 00 00",
+        "85 00 00 00 01 00 00 00",  # call bpf_map_lookup_elem
+        "85 20 01 00 85 00 01 00",  # call of the kernel's own function
+        "95 00 00 00 00 00 00 00",  # exit
+    ]
+
+
+def test_jumps_count_the_instructions_that_they_pass_over() -> None:
+    it = Program()
+    it.go_if(R1, "!=", 0x0800, "end")
+    it.go_if_register(R1, "signed <", R2, "end", bits=32)
+    it.set_map(R1, 3)  # two of them
+    it.go("end")
+    it.number(R0, "=", 1)
+    it.label("end")
+    it.exit()
+    assert [line[:11] for line in lines(it)] == [
+        "55 01 05 00",
+        "ce 21 04 00",
+        "18 11 00 00",
+        "00 00 00 00",
+        "05 00 01 00",
+        "b7 00 00 00",
+        "95 00 00 00",
+    ]
+
+
+def test_a_number_of_32_bits_may_have_its_highest_one_set() -> None:
+    it = Program()
+    it.number(R1, "=", 0xFFFF_FFFE)
+    it.number(R2, "=", -2)
+    first, second = lines(it)
+    assert first[12:] == second[12:] == "fe ff ff ff"
+
+
+def test_a_jump_that_leads_nowhere_or_back_is_refused() -> None:
+    it = Program()
+    it.label("start")
+    it.go("start")
+    with pytest.raises(ValueError, match="start"):
+        it.assembled()
+    it = Program()
+    it.go("nowhere")
+    with pytest.raises(ValueError, match="nowhere"):
+        it.assembled()
+
+
+def test_a_label_is_given_once() -> None:
+    it = Program()
+    it.label("end")
+    with pytest.raises(ValueError, match="end"):
+        it.label("end")

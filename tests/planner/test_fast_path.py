@@ -1,0 +1,166 @@
+"""Who may go the short way, and where it leads."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+import msgspec
+import pytest
+
+from egressd.model.device import InterfaceRoles
+from egressd.model.facts import Facts, Interface, Route
+from egressd.model.plan import Egress, Floor, Limit, Plan, WhitelistPlan
+from egressd.planner.fast_path import APART_MAX, Neighbourhood, Place, Way, place, ways
+from egressd.planner.registry import (
+    MARK_DIRECT,
+    MARK_REJECT,
+    egress_mark,
+    flow_mark,
+    line_mark,
+    node_mark,
+)
+from egressd.planner.topology import discover
+
+CLIENT = "10.77.0.11"
+ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
+LAN, WAN1, WAN2 = 2, 7, 8
+EPOCH = 3
+
+
+def facts(*routes: Route, **mtus: int) -> Facts:
+    def interface(name: str, index: int, address: str) -> Interface:
+        addresses = (IPv4Interface(address),)
+        mtu = mtus.get(name, 1500)
+        return Interface(name=name, index=index, is_up=True, mtu=mtu, addresses=addresses)
+
+    return Facts(
+        interfaces={
+            "lan0": interface("lan0", LAN, "10.77.0.1/24"),
+            "wan1": interface("wan1", WAN1, "198.51.100.10/24"),
+            "wan2": interface("wan2", WAN2, "198.51.101.10/24"),
+        },
+        routes=(
+            connected("10.77.0.0/24", "lan0"),
+            connected("198.51.100.0/24", "wan1"),
+            connected("198.51.101.0/24", "wan2"),
+            gateway("0.0.0.0/0", "wan1", "198.51.100.1", 100),
+            gateway("0.0.0.0/0", "wan2", "198.51.101.1", 200),
+            *routes,
+        ),
+    )
+
+
+def connected(network: str, interface: str) -> Route:
+    return Route(destination=IPv4Network(network), interface=interface)
+
+
+def gateway(network: str, interface: str, via: str, metric: int = 0) -> Route:
+    destination, address = IPv4Network(network), IPv4Address(via)
+    return Route(destination=destination, interface=interface, gateway=address, metric=metric)
+
+
+def plan(mark: int, *, up: int = 0, down: int = 0, address: str = CLIENT) -> Plan:
+    return Plan(
+        hosts={address: mark},
+        limits={address: Limit(number=1, upload_kbps=up, download_kbps=down)},
+        egresses={"wan1": Egress(number=1), "wan2": Egress(number=2)},
+        whitelist=WhitelistPlan(epoch=EPOCH),
+    )
+
+
+def found(wanted: Plan, seen: Facts | None = None) -> Place | None:
+    seen = seen or facts()
+    (address,) = wanted.hosts
+    return place(address, wanted, Neighbourhood(seen, discover(seen, ROLES)))
+
+
+def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, Way]:
+    return ways(wanted or plan(MARK_DIRECT), seen, discover(seen, ROLES), ROLES)
+
+
+@pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2)])
+def test_a_client_that_the_kernel_routes_goes_it(mark: int) -> None:
+    assert found(plan(mark)) == Place(mark, LAN)
+
+
+@pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, line_mark(3)])
+def test_p1_all_others_do_not(mark: int) -> None:
+    assert found(plan(mark)) is None
+
+
+@pytest.mark.parametrize(("up", "down"), [(1000, 0), (0, 1000)])
+def test_who_is_limited_does_not(up: int, down: int) -> None:
+    assert found(plan(MARK_DIRECT, up=up, down=down)) is None
+
+
+@pytest.mark.parametrize("floor", [Floor(stopped=True), Floor(opened=True)])
+def test_p1_nobody_does_while_no_rule_holds(floor: Floor) -> None:
+    wanted = plan(MARK_DIRECT)
+    wanted.floor = floor
+    assert found(wanted) is None
+
+
+def test_who_is_behind_another_router_does_not() -> None:
+    assert found(plan(MARK_DIRECT, address="10.88.0.9")) is None
+    seen = facts(gateway("10.77.0.8/29", "lan0", "10.77.0.2"))
+    assert found(plan(MARK_DIRECT), seen) is None
+    assert found(plan(MARK_DIRECT, address="10.77.0.20"), seen) is not None
+
+
+def test_who_may_be_on_two_lans_does_not() -> None:
+    seen = facts()
+    second = Interface(name="lan1", index=3, is_up=True, addresses=(IPv4Interface("10.77.0.2/24"),))
+    seen = msgspec.structs.replace(seen, interfaces={**seen.interfaces, "lan1": second})
+    topology = discover(seen, InterfaceRoles(lan=("lan0", "lan1"), wan=ROLES.wan))
+    assert place(CLIENT, plan(MARK_DIRECT), Neighbourhood(seen, topology)) is None
+
+
+def test_ways_lead_to_gateways_but_for_neighbours() -> None:
+    neighbours = IPv4Network("198.51.100.0/24")
+    first = Way(flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), (neighbours,))
+    found = ways_of(facts())
+    assert found[egress_mark(1)] == first
+    assert found[egress_mark(2)].interface == WAN2
+
+
+def test_direct_follows_the_main_table() -> None:
+    found = ways_of(facts(gateway("192.0.2.0/24", "wan2", "198.51.101.1")))
+    direct = found[MARK_DIRECT]
+    assert (direct.interface, str(direct.gateway)) == (WAN1, "198.51.100.1")
+    assert direct.flow == flow_mark(MARK_DIRECT, EPOCH)
+    apart = {str(network) for network in direct.apart}
+    assert apart == {"10.77.0.0/24", "198.51.100.0/23", "192.0.2.0/24"}
+
+
+def test_direct_has_no_way_where_the_main_table_says_two() -> None:
+    seen = facts()
+    equal = [msgspec.structs.replace(route, metric=0) for route in seen.routes]
+    assert MARK_DIRECT not in ways_of(msgspec.structs.replace(seen, routes=tuple(equal)))
+
+
+@pytest.mark.parametrize("mtus", [{"wan1": 1492}, {"wan1": 9000}, {"lan0": 9000}])
+def test_a_way_is_as_wide_as_the_lan(mtus: dict[str, int]) -> None:
+    assert egress_mark(1) not in ways_of(facts(**mtus))
+
+
+def test_a_way_with_too_many_exceptions_is_none() -> None:
+    # Five may be apart for DIRECT beside the three networks of the machine's own, two of them one.
+    few = [gateway(f"192.0.{2 * n}.0/24", "wan2", "198.51.101.1") for n in range(APART_MAX - 2)]
+    assert MARK_DIRECT in ways_of(facts(*few))
+    many = [*few, gateway("192.0.100.0/24", "wan2", "198.51.101.1")]
+    assert MARK_DIRECT not in ways_of(facts(*many))
+
+
+def test_p2_a_way_that_is_down_or_without_a_gateway_is_none() -> None:
+    seen = facts()
+    down = msgspec.structs.replace(seen.interfaces["wan2"], is_up=False)
+    interfaces = {**seen.interfaces, "wan2": down}
+    assert egress_mark(2) not in ways_of(msgspec.structs.replace(seen, interfaces=interfaces))
+    routes = tuple(route for route in seen.routes if route.gateway is None)
+    assert not ways_of(msgspec.structs.replace(seen, routes=routes))
+
+
+def test_a_line_is_no_way() -> None:
+    wanted = plan(line_mark(3))
+    wanted.egresses["l2tp_1"] = Egress(number=3)
+    assert line_mark(3) not in ways_of(facts(), wanted)
