@@ -302,10 +302,13 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     One that is about to be closed has less time left than any of these.
     """
     it.load(8, R1, FP, _STATUS)
-    it.register(R2, "=", R1)
-    it.number(R2, "&", _SEEN_REPLY | _CONFIRMED)
-    it.go_if(R2, "!=", _SEEN_REPLY | _CONFIRMED, "hand on")
     it.go_if(R1, "&", _UNUSUAL, "hand on")
+    # The first answer is to be seen; until it comes, what is asked goes on and on perhaps.
+    it.number(R1, "&", _SEEN_REPLY | _CONFIRMED)
+    it.go_if(R1, "==", _SEEN_REPLY | _CONFIRMED, "both ways")
+    it.go_if(R1, "!=", _CONFIRMED, "hand on")
+    it.go_if(R9, "!=", 0, "hand on")
+    it.label("both ways")
     it.call(_TICKS)
     it.load(4, R1, FP, _TIMEOUT)
     it.register(R1, "-", R0, bits=32)  # R1: the ticks that it has left
