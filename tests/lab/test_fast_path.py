@@ -8,8 +8,9 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -27,6 +28,7 @@ from egressd.netd.kernel.fast_path import FastPath, filters
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
 from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.lab.leaks import watched
 from tests.lab.netns import JoinedNamespace, Namespace
 from tests.lab.short_way import filters_here, hooked, passed
 from tests.lab.test_failures import kill
@@ -72,6 +74,11 @@ def goes_it(lab: Lab, client: int, connection: Connection) -> bool:
     talk(connection)
     after = passed(lab, client)
     return after.up_packets > before.up_packets and after.down_packets > before.down_packets
+
+
+def have_sent(lab: Lab, least: Mapping[int, int]) -> bool:
+    """Whether clients have sent more packets the short way."""
+    return all(passed(lab, client).up_packets > packets for client, packets in least.items())
 
 
 def limit(lab: Lab, client: int, kbps: int) -> None:
@@ -206,6 +213,15 @@ def test_p1_who_moves_is_cut_at_once(lab: Lab, target: str) -> None:
         with suppress(Failed):
             assert connection.exchange(token, timeout=2).error != ""
         assert capture.interfaces_of(token) == set()
+
+
+def test_p1_a_flood_that_goes_it_leaves_as_its_rule_says(lab: Lab) -> None:
+    with watched(lab, {1: "DIRECT", 2: "Interface:wan2"}) as watch:
+        for target in ("Interface:wan2", "DIRECT", "Interface:wan9", "Interface:wan2") * 3:
+            before = {client: passed(lab, client).up_packets for client in (1, 2)}
+            watch.move(1, target)
+            going = (2,) if target == "Interface:wan9" else (1, 2)
+            eventually(partial(have_sent, lab, {c: before[c] + 20 for c in going}))
 
 
 def test_p3_others_go_on(lab: Lab) -> None:

@@ -122,7 +122,8 @@ class FastPath:
         neighbourhood = Neighbourhood(facts, topology)
         if touched is None or neighbourhood != self._neighbourhood:
             self._neighbourhood = neighbourhood
-            touched = {*self._clients, *plan.hosts, *self._counted()}
+            touched = {*self._clients, *plan.hosts}
+            self._forget_all_but(touched)
         self.move(plan, touched)
 
     def move(self, plan: Plan, touched: Collection[str]) -> None:
@@ -163,10 +164,16 @@ class FastPath:
 
     # --- The kernel's maps. ---------------------------------------------------------------
 
-    def _counted(self) -> list[str]:
+    def _forget_all_but(self, known: Collection[str]) -> None:
+        """Count nobody but these: an earlier netd may have known others."""
         if self._maps is None:
-            return []
-        return [socket.inet_ntoa(key) for key in self._maps.counts]
+            return
+        try:
+            for key in list(self._maps.counts):
+                if socket.inet_ntoa(key) not in known:
+                    self._maps.counts.drop(key)
+        except OSError as error:
+            self._give_up(error)
 
     def _lead(self, wanted: Mapping[int, Way]) -> None:
         before, self._ways = self._ways, dict(wanted)
