@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import array
 import fcntl
+import re
 import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -172,6 +174,22 @@ def test_connections_end_in_the_kernels_eyes_too(lab: Lab) -> None:
     eventually(lambda: "ESTABLISHED" not in lab.router.run(*tracked).stdout)
 
 
+def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    download = lab.client(1).download(f"http://{SERVER}/bytes/{10**12}")
+    try:
+        before = passed(lab, 1).down_bytes
+        eventually(lambda: passed(lab, 1).down_bytes - before > 100 * MIB, 20)
+        tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--dport", "80")
+        # Its entry is looked at after a packet has gone the long way, as one does each second.
+        time.sleep(1.5)
+        listed = lab.router.run(*tracked).stdout
+        (left,) = re.findall(r"tcp +6 (\d+) ESTABLISHED", listed)
+        assert int(left) > 7200  # RFC 5382: 2 h 4 min
+    finally:
+        download.stop()
+
+
 def test_it_is_gone_in_one_arm_use_too(namespaces: None) -> None:
     with Lab(LabSpec(one_arm=True, wans=1, nodes=())) as lab:
         lab.start_egressd()
@@ -311,6 +329,27 @@ def test_p2_a_wan_that_goes_down_blocks_flows_that_went_it(lab: Lab) -> None:
             lab.wan(2).restore()
     eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(2).address)
     assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    connection = lab.client(1).connect(SERVER)
+    assert goes_it(lab, 1, connection)
+    other = lab.wan(2)
+    route = ("default", "via", other.gateway, "dev", other.interface, "metric", "1")
+    with lab.internet.capture(other.far) as capture:
+        capture.prove()
+        lab.router.run("ip", "route", "add", *route)
+        try:
+            eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == other.address)
+            capture.clear()
+            token = new_token()
+            with suppress(Failed):
+                assert connection.exchange(token, timeout=2).error != ""
+            assert capture.flows(token) == []
+        finally:
+            lab.router.run("ip", "route", "delete", *route)
+    eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(1).address)
 
 
 def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:

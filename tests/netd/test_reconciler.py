@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -109,6 +109,9 @@ class Kernel:
         self.ports = dict(ports)
 
     load = move = update
+
+    def prepare(self, plan: Plan, clients: Collection[str]) -> None:
+        pass
 
     def doubt(self) -> None:
         pass

@@ -24,6 +24,7 @@ from egressd.planner.topology import discover
 CLIENT = "10.77.0.11"
 ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
 LAN, WAN1, WAN2 = 2, 7, 8
+OWN = IPv4Address("198.51.100.10")
 EPOCH = 3
 
 
@@ -117,7 +118,9 @@ def test_who_may_be_on_two_lans_does_not() -> None:
 
 def test_ways_lead_to_gateways_but_for_neighbours() -> None:
     neighbours = IPv4Network("198.51.100.0/24")
-    first = Way(flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), (neighbours,))
+    first = Way(
+        flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,)
+    )
     found = ways_of(facts())
     assert found[egress_mark(1)] == first
     assert found[egress_mark(2)].interface == WAN2
@@ -158,6 +161,19 @@ def test_p2_a_way_that_is_down_or_without_a_gateway_is_none() -> None:
     assert egress_mark(2) not in ways_of(msgspec.structs.replace(seen, interfaces=interfaces))
     routes = tuple(route for route in seen.routes if route.gateway is None)
     assert not ways_of(msgspec.structs.replace(seen, routes=routes))
+
+
+def test_a_way_has_one_address_that_flows_are_seen_with() -> None:
+    seen = facts()
+    second = (*seen.interfaces["wan1"].addresses, IPv4Interface("198.51.100.11/24"))
+    both = msgspec.structs.replace(seen.interfaces["wan1"], addresses=second)
+    interfaces = {**seen.interfaces, "wan1": both}
+    found = ways_of(msgspec.structs.replace(seen, interfaces=interfaces))
+    assert found.keys() == {egress_mark(2)}
+
+
+def test_who_is_elsewhere_by_a_narrower_route_does_not() -> None:
+    assert found(plan(MARK_DIRECT), facts(connected("10.77.0.11/32", "wan2"))) is None
 
 
 def test_a_line_is_no_way() -> None:

@@ -93,6 +93,7 @@ class Applier:
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self.route(undo.egresses.put)
+            self._machine.prepare(self.plan, impact.hosts_touched(change))
             await self._change_limits(change, strict=strict)
             await self._serving.end_services({*change.instances.drop, *started, *failed})
             with self._plan_file.writing(change, must_last=must_last):
@@ -192,14 +193,12 @@ class Applier:
         self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
     ) -> None:
         """The nftables transaction of a change; the plan is already the new one."""
-        keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
-        touched = [key for key in keys if "/" not in key]  # CIDR rules have limits, too
         if change.floor is not None:
             await self._machine.load(self.plan, ports)
         elif is_regrouped or impact.is_more_than_hosts(change):
-            await self._machine.update(self.plan, ports, hosts, touched)
+            await self._machine.update(self.plan, ports, hosts)
         else:
-            await self._machine.move(self.plan, ports, hosts, touched)
+            await self._machine.move(self.plan, ports, hosts)
 
     async def _change_limits(self, change: Change, *, strict: bool) -> None:
         """Change speed limits; the plan is already the new one."""

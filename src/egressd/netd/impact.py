@@ -28,6 +28,12 @@ def with_epoch(change: Change, plan: Plan) -> Change:
     return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
 
 
+def hosts_touched(change: Change) -> set[str]:
+    """The addresses whose rule or limit the change is about."""
+    keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
+    return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
+
+
 def is_more_than_hosts(change: Change) -> bool:
     """Whether the change touches more of the nftables table than single clients."""
     tables = change.nets or change.instances or change.groups or change.egresses or change.lines

@@ -140,7 +140,11 @@ class Machine:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
         wanted = self._wanted(plan, ports)
         text = script.load(wanted)
-        self.fast_path.follow(plan, self.facts, self.topology, self._roles)
+        failure = None
+        try:
+            self.fast_path.follow(plan, self.facts, self.topology, self._roles)
+        except Failed as error:
+            failure = error  # who is to be blocked is blocked as far as can be
         try:
             await self._transact(text)
         except Failed as error:
@@ -155,6 +159,8 @@ class Machine:
             self._chains = await asyncio.to_thread(self._nft.chains)
         with suppress(Failed):  # it is a hint: what is loaded is in force without it
             self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
+        if failure is not None:
+            raise failure
         self.fast_path.settle()
 
     async def update(
@@ -162,10 +168,8 @@ class Machine:
         plan: Plan,
         ports: Mapping[str, int],
         hosts: str = "",
-        touched: Collection[str] = (),
     ) -> None:
-        """Change what differs, and the `hosts` script with it, in one transaction. `touched`: all
-        clients whose rule or limit has changed.
+        """Change what differs, and the `hosts` script with it, in one transaction.
 
         Raises Failed, and then nothing changed.
         """
@@ -173,26 +177,26 @@ class Machine:
         if self._is_doubtful or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
-        self.fast_path.follow(plan, self.facts, self.topology, self._roles, touched)
+        self.fast_path.follow(plan, self.facts, self.topology, self._roles, ())
         if text := script.INET.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
             self._elements = wanted
         self.fast_path.settle()
 
-    async def move(
-        self, plan: Plan, ports: Mapping[str, int], hosts: str, touched: Collection[str]
-    ) -> None:
-        """Carry out a script that only moves hosts, and follow who else is `touched`: O(change).
-
-        Raises Failed.
-        """
+    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: str) -> None:
+        """Carry out a script that only moves hosts: O(change). Raises Failed."""
         if self._is_doubtful:
             await self.load(plan, ports)
             return
-        self.fast_path.move(plan, touched)
         if hosts:
             await self._transact_or_load(hosts, plan, ports)
         self.fast_path.settle()
+
+    def prepare(self, plan: Plan, clients: Collection[str]) -> None:
+        """Have known flows of clients whose rule or limit has changed go where the plan says now,
+        or the long way, before anything else of the change is in force. Raises Failed.
+        """
+        self.fast_path.move(plan, clients)
 
     def doubt(self) -> None:
         """The table may say what the plan does not: the next update or move loads all anew."""

@@ -39,6 +39,8 @@ class Way(NamedTuple):
     interface: int
     """Its index."""
     gateway: IPv4Address
+    address: IPv4Address
+    """This machine's there, which their flows are seen with."""
     apart: tuple[IPv4Network, ...]
     """Destinations that are not the gateway's, at most `APART_MAX` networks."""
 
@@ -62,9 +64,13 @@ class Neighbourhood:
             if lan is not None and _is_plain(lan):
                 self.indexes.add(lan.index)
                 self._lans += [(*_bits(each.network), lan.index) for each in lan.addresses]
-        # Who lives behind another router is not asked for by its own address.
-        routed = (r.destination for r in facts.routes if r.gateway and r.destination != _ANYWHERE)
-        self._routed = [_bits(network) for network in routed]
+        # Who lives behind another router, or elsewhere, is not asked for by its own address there.
+        self._routed = [
+            _bits(route.destination)
+            for route in facts.routes
+            if route.destination != _ANYWHERE
+            and (route.gateway is not None or route.interface not in topology.lans)
+        ]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Neighbourhood):
@@ -106,9 +112,11 @@ def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) ->
         networks = tuple(collapse_addresses(apart))
         # What is too large for the other side is to be told so, or cut up: see `narrow`.
         is_as_wide = mtus == {interface.mtu}
-        if _is_plain(interface) and is_as_wide and len(networks) <= APART_MAX:
+        has_one_address = len(interface.addresses) == 1
+        if _is_plain(interface) and is_as_wide and has_one_address and len(networks) <= APART_MAX:
             flow = flow_mark(mark, plan.whitelist.epoch)
-            found[mark] = Way(flow, interface.index, gateway, networks)
+            address = interface.addresses[0].ip
+            found[mark] = Way(flow, interface.index, gateway, address, networks)
     return found
 
 

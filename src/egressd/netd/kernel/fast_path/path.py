@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import IPv4Address
 from typing import Final, NamedTuple
@@ -32,6 +34,9 @@ _SETTINGS: Final = {
     # be outside of what it expects, nor is a reset 2 GiB later (nf_conntrack-sysctl.rst).
     "net/netfilter/nf_conntrack_tcp_be_liberal": "1",
     "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst": "1",
+    # Nor does it see what was acknowledged, and would forget a connection that has nothing to say
+    # after five minutes. At least 2 h 4 min it has to be kept (RFC 5382, REQ-5).
+    "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged": "7440",
 }
 
 
@@ -53,7 +58,7 @@ _SHAPES: Final = {
 """Name -> sizes of key and value, and room."""
 
 
-_UNKNOWN: Final = Way(0, 0, IPv4Address(0), ())
+_UNKNOWN: Final = Way(0, 0, IPv4Address(0), IPv4Address(0), ())
 
 
 class FastPath:
@@ -68,6 +73,8 @@ class FastPath:
         self.obstacle = ""
         """Why there is no short way, in plain words; empty while there may be one."""
         self._maps: _Maps | None = None
+        self._reading = threading.Lock()
+        """Held by who reads counts, in a thread of its own, and by who closes the maps."""
         self._programs: dict[bool, int] = {}
         """Whether it is for a LAN that nothing comes back in by -> descriptor."""
         self._hooked: dict[int, tuple[bool, int]] = {}
@@ -145,9 +152,9 @@ class FastPath:
             if self._maps is None and is_wanted:
                 self._open()
             if self._maps is not None:
+                _set_up_tracking()
                 if not self._programs:
                     self._load(self._maps)
-                sysctl.write(_SETTINGS)
                 self._hook(is_wanted)
             self._is_open, self._is_settled = is_wanted, True
         except OSError as error:
@@ -156,10 +163,11 @@ class FastPath:
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
         """What clients' flows carried this way. Raises OSError."""
         found = {}
-        if (maps := self._maps) is not None:
-            for address in addresses:
-                if value := maps.counts.get(program.address_key(address)):
-                    found[address] = RuleCount(*program.COUNT.unpack(value))
+        with self._reading:
+            if (maps := self._maps) is not None:
+                for address in addresses:
+                    if value := maps.counts.get(program.address_key(address)):
+                        found[address] = RuleCount(*program.COUNT.unpack(value))
         return found
 
     # --- The kernel's maps. ---------------------------------------------------------------
@@ -240,7 +248,12 @@ class FastPath:
                 lan_only = index not in outer
                 there = filters.find(kernel, index)
                 if there is None or self._hooked.get(index) != (lan_only, there.program):
-                    filters.put(kernel, index, program.NAME, self._programs[lan_only])
+                    try:
+                        filters.put(kernel, index, program.NAME, self._programs[lan_only])
+                    except OSError as error:
+                        if error.errno != errno.ENODEV:
+                            raise
+                        continue  # it has just gone, which somebody is about to hear of
                     there = filters.find(kernel, index)
                     self._hooked[index] = lan_only, there.program if there else 0
 
@@ -254,23 +267,39 @@ class FastPath:
 
     def _close(self) -> None:
         """Leave nothing of it on any interface. Raises OSError."""
-        if self._hooked:
-            close()
-            self._hooked = {}
+        close()
+        self._hooked = {}
         for descriptor in self._programs.values():
             os.close(descriptor)
         self._programs = {}
-        for each in self._maps or ():
-            each.close()
-        self._maps = None
+        with self._reading:
+            for each in self._maps or ():
+                each.close()
+            self._maps = None
 
 
 def close() -> None:
-    """Have all packets of this network namespace go the long way. Raises OSError."""
+    """Have all packets of this network namespace go the long way.
+
+    Raises OSError, once it has been tried on all interfaces, where one kept its classifier.
+    """
+    failure: OSError | None = None
     with NetlinkSocket(ROUTE) as kernel:
         for index, _ in socket.if_nameindex():
-            if filters.find(kernel, index):
-                filters.take_away(kernel, index)
+            try:
+                if filters.find(kernel, index):
+                    filters.take_away(kernel, index)
+            except OSError as error:
+                failure = error
+    if failure is not None:
+        raise failure
+
+
+def _set_up_tracking() -> None:
+    """Have connection tracking bear with packets that it does not see. Raises OSError."""
+    done = sysctl.write(_SETTINGS)
+    if done.problems:
+        raise OSError(errno.EPERM, done.problems[0])
 
 
 def _made(name: str) -> system.Map:

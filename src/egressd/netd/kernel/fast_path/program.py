@@ -40,7 +40,7 @@ PLACE: Final = struct.Struct("=II")
 """A client's mark and the index of its LAN. Its key is its address."""
 COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client has sent, and received."""
-_WAY: Final = struct.Struct("=II4s")
+_WAY: Final = struct.Struct("=II4s4s")
 _APART: Final = struct.Struct("=4s4s")
 WAY_BYTES: Final = _WAY.size + APART_MAX * _APART.size
 _NOWHERE: Final = _APART.pack(b"\0\0\0\1", bytes(4))
@@ -56,7 +56,8 @@ def way_value(way: Way) -> bytes:
     """A way in the map of ways."""
     apart = [_APART.pack(n.network_address.packed, n.netmask.packed) for n in way.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))
-    return _WAY.pack(way.flow, way.interface, way.gateway.packed) + b"".join(apart)
+    fixed = _WAY.pack(way.flow, way.interface, way.gateway.packed, way.address.packed)
+    return fixed + b"".join(apart)
 
 
 def address_key(address: str) -> bytes:
@@ -131,7 +132,7 @@ def kernel() -> Kernel:
             destination_port=both("dst", "u", "all"),
         )
         functions = btf.function(_LOOK_UP), btf.function(_RELEASE)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, struct.error) as error:
         if module:
             os.close(module)
         raise OSError(errno.EOPNOTSUPP, f"its connection tracking lacks {error}") from None
@@ -161,6 +162,9 @@ def _timeouts() -> Timeouts:
 _LENGTH, _KIND, _VLAN_PRESENT, _INTERFACE, _DATA, _DATA_END = 0, 4, 20, 40, 76, 80
 # Where an Ethernet frame has what is IPv4 without options, and TCP or UDP.
 _ETHERNET_BYTES: Final = 14
+_SHORTEST: Final = 46
+"""Bytes that an Ethernet frame has at least, without its header."""
+_IP_LENGTH: Final = 16
 _PROTOCOL_OF_FRAME, _VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 12, 14, 20, 22, 23, 24
 _SOURCE, _DESTINATION, _PORTS, _TCP_FLAGS = 26, 30, 34, 47
 _READ: Final = 54
@@ -183,7 +187,7 @@ _ADDRESSES_AND_PORTS: Final = ((4, 0), (4, 4), (2, 8), (2, 10))
 """Size and place of each in a tuple."""
 
 # enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h)
-_SEEN_REPLY, _ASSURED, _CONFIRMED = 1 << 1, 1 << 2, 1 << 3
+_EXPECTED, _SEEN_REPLY, _ASSURED, _CONFIRMED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _SEQUENCE_ADJUSTED, _DYING, _FIXED_TIMEOUT, _TEMPLATE, _HELPER = (
     1 << 6,
     1 << 9,
@@ -191,7 +195,7 @@ _SEQUENCE_ADJUSTED, _DYING, _FIXED_TIMEOUT, _TEMPLATE, _HELPER = (
     1 << 11,
     1 << 13,
 )
-_UNUSUAL: Final = _SEQUENCE_ADJUSTED | _DYING | _FIXED_TIMEOUT | _TEMPLATE | _HELPER
+_UNUSUAL: Final = _EXPECTED | _SEQUENCE_ADJUSTED | _DYING | _FIXED_TIMEOUT | _TEMPLATE | _HELPER
 
 # bpf-helpers(7)
 _MAP_LOOK_UP, _L4_CHECKSUM, _TICKS, _REDIRECT = 1, 11, 118, 152
@@ -356,6 +360,10 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.go_if(R9, "!=", 0, "to the client")
 
     it.go_if_register(R3, "!=", R8, "hand on")
+    # One that began by another WAN has that one's address.
+    it.load(4, R1, R0, 12)
+    it.load(4, R2, FP, _NEW)
+    it.go_if_register(R1, "!=", R2, "hand on")
     for number in range(APART_MAX):
         at = _WAY.size + number * _APART.size
         it.load(4, R1, R0, at + 4)
@@ -369,6 +377,9 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
 
     it.label("to the client")
     it.go_if_register(R3, "!=", R4, "hand on")
+    it.load(4, R1, R0, 12)
+    it.load(4, R2, FP, _TUPLE + 4)
+    it.go_if_register(R1, "!=", R2, "hand on")
     it.store(4, FP, _OUT, R8)
     it.store(4, FP, _NEXT + 4, R5)
     it.label("decided")
@@ -380,6 +391,14 @@ def _count(it: Program, maps: Maps) -> None:
     it.go_if(R0, "==", 0, "hand on")
     it.load(4, R1, R6, _LENGTH)
     it.number(R1, "-", _ETHERNET_BYTES)
+    # The shortest frames are filled up: what is in them counts.
+    it.go_if(R1, ">", _SHORTEST, "as long as its frame")
+    it.load(1, R1, R7, _IP_LENGTH)
+    it.number(R1, "<<", 8)
+    it.load(1, R2, R7, _IP_LENGTH + 1)
+    it.register(R1, "|", R2)
+    it.go_if(R1, ">", _SHORTEST, "hand on")
+    it.label("as long as its frame")
     it.number(R2, "=", 1)
     it.go_if(R9, "==", 0, "sent")
     it.number(R0, "+", 16)
