@@ -163,12 +163,7 @@ class Machine:
             raise failure
         self.fast_path.settle()
 
-    async def update(
-        self,
-        plan: Plan,
-        ports: Mapping[str, int],
-        hosts: str = "",
-    ) -> None:
+    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
         """Change what differs, and the `hosts` script with it, in one transaction.
 
         Raises Failed, and then nothing changed.
@@ -177,7 +172,7 @@ class Machine:
         if self._is_doubtful or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
-        self.fast_path.follow(plan, self.facts, self.topology, self._roles, ())
+        self.fast_path.follow(plan, self.facts, self.topology, self._roles, everybody=False)
         if text := script.INET.update(self._elements, wanted) + hosts:
             await self._transact_or_load(text, plan, ports)
             self._elements = wanted

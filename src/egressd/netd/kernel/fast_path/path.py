@@ -57,7 +57,6 @@ _SHAPES: Final = {
 }
 """Name -> sizes of key and value, and room."""
 
-
 _UNKNOWN: Final = Way(0, 0, IPv4Address(0), IPv4Address(0), ())
 
 
@@ -119,22 +118,23 @@ class FastPath:
         facts: Facts,
         topology: Topology,
         roles: InterfaceRoles,
-        touched: Collection[str] | None = None,
+        *,
+        everybody: bool = True,
     ) -> None:
-        """Lead the plan's clients by the ways there are now; `touched`: all whose rule or limit has
-        changed, if that is known.
+        """Lead the plan's clients by the ways there are now. Without `everybody`, clients are
+        looked at again only where the LANs have changed.
         """
         self._is_settled = False
         self._lead(ways(plan, facts, topology, roles))
         neighbourhood = Neighbourhood(facts, topology)
-        if touched is None or neighbourhood != self._neighbourhood:
+        if everybody or neighbourhood != self._neighbourhood:
             self._neighbourhood = neighbourhood
-            touched = {*self._clients, *plan.hosts}
-            self._forget_all_but(touched)
-        self.move(plan, touched)
+            known = {*self._clients, *plan.hosts}
+            self._forget_all_but(known)
+            self.move(plan, known)
 
     def move(self, plan: Plan, touched: Collection[str]) -> None:
-        """As `follow`, where nothing but these clients' rules or limits has changed: O(change)."""
+        """Follow these clients, whose rules or limits have changed: O(change)."""
         try:
             for address in touched:
                 self._send(address, place(address, plan, self._neighbourhood))
