@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import sqlite3
 import time
@@ -13,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
+from tests.netd.engine.rig import is_stopped
 
 SERVER = "203.0.113.10"
 _TIMESTAMPS = 12
@@ -107,3 +110,18 @@ _REST = {
     "upload_limit_kbps": 0,
     "download_limit_kbps": 0,
 }
+
+
+@contextmanager
+def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[None]:
+    """The engine's workers, or other processes, do nothing meanwhile."""
+    pids = lab.device.pids(part)
+    assert pids
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: all(map(is_stopped, pids)))
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 from msgspec.structs import replace
@@ -17,10 +17,9 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.engine.rule_sets import FOLDER
-from tests.lab.device_state import SERVER, eventually, send
+from tests.lab.device_state import SERVER, eventually, send, suspended
 from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
-from tests.netd.engine.rig import is_stopped
 
 pytestmark = pytest.mark.lab
 
@@ -275,21 +274,6 @@ def test_udp_that_would_share_a_session_is_dropped(lab: Lab) -> None:
         lab.router.run("conntrack", "-D", "-p", "udp", "--dport", "8444")
         assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
     eventually(lambda: "8444" not in elements(lab, "set", "wlports"))
-
-
-@contextmanager
-def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[None]:
-    """The engine's workers, or other processes, do nothing meanwhile."""
-    pids = lab.device.pids(part)
-    assert pids
-    try:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: all(map(is_stopped, pids)))
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def elements(lab: Lab, kind: str, name: str) -> str:

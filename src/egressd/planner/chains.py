@@ -14,6 +14,7 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
 5. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
    is another, the flow is reset. So the change of the element is itself the cut. Flows that the
    kernel routes keep the whitelist's epoch beside it.
+   A connection's further packets meet less: ``known`` and ``known_to_engine``.
 6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
 
 Written for nftables 1.0.6: no chain on one line, and interfaces by name (``iifname``), since an
@@ -92,12 +93,15 @@ _HEADERS: Final = 40
 _NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
+_ENGINE = f"& {MARK_KIND_MASK:#x} == {MARK_ENGINE:#x}"
 
 
 def _as_hashed(address: IPv4Address) -> int:
     """An address as a number in the byte order of the machine, which hashes come in."""
     return int.from_bytes(address.packed, sys.byteorder)
 
+
+_TO_INSTANCE = "meta l4proto { tcp, udp } tproxy ip to 127.0.0.1:meta mark map @ports accept"
 
 _LOOKED_INTO = (
     # The whitelist is not for clients without a rule.
@@ -112,8 +116,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
         "type filter hook prerouting priority mangle; policy accept;",
         "iifname @lanif goto from_lan",
-        # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here and in
-        # known are what most packets meet: each expression more is felt.
+        # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here, in known
+        # and in known_to_engine are what most packets meet: each expression more is felt.
         f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} accept",
         'iifname "lo" goto from_self',
         f"ct mark {_ROUTED} goto from_line",
@@ -140,6 +144,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "from_lan": (
         f"ct mark {_ROUTED} goto known",
+        f"ct mark {_ENGINE} meta l4proto tcp goto known_to_engine",
         "goto unknown",
     ),
     "known": (
@@ -158,6 +163,19 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ct mark . meta mark != @same goto unknown",
         "ip saddr @sent_nets accept",
         "accept",
+    ),
+    "known_to_engine": (
+        # A connection that went through all of unknown to an instance. UDP is none: whether a
+        # node has it is asked of each packet.
+        "meta mark set ip daddr map @wl goto unknown",
+        "meta mark set ip saddr map @hosts goto known_host_to_engine",
+        "goto unknown",
+    ),
+    "known_host_to_engine": (
+        "ct mark . meta mark != @same goto unknown",
+        f"ip saddr @sent {_TO_INSTANCE}",
+        _TO_INSTANCE,
+        "goto deny",
     ),
     "unknown": (
         # IPv6 reaches the router and no further: see forward and the routing floor.
@@ -245,7 +263,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
         "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
         "jump seal",
-        "meta l4proto { tcp, udp } tproxy ip to 127.0.0.1:meta mark map @ports accept",
+        _TO_INSTANCE,
         # tproxy fails open when nothing listens: what gets here must not go on.
         "goto deny",
     ),
@@ -291,12 +309,17 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "input": (
         "type filter hook input priority filter; policy accept;",
         # On its way to an instance: the port is not one of this machine's.
-        f"iifname @lanif {_KIND} {MARK_ENGINE:#x} accept",
+        f"{_KIND} {MARK_ENGINE:#x} iifname @lanif accept",
+        "meta l4proto tcp goto input_tcp",
         *lines_guard.INPUT,
-        "iifname @lanif meta l4proto { tcp, udp } th dport { 53, 853 } jump dns_to_router",
-        "tcp dport @services jump to_service",
+        "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
         # What comes by the loopback may be on its way to an instance, too.
         'meta nfproto ipv4 iifname != "lo" meta mark set udp dport map @relays jump to_relay',
+        *lines_guard.STRANGERS,
+    ),
+    "input_tcp": (
+        "tcp dport @services jump to_service",
+        "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *lines_guard.STRANGERS,
     ),
     "dns_to_router": (
@@ -364,10 +387,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "output": (
         "type filter hook output priority filter; policy accept;",
+        "meta l4proto tcp goto output_tcp",
         *lines_guard.OUTPUT,
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
-        # At whichever address of this machine they are called; instances answer at any.
-        "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
         # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
@@ -377,6 +399,15 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
         # Those to an address of input_apart have just got the client's back, not yet its interface.
         'oifname "lo" ct direction reply ct status snat goto to_client',
+    ),
+    "output_tcp": (
+        f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        # An instance's answers to a client.
+        f"ct mark {_ENGINE} ct direction reply oifname @lanif goto to_client",
+        # At whichever address of this machine they are called; instances answer at any.
+        "tcp sport @services fib saddr type local jump from_service",
+        # Resets of the chains' own bear the address of whom the client asked, too.
+        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
     ),
     "answer": (
         "meta l4proto udp ct state new goto unasked",

@@ -1,0 +1,110 @@
+"""A node's client: the few rules that most of its packets meet, and that the seal is in them.
+
+netd stands still meanwhile, so that all that happens is the chains'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from tests.lab.device_state import SERVER, add_nodes, eventually, send, suspended
+
+pytestmark = pytest.mark.lab
+
+CLIENT = 1
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("socks5-udp", "ss"))) as lab:
+        lab.start_egressd()
+        add_nodes(lab)
+        yield lab
+
+
+@pytest.fixture
+def still(lab: Lab) -> Iterator[Lab]:
+    """Client 1 goes through a node, client 2 through another; afterwards all is as before."""
+    send(lab, CLIENT, "socks5-udp")
+    send(lab, 2, "ss")
+    with suspended(lab, "egressd.app netd"):
+        yield lab
+    lab.router.run("nft", "flush", "ruleset")  # netd puts its own back
+    eventually(lambda: lab.client(CLIENT).http(f"http://{SERVER}/").ok)
+
+
+def nft(lab: Lab, *command: str) -> str:
+    return lab.router.run("nft", *command).stdout
+
+
+def mark(lab: Lab, client: int) -> str:
+    """What the kernel has for its address."""
+    listed = nft(lab, "list", "map", "inet", "egressd", "hosts")
+    found = re.search(rf"{re.escape(lab.client(client).address)} : (0x[0-9a-f]+)", listed)
+    assert found
+    return found[1]
+
+
+def packets(lab: Lab, chain: str) -> int:
+    """What the counter in front of a chain's rules has counted."""
+    found = re.search(r"counter packets (\d+)", nft(lab, "list", "chain", "inet", "egressd", chain))
+    assert found
+    return int(found[1])
+
+
+def test_its_packets_meet_few_rules(still: Lab) -> None:
+    chains = ("known_host_to_engine", "unknown")
+    source = still.client(CLIENT).address
+    for chain in chains:
+        nft(still, "insert", "rule", "inet", "egressd", chain, "ip", "saddr", source, "counter")
+    connection = still.client(CLIENT).connect()
+    first = [packets(still, chain) for chain in chains]
+    assert first[1] >= 1  # a connection begins with what is not known
+    for _ in range(5):
+        assert connection.exchange("known").ok
+    known, unknown = (packets(still, chain) - n for chain, n in zip(chains, first, strict=True))
+    assert known >= 5
+    assert unknown == 0
+    connection.close()
+
+
+def test_p1_another_mark_of_its_client_cuts_it(still: Lab) -> None:
+    address, other = still.client(CLIENT).address, mark(still, 2)
+    connection, bystander = still.client(CLIENT).connect(), still.client(2).connect()
+    assert connection.exchange("as it was").ok
+    nft(still, "delete", "element", "inet", "egressd", "hosts", f"{{ {address} }}")
+    nft(still, "add", "element", "inet", "egressd", "hosts", f"{{ {address} : {other} }}")
+    assert not connection.exchange("cut", timeout=2).ok
+    assert bystander.exchange("not concerned").ok
+    assert still.client(CLIENT).http(f"http://{SERVER}/").seen == still.nodes["ss"].address
+
+
+def test_p1_no_mark_of_its_client_cuts_it(still: Lab) -> None:
+    address = still.client(CLIENT).address
+    connection = still.client(CLIENT).connect()
+    assert connection.exchange("as it was").ok
+    nft(still, "delete", "element", "inet", "egressd", "hosts", f"{{ {address} }}")
+    assert not connection.exchange("cut", timeout=2).ok
+
+
+def test_p1_it_is_cut_once_where_it_goes_is_listed(still: Lab) -> None:
+    other = mark(still, 2)
+    connection = still.client(CLIENT).connect()
+    assert connection.exchange("as it was").ok
+    nft(still, "add", "element", "inet", "egressd", "wl", f"{{ {SERVER} : {other} }}")
+    assert not connection.exchange("cut", timeout=2).ok
+    assert still.client(CLIENT).http(f"http://{SERVER}/").seen == still.nodes["ss"].address
+
+
+def test_p1_it_is_refused_where_nobody_serves_its_node(still: Lab) -> None:
+    own = mark(still, CLIENT)
+    connection = still.client(CLIENT).connect()
+    assert connection.exchange("as it was").ok
+    nft(still, "delete", "element", "inet", "egressd", "ports", f"{{ {own} }}")
+    assert not connection.exchange("cut", timeout=2).ok
+    assert not still.client(CLIENT).http(f"http://{SERVER}/").ok
