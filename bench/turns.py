@@ -1,83 +1,187 @@
-"""One router, plain Linux and egressd in turn: `bench.forwarding`'s figures with 10,000 rules.
+"""One router, egressd and what it is compared with in turn.
 
-    python -m bench.turns [--rounds N]
+    python -m bench.turns [forwarding|socks5|ss|trojan|many …] [--rounds N]
 
 Two labs of the same make differ by a tenth, always the same one, so that a ratio of two says
-little about a router that costs less. Here the same namespaces, devices and addresses forward for
-both. egressd ends before plain Linux's turn, and what it leaves in the kernel on purpose is taken
-away.
+little about routers that cost nearly the same. Here the same namespaces, devices, addresses and
+nodes serve both. ``forwarding`` is `bench.forwarding`'s figures with 10,000 rules, against plain
+Linux; the others are `bench.nodes`'s, against one hand-written sing-box process. egressd ends
+before the other's turn, and what it leaves in the kernel on purpose is taken away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from typing import Protocol
 
-from bench.figures import option
-from bench.forwarding import PLAIN, TARGETS, Way, egressd, iperf_server, measured, report
+from bench import forwarding, nodes
+from bench.figures import compared, keep, option, show
 from bench.sites import Site, alternate, egressd_pids
-from egressd.lab.spec import LabSpec
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.spec import OWN_NAMESPACE, LabSpec
 
 ROUNDS = option("--rounds", 12)
 RULES = 10_000
+FORWARDING = "forwarding"
+
+Table = dict[str, dict[str, float]]
+"""Figures' spread and ratios, by who was measured."""
+Other = Callable[[Site], AbstractContextManager[None]]
+"""Lets something else be the router for as long as the block takes."""
+
+
+class Way(Protocol):
+    """What can be measured of a router, whoever it is at the time."""
+
+    def measure(self) -> Mapping[str, float]:
+        """One sample of each figure."""
+        ...
 
 
 class Turns:
-    """A site whose router is plain Linux or runs egressd, whichever was asked for last.
+    """A site whose router is egressd or the other, whichever was asked for last.
 
-    Begins with egressd running.
+    Begins with egressd running, and ends as it is.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, other: Other) -> None:
         self._site = site
         self._device = site.lab.device
-        self._plain: ExitStack | None = None
+        self._start = other
+        self._other: ExitStack | None = None
 
-    def plain(self) -> None:
-        """Only forward and masquerade."""
-        if self._plain is not None:
+    def other(self) -> None:
+        """Have the other as the router."""
+        if self._other is not None:
             return
-        router = self._site.lab.router
         self._device.stop()
+        self._clear()
+        self._other = ExitStack()
+        self._other.enter_context(self._start(self._site))
+
+    def egressd(self) -> None:
+        """Run egressd."""
+        if self._other is None:
+            return
+        self._other.close()
+        self._other = None
+        self._clear()
+        self._device.start()
+        self._site.pids = egressd_pids(self._site.lab)
+
+    def _clear(self) -> None:
+        """Take away what the last one had in the kernel."""
+        router = self._site.lab.router
         self._site.pids = ()
         router.run("nft", "flush", "ruleset")
         for name in ("lan0", "wan1", "wan2"):
             # Known flows' short way stays on the LAN; it need not be there.
             router.run("tc", "qdisc", "delete", "dev", name, "clsact", check=False)
+        # All but the one of priority 0 (ip-rule(8)), the local table's.
         router.run("ip", "rule", "flush")
-        for priority, table in (("0", "local"), ("32766", "main")):
-            # It may be there: ip-rule(8) flushes no rule of priority 0.
-            router.run("ip", "rule", "add", "pref", priority, "lookup", table, check=False)
-        self._plain = ExitStack()
-        self._plain.enter_context(self._site.lab.plain_router())
+        router.run("ip", "rule", "add", "pref", "32766", "lookup", "main")
+        router.run("ip", "route", "flush", "table", "100", check=False)
 
-    def egressd(self) -> None:
-        """Run egressd."""
-        if self._plain is None:
-            return
-        self._plain.close()
-        self._plain = None
-        self._device.start()
-        self._site.pids = egressd_pids(self._site.lab)
+
+@contextmanager
+def plain(site: Site) -> Iterator[None]:
+    """Only forward and masquerade."""
+    with site.lab.plain_router():
+        yield
+
+
+@contextmanager
+def peer(site: Site, *, start: Callable[[Lab], Sequence[int]]) -> Iterator[None]:
+    """What consists of the processes that `start` gives."""
+    site.pids = pids = start(site.lab)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            # Its ports are free then; who started it reaps it.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def through_router() -> dict[str, Table]:
+    """Ways that stay in the kernel."""
+    with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
+        forwarding.egressd(site, RULES)
+        turns = Turns(site, plain)
+        ways = {forwarding.PLAIN: (turns.other, forwarding.Way(site))}
+        for target, node in forwarding.TARGETS.items():
+            name = f"egressd {target}, {RULES:,} rules"
+            ways[name] = (turns.egressd, forwarding.Way(site, node))
+        return compare(FORWARDING, ways, forwarding.PLAIN)
+
+
+def through_node(protocol: str) -> dict[str, Table]:
+    """One client and one node."""
+    with Site(LabSpec(nodes=("ss",) if protocol == "ss" else ())) as site:
+        at = nodes.add_node(site.lab, protocol)
+        site.pids = nodes.egressd(site.lab, at, protocol=protocol)
+        start = partial(nodes.sing_box, at=at, protocol=protocol)
+        return against_sing_box(protocol, site, start, [site.lab.client(1)])
+
+
+def through_many_nodes() -> dict[str, Table]:
+    """A node for each of many clients."""
+    spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + nodes.TARGETS)
+    with Site(spec) as site:
+        addresses = nodes.add_many_nodes(site.lab)
+        site.pids = nodes.many_egressd(site.lab, addresses)
+        start = partial(nodes.many_sing_box, nodes=addresses)
+        return against_sing_box(nodes.MANY, site, start, nodes.many_clients(site.lab))
+
+
+def against_sing_box(
+    title: str, site: Site, start: Callable[[Lab], Sequence[int]], clients: Sequence[Client]
+) -> dict[str, Table]:
+    """egressd, which runs, and the process that `start` gives."""
+    turns = Turns(site, partial(peer, start=start))
+    way = nodes.Way(site, clients)
+    return compare(
+        title, {nodes.BASE: (turns.other, way), "egressd": (turns.egressd, way)}, nodes.BASE
+    )
+
+
+def compare(
+    title: str, ways: Mapping[str, tuple[Callable[[], None], Way]], base: str
+) -> dict[str, Table]:
+    """Measure each way after its turn was taken, show, and compare."""
+
+    def measure(name: str) -> Mapping[str, float]:
+        take_turn, way = ways[name]
+        take_turn()
+        found = way.measure()
+        print(title, name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
+        return found
+
+    tables = compared(alternate(ROUNDS, {name: partial(measure, name) for name in ways}), base)
+    for figure, rows in tables.items():
+        show(f"{title}: {figure}, against {base}", rows)
+    return tables
+
+
+COMPARISONS: Mapping[str, Callable[[], dict[str, Table]]] = {
+    FORWARDING: through_router,
+    "socks5": partial(through_node, "socks5"),
+    "ss": partial(through_node, "ss"),
+    "trojan": partial(through_node, "trojan"),
+    "many": through_many_nodes,
+}
 
 
 def main() -> None:
-    """All ways, in alternating rounds."""
-    with Site(LabSpec(nodes=("ss",), clients=21)) as site, iperf_server(site):
-        egressd(site, RULES)
-        turns = Turns(site)
-
-        def measure(name: str, take_turn: Callable[[], None], way: Way) -> dict[str, float]:
-            take_turn()
-            return measured(name, way)
-
-        measures = {PLAIN: partial(measure, PLAIN, turns.plain, Way(site))}
-        for target, node in TARGETS.items():
-            name = f"egressd {target}, {RULES:,} rules"
-            measures[name] = partial(measure, name, turns.egressd, Way(site, node))
-        samples = alternate(ROUNDS, measures)
-    report("turns", samples)
+    """All comparisons, or those that the command line names."""
+    names = [name for name in COMPARISONS if name in sys.argv[1:]]
+    keep("turns", {name: COMPARISONS[name]() for name in names or COMPARISONS})
 
 
 if __name__ == "__main__":
