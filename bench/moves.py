@@ -235,23 +235,15 @@ class XrayRestart(Contestant):
 
 
 class XrayApi(XrayRestart):
-    """A rule for the mover, and Xray's API.
-
-    To move whomever one likes, every client would need a rule of its own. Xray did not start
-    with 1,000 such rules within a minute, so all others share a rule a target.
-    """
+    """A rule for each client, since each may have to move, and Xray's API."""
 
     def document(self) -> peers.Document:
-        mover = self.lab.client(MOVER).address
-        of_mover = next(target for target, ips in self.lists.items() if mover in ips)
-        others = {target: [ip for ip in ips if ip != mover] for target, ips in self.lists.items()}
         rules = [
-            {"type": "field", "source": ips, "outboundTag": target}
-            for target, ips in others.items()
-            if ips
+            {"type": "field", "ruleTag": ip, "source": [ip], "outboundTag": target}
+            for target, ips in self.lists.items()
+            for ip in ips
         ]
-        own = {"type": "field", "ruleTag": mover, "source": [mover], "outboundTag": of_mover}
-        return peers.xray(self._outbounds, [*rules, own])
+        return peers.xray(self._outbounds, rules)
 
     def get_ready(self, target: str) -> None:
         """Nothing."""

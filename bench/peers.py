@@ -27,7 +27,8 @@ Document = dict[str, Any]
 TPROXY_PORT: Final = 7893
 REDIRECT_PORT: Final = 12345
 XRAY_API: Final = 10085
-_START_S: Final = 60.0
+_START_S: Final = 300.0
+"""Xray takes a minute and a half with a rule for each of 10,000 clients."""
 
 _TPROXY_RULES: Final = f"""
 table inet peer {{
