@@ -12,7 +12,7 @@ import sys
 
 from bench.plots import RESULTS, ROOT, draw
 
-SHOWN = ("forwarding", "nodes", "moves", "changes", "scale", "startup", "load", "api")
+SHOWN = ("forwarding", "turns", "nodes", "moves", "changes", "scale", "startup", "load", "api")
 
 
 def main() -> None:
