@@ -9,7 +9,7 @@ from egressd.lab.lab import Lab
 from egressd.model.messages import RuleCount
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import filters
-from egressd.netd.kernel.fast_path.program import COUNT
+from egressd.netd.kernel.fast_path.elements import COUNT
 from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
 from tests.lab.netns import JoinedNamespace
 

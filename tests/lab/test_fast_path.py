@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
+import os
 import re
 import signal
 import socket
@@ -13,8 +15,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from msgspec.structs import astuple
 
 from egressd.lab import netns
 from egressd.lab.client import Connection
@@ -23,10 +28,13 @@ from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
+from egressd.model.messages import RuleCount
 from egressd.model.plan import Egress, Limit, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import FastPath, filters
+from egressd.netd.kernel.fast_path import FastPath, filters, tracking
+from egressd.netd.kernel.fast_path import path as path_module
+from egressd.netd.kernel.fast_path.elements import COUNT, address_key
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
 from tests.lab.device_state import SERVER, clear, eventually, send
@@ -368,32 +376,40 @@ def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:
     assert goes_it(lab, 1, connection)
 
 
-# --- Kernels that cannot. ---------------------------------------------------------------------
+# --- Kernels that cannot, or will not for a while. --------------------------------------------
+
+CLIENT = "10.77.0.11"
+SOME = RuleCount(1, 2, 3, 4)
 
 
-def test_without_it_all_go_the_long_way(
-    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lacking() -> bytes:
-        raise OSError(2, "No such file or directory")
+def ask_again(path: FastPath) -> None:
+    """All that a full look at the network is for it."""
+    roles = InterfaceRoles(lan=("lan0",), wan=("wan1",))
+    seen = kernel_facts.read()
+    topology = discover(seen, roles)
+    plan = Plan(
+        hosts={CLIENT: MARK_DIRECT},
+        limits={CLIENT: Limit(number=1, upload_kbps=0, download_kbps=0)},
+        egresses={"wan1": Egress(number=1)},
+    )
+    path.follow(plan, seen, topology, roles)
+    path.settle()
 
-    monkeypatch.setattr(system, "kernel_types", lacking)
 
-    def body() -> tuple[str, dict[str, filters.Filter]]:
-        path, roles = FastPath(), InterfaceRoles(lan=("lan0",), wan=("wan1",))
-        seen = kernel_facts.read()
-        plan = Plan(
-            hosts={"10.77.0.11": MARK_DIRECT},
-            limits={"10.77.0.11": Limit(number=1, upload_kbps=0, download_kbps=0)},
-            egresses={"wan1": Egress(number=1)},
-        )
-        topology = discover(seen, roles)
-        for _ in range(2):
-            path.follow(plan, seen, topology, roles)
-            path.settle()
-        assert path.counts(["10.77.0.11"]) == {}
-        return path.obstacle, filters_here()
+def count_some() -> None:
+    """As if traffic had gone the short way."""
+    program = next(iter(filters_here().values())).program
+    counts = next(each for each in system.maps_of(program) if each.name == "counts")
+    counts.put(address_key(CLIENT), COUNT.pack(*astuple(SOME)))
 
+
+def refuse(code: int) -> NoReturn:
+    raise OSError(code, os.strerror(code))
+
+
+@pytest.fixture
+def router(namespace: Namespace) -> Iterator[Namespace]:
+    """A LAN with a client, and a WAN with a way out."""
     with Namespace() as outside:
         namespace.cable("lan0", outside, "client")
         namespace.cable("wan1", outside, "isp")
@@ -403,6 +419,81 @@ def test_without_it_all_go_the_long_way(
             "ip address add 198.51.100.10/24 dev wan1; ip link set wan1 up;"
             "ip route add default via 198.51.100.1"
         )
-        obstacle, there = namespace.run(body)
+        yield namespace
+
+
+def test_without_it_all_go_the_long_way(router: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "kernel_types", lambda: refuse(errno.ENOENT))
+
+    def body() -> tuple[str, dict[str, filters.Filter]]:
+        path = FastPath()
+        for _ in range(2):
+            ask_again(path)
+        assert path.counts([CLIENT]) == {}
+        return path.obstacle, filters_here()
+
+    obstacle, there = router.run(body)
     assert "No such file or directory" in obstacle
     assert there == {}
+
+
+def test_what_was_refused_for_want_of_memory_is_tried_again(
+    router: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_module, "_REST_S", 0.5)
+
+    def body() -> list[tuple[bool, set[str]]]:
+        path, found = FastPath(), []
+        with monkeypatch.context() as refusing:
+            refusing.setattr(system, "load", lambda *_: refuse(errno.ENOMEM))
+            ask_again(path)
+        found.append((path.obstacle != "", set(filters_here())))
+        ask_again(path)  # too soon
+        found.append((path.obstacle != "", set(filters_here())))
+        time.sleep(0.6)
+        ask_again(path)
+        return [*found, (path.obstacle != "", set(filters_here()))]
+
+    refused = (True, set[str]())
+    assert router.run(body) == [refused, refused, (False, {"lan0", "wan1"})]
+
+
+def test_what_was_counted_outlives_a_refusal(
+    router: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_module, "_REST_S", 0.0)
+
+    def body() -> list[Mapping[str, RuleCount]]:
+        path = FastPath()
+        ask_again(path)
+        count_some()
+        with monkeypatch.context() as refusing:
+            refusing.setattr(tracking, "timeouts", lambda: refuse(errno.ENOMEM))
+            ask_again(path)
+        assert filters_here() == {}
+        ask_again(path)
+        found = [path.counts([CLIENT])]
+        count_some()
+        found.append(path.counts([CLIENT]))
+        path.move(Plan(), [CLIENT])
+        return [*found, path.counts([CLIENT])]
+
+    twice = RuleCount(2, 4, 6, 8)
+    assert router.run(body) == [{CLIENT: SOME}, {CLIENT: twice}, {}]
+
+
+def test_time_outs_that_change_are_followed(router: Namespace) -> None:
+    def body() -> tuple[set[int], set[int]]:
+        path = FastPath()
+        ask_again(path)
+        before = {each.program for each in filters_here().values()}
+        ask_again(path)
+        assert {each.program for each in filters_here().values()} == before
+        Path("/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream").write_text("77")
+        ask_again(path)
+        assert path.obstacle == ""
+        return before, {each.program for each in filters_here().values()}
+
+    before, after = router.run(body)
+    assert len(before) == len(after) == 2
+    assert not before & after

@@ -12,7 +12,7 @@ import os
 import platform
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, Self
@@ -34,6 +34,8 @@ _PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")  # struct bpf_prog_info: numbe
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
 _BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
 
+_LOAD_TRIES: Final = 5
+"""The verifier gives up where a signal comes (EAGAIN)."""
 _LICENSE: Final = b"Dual MIT/GPL\0"
 """Asked for by the kernel's functions that a program calls (include/linux/license.h)."""
 _BTF_FOLDER: Final = Path("/sys/kernel/btf")
@@ -43,8 +45,10 @@ class Map:
     """A hash map in the kernel, with keys and values of fixed sizes in bytes."""
 
     def __init__(self, descriptor: int) -> None:
+        """Own the descriptor. Raises OSError, and then it is closed."""
         self.descriptor = descriptor
-        info = _info(descriptor, _MAP_INFO.size)
+        with _closed_on_failure(descriptor):
+            info = _info(descriptor, _MAP_INFO.size)
         self.key_size, self.value_size, self.room, name = _MAP_INFO.unpack(info)
         self.name: str = name.rstrip(b"\0").decode()
         self._value = ctypes.create_string_buffer(self.value_size)
@@ -135,11 +139,15 @@ def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
         )
         return _call(_LOAD, attributes)
 
-    try:
-        return attempt(None)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EINVAL):
-            raise
+    for tries_left in reversed(range(_LOAD_TRIES)):
+        try:
+            return attempt(None)
+        except OSError as error:
+            if error.errno == errno.EAGAIN and tries_left:
+                continue
+            if error.errno not in (errno.EACCES, errno.EINVAL):
+                raise
+            break
     log = ctypes.create_string_buffer(1 << 20)
     try:
         return attempt(log)
@@ -157,7 +165,13 @@ def maps_of(program: int) -> list[Map]:
         count = _PROGRAM_INFO.unpack(_info(descriptor, _PROGRAM_INFO.size, asked))[0]
     finally:
         os.close(descriptor)
-    return [Map(_call(_MAP_BY_ID, struct.pack("=I", number))) for number in numbers[:count]]
+    with ExitStack() as undo:
+        maps = []
+        for number in numbers[:count]:
+            maps.append(Map(_call(_MAP_BY_ID, struct.pack("=I", number))))
+            undo.callback(maps[-1].close)
+        undo.pop_all()
+    return maps
 
 
 def kernel_types() -> bytes:
@@ -181,10 +195,20 @@ def _module_descriptor(module: str) -> int:
         descriptor = _call(_BTF_BY_ID, struct.pack("=I", number))
         name = ctypes.create_string_buffer(64)
         asked = _BTF_INFO.pack(0, 0, 0, ctypes.addressof(name), len(name), 0)
-        is_kernels = _BTF_INFO.unpack(_info(descriptor, _BTF_INFO.size, asked))[5]
+        with _closed_on_failure(descriptor):
+            is_kernels = _BTF_INFO.unpack(_info(descriptor, _BTF_INFO.size, asked))[5]
         if is_kernels and name.value == module.encode():
             return descriptor
         os.close(descriptor)
+
+
+@contextmanager
+def _closed_on_failure(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _info(descriptor: int, size: int, asked: bytes = b"") -> bytes:

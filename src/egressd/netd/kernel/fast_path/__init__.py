@@ -6,9 +6,11 @@ very mark that its client has now, translates its addresses and sends it on. Wha
 just so goes the long way, and so does one packet of each flow a second: it keeps the flow's entry
 alive, and meets all rules.
 
+- `tracking`: what it has to know of the kernel that runs.
+- `elements`: what it looks up.
 - `program`: the classifier.
 - `filters`: puts it on interfaces.
-- `path`: keeps what it looks up: clients, ways, counts.
+- `path`: keeps clients, ways and counts in step with the plan.
 
 Who may go this way is `egressd.planner.fast_path`'s to say.
 """

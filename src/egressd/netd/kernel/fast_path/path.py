@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from ipaddress import IPv4Address
+from operator import add
 from typing import Final, NamedTuple
 
 import structlog
+from msgspec.structs import astuple
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
@@ -20,13 +25,14 @@ from egressd.model.messages import RuleCount
 from egressd.model.plan import Plan
 from egressd.netd.kernel import sysctl
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import filters, program
+from egressd.netd.kernel.fast_path import elements, filters, program, tracking
 from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
 from egressd.planner.fast_path import Neighbourhood, Place, Way, place, ways
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
 
+_NAME: Final = "egressd"
 _CLIENTS_MAX: Final = 1 << 18
 _WAYS_MAX: Final = 1 << 12
 _SETTINGS: Final = {
@@ -51,12 +57,17 @@ class _Maps(NamedTuple):
 
 
 _SHAPES: Final = {
-    "clients": (program.ADDRESS_BYTES, program.PLACE.size, _CLIENTS_MAX),
-    "ways": (4, program.WAY_BYTES, _WAYS_MAX),
-    "counts": (program.ADDRESS_BYTES, program.COUNT.size, _CLIENTS_MAX),
+    "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
+    "ways": (elements.MARK_BYTES, elements.WAY_BYTES, _WAYS_MAX),
+    "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
 """Name -> sizes of key and value, and room."""
 
+_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EINTR})
+"""Refusals that may be none a while later."""
+_REST_S: Final = 60.0
+"""Until it is tried again."""
+_UNKNOWN_PROGRAM: Final = (False, 0)
 _UNKNOWN: Final = Way(0, 0, IPv4Address(0), IPv4Address(0), ())
 
 
@@ -81,6 +92,12 @@ class FastPath:
         self._clients: dict[str, Place] = {}
         self._ways: dict[int, Way] = {}
         self._neighbourhood = Neighbourhood(Facts(), Topology())
+        self._made_for: tracking.Timeouts | None = None
+        """What the programs go by."""
+        self._carried: dict[str, RuleCount] = {}
+        """What was counted in maps that are gone."""
+        self._may_try_at = 0.0
+        """On the monotonic clock: not before, while there is an obstacle."""
         self._is_open = False
         """Whether ways out have the classifier."""
         self._is_settled = False
@@ -90,7 +107,7 @@ class FastPath:
 
     def recall(self) -> None:
         """Take over what an earlier netd left, whose flows go on meanwhile."""
-        try:
+        with self._refusals():
             with NetlinkSocket(ROUTE) as kernel:
                 found = {}
                 for index, _ in socket.if_nameindex():
@@ -98,19 +115,17 @@ class FastPath:
                         found[index] = there
             if not found:
                 return
-            self._hooked = dict.fromkeys(found, (False, 0))
+            self._hooked = dict.fromkeys(found, _UNKNOWN_PROGRAM)
             self._maps = _adopted(found.values())
             if self._maps is None:
                 self._close()
                 return
             for key in self._maps.clients:
-                value = self._maps.clients.get(key) or bytes(program.PLACE.size)
-                self._clients[socket.inet_ntoa(key)] = Place(*program.PLACE.unpack(value))
+                value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
+                self._clients[socket.inet_ntoa(key)] = Place(*elements.PLACE.unpack(value))
             # Whatever they are, they are told anew.
             marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.ways)
             self._ways = dict.fromkeys(marks, _UNKNOWN)
-        except OSError as error:
-            self._give_up(error)
 
     def follow(
         self,
@@ -135,66 +150,71 @@ class FastPath:
 
     def move(self, plan: Plan, touched: Collection[str]) -> None:
         """Follow these clients, whose rules or limits have changed: O(change)."""
-        try:
+        with self._refusals():
             for address in touched:
                 self._send(address, place(address, plan, self._neighbourhood))
-                if self._maps is not None and address not in plan.hosts:
-                    self._maps.counts.drop(program.address_key(address))
-        except OSError as error:
-            self._give_up(error)
+                if address not in plan.hosts:
+                    self._forget(address)
 
     def settle(self) -> None:
         """Open the short way once there is anybody for it, and see that it is open."""
         is_wanted = bool(self._clients and self._ways)
-        if self.obstacle or (self._is_settled and is_wanted == self._is_open):
+        if self._is_settled and is_wanted == self._is_open:
             return
-        try:
+        if self.obstacle and time.monotonic() < self._may_try_at:
+            return
+        with self._refusals():
             if self._maps is None and is_wanted:
                 self._open()
             if self._maps is not None:
                 _set_up_tracking()
-                if not self._programs:
+                if tracking.timeouts() != self._made_for:
                     self._load(self._maps)
                 self._hook(is_wanted)
             self._is_open, self._is_settled = is_wanted, True
-        except OSError as error:
-            self._give_up(error)
+            self.obstacle = ""
 
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
         """What clients' flows carried this way. Raises OSError."""
-        found = {}
         with self._reading:
-            if (maps := self._maps) is not None:
-                for address in addresses:
-                    if value := maps.counts.get(program.address_key(address)):
-                        found[address] = RuleCount(*program.COUNT.unpack(value))
-        return found
+            found = {address: self._count_of(address) for address in addresses}
+        return {address: count for address, count in found.items() if count is not None}
 
     # --- The kernel's maps. ---------------------------------------------------------------
 
+    def _count_of(self, address: str) -> RuleCount | None:
+        carried = self._carried.get(address)
+        value = self._maps.counts.get(elements.address_key(address)) if self._maps else None
+        if value is None:
+            return carried
+        counted = elements.COUNT.unpack(value)
+        return RuleCount(*(map(add, counted, astuple(carried)) if carried else counted))
+
+    def _forget(self, address: str) -> None:
+        self._carried.pop(address, None)
+        if self._maps is not None:
+            self._maps.counts.drop(elements.address_key(address))
+
     def _forget_all_but(self, known: Collection[str]) -> None:
         """Count nobody but these: an earlier netd may have known others."""
-        if self._maps is None:
-            return
-        try:
-            for key in list(self._maps.counts):
-                if socket.inet_ntoa(key) not in known:
-                    self._maps.counts.drop(key)
-        except OSError as error:
-            self._give_up(error)
+        with self._refusals():
+            for address in self._counted() - {*known}:
+                self._forget(address)
+
+    def _counted(self) -> set[str]:
+        in_kernel = map(socket.inet_ntoa, self._maps.counts) if self._maps is not None else ()
+        return {*self._carried, *in_kernel}
 
     def _lead(self, wanted: Mapping[int, Way]) -> None:
         before, self._ways = self._ways, dict(wanted)
         if self._maps is None:
             return
-        try:
+        with self._refusals():
             for mark in before.keys() - wanted.keys():
-                self._maps.ways.drop(program.mark_key(mark))
+                self._maps.ways.drop(elements.mark_key(mark))
             for mark, way in wanted.items():
                 if before.get(mark) != way:
-                    self._maps.ways.put(program.mark_key(mark), program.way_value(way))
-        except OSError as error:
-            self._give_up(error)
+                    self._maps.ways.put(elements.mark_key(mark), elements.way_value(way))
 
     def _send(self, address: str, where: Place | None) -> None:
         """Give a client another place, or none."""
@@ -204,34 +224,43 @@ class FastPath:
         if self._maps is None or where == before:
             return
         if where is None:
-            self._maps.clients.drop(program.address_key(address))
+            self._maps.clients.drop(elements.address_key(address))
         else:
             self._let(self._maps, address, where)
 
     def _open(self) -> None:
-        maps = self._maps = _Maps(*(_made(name) for name in _SHAPES))
+        with ExitStack() as undo:
+            made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
+            undo.pop_all()
+        maps = self._maps = _Maps(*made)
         for mark, way in self._ways.items():
-            maps.ways.put(program.mark_key(mark), program.way_value(way))
+            maps.ways.put(elements.mark_key(mark), elements.way_value(way))
         for address, where in self._clients.items():
             self._let(maps, address, where)
 
     def _let(self, maps: _Maps, address: str, where: Place) -> None:
-        key = program.address_key(address)
-        maps.counts.put_new(key, bytes(program.COUNT.size))
-        maps.clients.put(key, program.place_value(where))
+        key = elements.address_key(address)
+        maps.counts.put_new(key, bytes(elements.COUNT.size))
+        maps.clients.put(key, elements.place_value(where))
 
     # --- The classifiers. -----------------------------------------------------------------
 
     def _load(self, maps: _Maps) -> None:
-        kernel = program.kernel()
-        modules = (kernel.module,) if kernel.module else ()
-        try:
+        """Have the kernel take programs for the time-outs there are now."""
+        with tracking.kernel() as kernel:
+            modules = (kernel.module,) if kernel.module else ()
+            self._let_go_of_programs()
             for lan_only in (False, True):
                 code = program.assemble(kernel, maps.descriptors, lan_only=lan_only)
-                self._programs[lan_only] = system.load(program.NAME, code, modules)
-        finally:
-            for descriptor in modules:
-                os.close(descriptor)
+                self._programs[lan_only] = system.load(_NAME, code, modules)
+            self._made_for = kernel.timeouts_s
+        self._hooked = dict.fromkeys(self._hooked, _UNKNOWN_PROGRAM)
+
+    def _let_go_of_programs(self) -> None:
+        """They stay where they are hooked."""
+        for descriptor in self._programs.values():
+            os.close(descriptor)
+        self._programs, self._made_for = {}, None
 
     def _hook(self, is_wanted: bool) -> None:
         """Put the classifiers on the LANs and the ways out, and nowhere else.
@@ -249,7 +278,7 @@ class FastPath:
                 there = filters.find(kernel, index)
                 if there is None or self._hooked.get(index) != (lan_only, there.program):
                     try:
-                        filters.put(kernel, index, program.NAME, self._programs[lan_only])
+                        filters.put(kernel, index, _NAME, self._programs[lan_only])
                     except OSError as error:
                         if error.errno != errno.ENODEV:
                             raise
@@ -257,22 +286,35 @@ class FastPath:
                     there = filters.find(kernel, index)
                     self._hooked[index] = lan_only, there.program if there else 0
 
-    def _give_up(self, error: OSError) -> None:
-        self.obstacle = f"known flows go through the whole stack: {error.strerror or error}"
-        log.warning("no fast path", reason=str(error))
+    # --- When the kernel refuses. ---------------------------------------------------------
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Whatever the kernel refuses inside ends the short way. Raises Failed when that fails."""
         try:
-            self._close()
-        except OSError as problem:
-            raise Failed("have known flows go the long way", str(problem)) from error
+            yield
+        except OSError as error:
+            is_passing = error.errno in _PASSING
+            self._may_try_at = time.monotonic() + _REST_S if is_passing else math.inf
+            self.obstacle = f"known flows go through the whole stack: {error.strerror or error}"
+            log.warning("no fast path", reason=str(error), will_try_again=is_passing)
+            try:
+                self._close()
+            except OSError as problem:
+                raise Failed("have known flows go the long way", str(problem)) from error
 
     def _close(self) -> None:
         """Leave nothing of it on any interface. Raises OSError."""
         close()
         self._hooked = {}
-        for descriptor in self._programs.values():
-            os.close(descriptor)
-        self._programs = {}
+        self._is_open = self._is_settled = False
+        self._let_go_of_programs()
         with self._reading:
+            with suppress(OSError):
+                found = ((address, self._count_of(address)) for address in self._counted())
+                self._carried = {
+                    address: count for address, count in found if count and any(astuple(count))
+                }
             for each in self._maps or ():
                 each.close()
             self._maps = None

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import struct
 import sys
-import time
-from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.ebpf.assembler import (
     FP,
     R0,
@@ -26,137 +19,9 @@ from egressd.netd.kernel.ebpf.assembler import (
     R9,
     Program,
 )
-from egressd.netd.kernel.ebpf.btf import Btf
-from egressd.planner.fast_path import APART_MAX, Place, Way
-
-NAME: Final = "egressd"
-_MODULE: Final = "nf_conntrack"
-_LOOK_UP, _RELEASE = "bpf_skb_ct_lookup", "bpf_ct_release"
-
-# --- What it looks up. ------------------------------------------------------------------------
-
-ADDRESS_BYTES: Final = 4
-PLACE: Final = struct.Struct("=II")
-"""A client's mark and the index of its LAN. Its key is its address."""
-COUNT: Final = struct.Struct("=4Q")
-"""Bytes and packets that a client has sent, and received."""
-_WAY: Final = struct.Struct("=II4s4s")
-_APART: Final = struct.Struct("=4s4s")
-WAY_BYTES: Final = _WAY.size + APART_MAX * _APART.size
-_NOWHERE: Final = _APART.pack(b"\0\0\0\1", bytes(4))
-"""No address is in it."""
-
-
-def place_value(place: Place) -> bytes:
-    """A client's place in the map of clients."""
-    return PLACE.pack(*place)
-
-
-def way_value(way: Way) -> bytes:
-    """A way in the map of ways."""
-    apart = [_APART.pack(n.network_address.packed, n.netmask.packed) for n in way.apart]
-    apart += [_NOWHERE] * (APART_MAX - len(apart))
-    fixed = _WAY.pack(way.flow, way.interface, way.gateway.packed, way.address.packed)
-    return fixed + b"".join(apart)
-
-
-def address_key(address: str) -> bytes:
-    """The key of an address."""
-    return IPv4Address(address).packed
-
-
-def mark_key(mark: int) -> bytes:
-    """The key of a mark."""
-    return mark.to_bytes(4, sys.byteorder)
-
-
-# --- What it has to know of this kernel. ------------------------------------------------------
-
-
-class Flow(NamedTuple):
-    """Where connection tracking's entries (``struct nf_conn``) have what they hold, in bytes."""
-
-    mark: int
-    status: int
-    timeout: int
-    source: tuple[int, int]
-    """The source address of what goes the flow's first direction, and the other one."""
-    source_port: tuple[int, int]
-    destination: tuple[int, int]
-    destination_port: tuple[int, int]
-
-
-class Timeouts(NamedTuple):
-    """For how many seconds the kernel keeps an entry after a packet."""
-
-    established: int
-    unacknowledged: int
-    stream: int
-    udp: int
-
-
-class Kernel(NamedTuple):
-    """What the program is made for."""
-
-    flow: Flow
-    look_up: int
-    release: int
-    """The types of the kernel's functions."""
-    module: int
-    """A descriptor of their module's BTF; 0 when they are the kernel's own."""
-    tick_hz: int
-    """Ticks a second (``CONFIG_HZ``), which entries' times are counted in."""
-    timeouts_s: Timeouts
-
-
-def kernel() -> Kernel:
-    """The kernel that runs. Raises OSError when it is not one for the program."""
-    types, module = [system.kernel_types()], 0
-    if of_module := system.module_types(_MODULE):
-        types.append(of_module[0])
-        module = of_module[1]
-    try:
-        btf = Btf(*types, names=("nf_conn", _LOOK_UP, _RELEASE))
-
-        def both(*path: str) -> tuple[int, int]:
-            first, second = (btf.offset("nf_conn", "tuplehash", n, "tuple", *path) for n in (0, 1))
-            return first, second
-
-        flow = Flow(
-            mark=btf.offset("nf_conn", "mark"),
-            status=btf.offset("nf_conn", "status"),
-            timeout=btf.offset("nf_conn", "timeout"),
-            source=both("src", "u3", "ip"),
-            source_port=both("src", "u", "all"),
-            destination=both("dst", "u3", "ip"),
-            destination_port=both("dst", "u", "all"),
-        )
-        functions = btf.function(_LOOK_UP), btf.function(_RELEASE)
-    except (KeyError, ValueError, struct.error) as error:
-        if module:
-            os.close(module)
-        raise OSError(errno.EOPNOTSUPP, f"its connection tracking lacks {error}") from None
-    # The clock that only counts ticks tells how long they are.
-    tick_hz = round(1 / time.clock_getres(_CLOCK_MONOTONIC_COARSE))
-    return Kernel(flow, *functions, module, tick_hz, _timeouts())
-
-
-_CLOCK_MONOTONIC_COARSE: Final = 6  # linux/time.h
-
-
-def _timeouts() -> Timeouts:
-    def read(name: str) -> int:
-        return int(Path(f"/proc/sys/net/netfilter/nf_conntrack_{name}").read_text())
-
-    return Timeouts(
-        established=read("tcp_timeout_established"),
-        unacknowledged=read("tcp_timeout_unacknowledged"),
-        stream=read("udp_timeout_stream"),
-        udp=read("udp_timeout"),
-    )
-
-
-# --- The program. -----------------------------------------------------------------------------
+from egressd.netd.kernel.fast_path.elements import APART, WAY
+from egressd.netd.kernel.fast_path.tracking import Kernel
+from egressd.planner.fast_path import APART_MAX
 
 # struct __sk_buff (linux/bpf.h)
 _LENGTH, _KIND, _VLAN_PRESENT, _INTERFACE, _DATA, _DATA_END = 0, 4, 20, 40, 76, 80
@@ -365,7 +230,7 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.load(4, R2, FP, _NEW)
     it.go_if_register(R1, "!=", R2, "hand on")
     for number in range(APART_MAX):
-        at = _WAY.size + number * _APART.size
+        at = WAY.size + number * APART.size
         it.load(4, R1, R0, at + 4)
         it.register(R1, "&", R5)
         it.load(4, R2, R0, at)

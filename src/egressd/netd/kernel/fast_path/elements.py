@@ -1,0 +1,47 @@
+"""What the classifier looks up: keys and values of its maps."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from ipaddress import IPv4Address
+from typing import Final
+
+from egressd.planner.fast_path import APART_MAX, Place, Way
+
+ADDRESS_BYTES: Final = 4
+MARK_BYTES: Final = 4
+PLACE: Final = struct.Struct("=II")
+"""A client's mark and the index of its LAN. Its key is its address."""
+COUNT: Final = struct.Struct("=4Q")
+"""Bytes and packets that a client has sent, and received."""
+WAY: Final = struct.Struct("=II4s4s")
+"""What stands before a way's exceptions: flows' mark, interface, gateway, address."""
+APART: Final = struct.Struct("=4s4s")
+"""An exception: network and mask."""
+WAY_BYTES: Final = WAY.size + APART_MAX * APART.size
+_NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
+"""No address is in it."""
+
+
+def place_value(place: Place) -> bytes:
+    """A client's place in the map of clients."""
+    return PLACE.pack(*place)
+
+
+def way_value(way: Way) -> bytes:
+    """A way in the map of ways."""
+    apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in way.apart]
+    apart += [_NOWHERE] * (APART_MAX - len(apart))
+    fixed = WAY.pack(way.flow, way.interface, way.gateway.packed, way.address.packed)
+    return fixed + b"".join(apart)
+
+
+def address_key(address: str) -> bytes:
+    """The key of an address."""
+    return IPv4Address(address).packed
+
+
+def mark_key(mark: int) -> bytes:
+    """The key of a mark."""
+    return mark.to_bytes(MARK_BYTES, sys.byteorder)
