@@ -101,14 +101,19 @@ def moves(figures: Figures) -> None:
     counts = [int(title.split()[0].replace(",", "")) for title in figures]
     for name in next(iter(figures.values())):
         rows = [table[name] for table in figures.values()]
-        cut = f"{rows[-1]['others cut']:.0f} of {rows[-1]['others']:.0f}"
+        last = rows[-1]
+        cut = (
+            f" (others cut: {last['others cut']:.0f} of {last['others']:.0f})"
+            if last.get("others")
+            else ""
+        )
         axis.plot(
             counts,
             [row["median"] for row in rows],
             marker="o",
             color=None if not name.startswith("egressd") else _OWN,
             linewidth=2.5 if name.startswith("egressd") else 1.2,
-            label=f"{name} (others cut: {cut})",
+            label=name + cut,
         )
     axis.set(xscale="log", yscale="log", xlabel="rules", ylabel="request to effect (ms)")
     axis.set_title("one client's move")
