@@ -144,7 +144,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "from_lan": (
         f"ct mark {_ROUTED} goto known",
-        f"ct mark {_ENGINE} meta l4proto tcp goto known_to_engine",
+        f"ct mark {_ENGINE} meta l4proto tcp ct direction original goto known_to_engine",
         "goto unknown",
     ),
     "known": (
@@ -402,11 +402,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "output_tcp": (
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
-        # An instance's answers to a client.
-        f"ct mark {_ENGINE} ct direction reply oifname @lanif goto to_client",
         # At whichever address of this machine they are called; instances answer at any.
         "tcp sport @services fib saddr type local jump from_service",
-        # Resets of the chains' own bear the address of whom the client asked, too.
+        # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
     ),
     "answer": (
