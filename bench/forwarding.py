@@ -30,6 +30,8 @@ ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)
 SETTLE_S = 0.5
 """After a rule's change: what is tidied up then is no part of forwarding."""
+_TRIES = 3
+"""iperf3's server does not listen for a moment after each run."""
 RULES = (10, 1_000, 10_000)
 PLAIN = "plain Linux"
 TARGETS = {"DIRECT": "DIRECT", "Interface": "Interface:wan1"}
@@ -85,12 +87,16 @@ class Way:
         pinned = f"{ends.CLIENT_CORE},{ends.SERVER_CORE}"
         argv = ["iperf3", "-c", SERVER, "-B", self._client.address, "-A", pinned, "-J"]
         argv = exec_argv(self._client.host.namespace, [*argv, "-t", str(SECONDS), *options])
-        before = self._site.used_s()
-        done = subprocess.run(argv, capture_output=True, check=False, text=True, timeout=60)
-        between = self._site.used_s() - before
-        result = json.loads(done.stdout)
-        if "error" in result:
-            raise RuntimeError(f"iperf3: {result['error']}")
+        for tries_left in reversed(range(_TRIES)):
+            before = self._site.used_s()
+            done = subprocess.run(argv, capture_output=True, check=False, text=True, timeout=60)
+            between = self._site.used_s() - before
+            result = json.loads(done.stdout)
+            if "error" not in result:
+                break
+            if not tries_left:
+                raise RuntimeError(f"iperf3: {result['error']}")
+            time.sleep(SETTLE_S)
         end: dict[str, dict[str, float]] = result["end"]
         percent = end["cpu_utilization_percent"]
         return end, (percent["host_total"] + percent["remote_total"]) / 100 * SECONDS + between

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 from bench import forwarding, nodes
 from bench.figures import compared, keep, option, show
@@ -26,7 +26,7 @@ from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
 
-ROUNDS = option("--rounds", 12)
+ROUNDS = option("--rounds", 10)
 RULES = 10_000
 FORWARDING = "forwarding"
 
@@ -47,7 +47,7 @@ class Way(Protocol):
 class Turns:
     """A site whose router is egressd or the other, whichever was asked for last.
 
-    Begins with egressd running, and ends as it is.
+    A context manager. Begins with egressd running.
     """
 
     def __init__(self, site: Site, other: Other) -> None:
@@ -55,6 +55,13 @@ class Turns:
         self._device = site.lab.device
         self._start = other
         self._other: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._other is not None:
+            self._other.close()
 
     def other(self) -> None:
         """Have the other as the router."""
@@ -113,12 +120,12 @@ def through_router() -> dict[str, Table]:
     """Ways that stay in the kernel."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
-        turns = Turns(site, plain)
-        ways = {forwarding.PLAIN: (turns.other, forwarding.Way(site))}
-        for target, node in forwarding.TARGETS.items():
-            name = f"egressd {target}, {RULES:,} rules"
-            ways[name] = (turns.egressd, forwarding.Way(site, node))
-        return compare(FORWARDING, ways, forwarding.PLAIN)
+        with Turns(site, plain) as turns:
+            ways = {forwarding.PLAIN: (turns.other, forwarding.Way(site))}
+            for target, node in forwarding.TARGETS.items():
+                name = f"egressd {target}, {RULES:,} rules"
+                ways[name] = (turns.egressd, forwarding.Way(site, node))
+            return compare(FORWARDING, ways, forwarding.PLAIN)
 
 
 def through_node(protocol: str) -> dict[str, Table]:
@@ -144,11 +151,10 @@ def against_sing_box(
     title: str, site: Site, start: Callable[[Lab], Sequence[int]], clients: Sequence[Client]
 ) -> dict[str, Table]:
     """egressd, which runs, and the process that `start` gives."""
-    turns = Turns(site, partial(peer, start=start))
     way = nodes.Way(site, clients)
-    return compare(
-        title, {nodes.BASE: (turns.other, way), "egressd": (turns.egressd, way)}, nodes.BASE
-    )
+    with Turns(site, partial(peer, start=start)) as turns:
+        ways = {nodes.BASE: (turns.other, way), "egressd": (turns.egressd, way)}
+        return compare(title, ways, nodes.BASE)
 
 
 def compare(
