@@ -193,11 +193,6 @@ def test_a_device_that_says_nothing_is_asked_again(served: Site) -> None:
                 page.wait_for_timeout(100)
             raise AssertionError(f"two of the page's minutes went by: {seen}")
 
-        # Ten seconds pass in half of one.
-        page.add_init_script(
-            "const timeout = AbortSignal.timeout.bind(AbortSignal);"
-            "AbortSignal.timeout = (ms) => timeout(ms / 20)"
-        )
         page.on("request", partial(note, "asked"))
         page.on("requestfailed", partial(note, "given up"))
         page.clock.install()
