@@ -116,17 +116,11 @@ class Live {
     const wait = BACK_OFF_MS[Math.min(this.#failures, BACK_OFF_MS.length - 1)];
     this.#failures += 1;
     this.#timer = setTimeout(() => {
-      // An EventSource does not tell a 401 from a dead device: this does. A timer of its own, since
-      // that of AbortSignal.timeout now and then never came.
-      const asking = new AbortController();
-      const limit = setTimeout(() => asking.abort(), ASKED_MS);
-      session
-        .load(asking.signal)
-        .finally(() => clearTimeout(limit))
-        .then(
-          () => session.state === "open" && this.#follow(),
-          () => this.#isWanted && this.#retry(),
-        );
+      // An EventSource does not tell a 401 from a dead device: this does.
+      session.load(AbortSignal.timeout(ASKED_MS)).then(
+        () => session.state === "open" && this.#follow(),
+        () => this.#isWanted && this.#retry(),
+      );
     }, wait);
   }
 
