@@ -173,7 +173,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "known_host_to_engine": (
         "ct mark . meta mark != @same goto unknown",
-        f"ip saddr @sent {_TO_INSTANCE}",
+        "jump count",
         _TO_INSTANCE,
         "goto deny",
     ),
