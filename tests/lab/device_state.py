@@ -125,3 +125,9 @@ def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[No
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+def elements(lab: Lab, kind: str, name: str) -> str:
+    """What a set of egressd's has in it, as nft prints it."""
+    listed = lab.router.run("nft", "list", kind, "inet", "egressd", name).stdout
+    return listed.partition("elements = {")[2].partition("}")[0].strip()

@@ -12,7 +12,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, eventually, send, suspended
+from tests.lab.device_state import SERVER, add_nodes, elements, eventually, send, suspended
 
 pytestmark = pytest.mark.lab
 
@@ -44,8 +44,8 @@ def nft(lab: Lab, *command: str) -> str:
 
 def mark(lab: Lab, client: int) -> str:
     """What the kernel has for its address."""
-    listed = nft(lab, "list", "map", "inet", "egressd", "hosts")
-    found = re.search(rf"{re.escape(lab.client(client).address)} : (0x[0-9a-f]+)", listed)
+    hosts = elements(lab, "map", "hosts")
+    found = re.search(rf"{re.escape(lab.client(client).address)} : (0x[0-9a-f]+)", hosts)
     assert found
     return found[1]
 

@@ -17,7 +17,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.engine.rule_sets import FOLDER
-from tests.lab.device_state import SERVER, eventually, send, suspended
+from tests.lab.device_state import SERVER, elements, eventually, send, suspended
 from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
 
@@ -274,12 +274,6 @@ def test_udp_that_would_share_a_session_is_dropped(lab: Lab) -> None:
         lab.router.run("conntrack", "-D", "-p", "udp", "--dport", "8444")
         assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
     eventually(lambda: "8444" not in elements(lab, "set", "wlports"))
-
-
-def elements(lab: Lab, kind: str, name: str) -> str:
-    """What a set of egressd's has in it, as nft prints it."""
-    listed = lab.router.run("nft", "list", kind, "inet", "egressd", name).stdout
-    return listed.partition("elements = {")[2].partition("}")[0].strip()
 
 
 def test_only_ports_of_entries_enter_userspace_and_only_while_there_are_some(lab: Lab) -> None:
