@@ -12,6 +12,9 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+Tables = dict[str, dict[str, dict[str, float]]]
+"""By figure and by who was measured: spread and ratios."""
+
 
 def percentile(samples: Sequence[float], share: float) -> float:
     """The value that `share` (0 to 1) of the samples do not exceed: the nearest rank."""
@@ -44,15 +47,13 @@ def show(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
     Console(width=console.width if console.is_terminal else 160).print(table)
 
 
-def compared(
-    samples: Mapping[str, Mapping[str, Sequence[float]]], base: str
-) -> dict[str, dict[str, dict[str, float]]]:
+def compared(samples: Mapping[str, Mapping[str, Sequence[float]]], base: str) -> Tables:
     """A table for each figure: every name's samples, and their ratios to `base`'s.
 
     The samples of one name are by figure, one a round. A ratio is taken within its round, so
     that what slows the whole machine for a while touches both sides of it.
     """
-    tables: dict[str, dict[str, dict[str, float]]] = {}
+    tables: Tables = {}
     for name, figures in samples.items():
         for figure, values in figures.items():
             row = {"min": min(values), "median": median(values), "max": max(values)}

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from bench import ends, peers
 from bench.changes import fill
-from bench.figures import compared, keep, option, show
-from bench.sites import GIGA, SERVER, Site, alternate, egressd_pids
+from bench.figures import keep, option
+from bench.sites import GIGA, SERVER, Measure, Site, compare, egressd_pids
 from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
@@ -30,7 +29,7 @@ ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)
 SETTLE_S = 0.5
 """After a rule's change: what is tidied up then is no part of forwarding."""
-_TRIES = 3
+_TRIES, _LISTENS_AGAIN_S = 3, 0.5
 """iperf3's server does not listen for a moment after each run."""
 RULES = (10, 1_000, 10_000)
 PLAIN = "plain Linux"
@@ -96,7 +95,7 @@ class Way:
                 break
             if not tries_left:
                 raise RuntimeError(f"iperf3: {result['error']}")
-            time.sleep(SETTLE_S)
+            time.sleep(_LISTENS_AGAIN_S)
         end: dict[str, dict[str, float]] = result["end"]
         percent = end["cpu_utilization_percent"]
         return end, (percent["host_total"] + percent["remote_total"]) / 100 * SECONDS + between
@@ -141,21 +140,6 @@ def peer(start: Callable[..., peers.Engine], site: Site) -> None:
     site.pids = start(site.lab).pids
 
 
-def measured(name: str, way: Way) -> dict[str, float]:
-    """A sample of a way, told on the way."""
-    found = way.measure()
-    print(name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
-    return found
-
-
-def report(benchmark: str, samples: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Show, and keep, what each way's samples are against plain Linux."""
-    tables = compared(samples, PLAIN)
-    for figure, rows in tables.items():
-        show(f"{figure}, against {PLAIN}", rows)
-    keep(benchmark, tables)
-
-
 PEERS: Mapping[str, Callable[..., peers.Engine]] = {
     "sing-box TPROXY": partial(
         peers.with_tproxy, kind="sing-box", document=peers.sing_box([peers.DIRECT])
@@ -175,23 +159,22 @@ def main() -> None:
             stack.enter_context(iperf_server(made))
             return made
 
-        ways: dict[str, Way] = {}
+        ways: dict[str, Measure] = {}
         first = site()
         plain(stack, first)
-        ways[PLAIN] = Way(first)
+        ways[PLAIN] = Way(first).measure
         for rules in RULES:
             device = site()
             egressd(device, rules)
             for name, target in TARGETS.items():
-                ways[f"egressd {name}, {rules:,} rules"] = Way(device, target)
+                ways[f"egressd {name}, {rules:,} rules"] = Way(device, target).measure
         for name, start in PEERS.items():
             other = site()
             peer(start, other)
-            ways[name] = Way(other, in_kernel=False)
+            ways[name] = Way(other, in_kernel=False).measure
 
-        measures = {name: partial(measured, name, way) for name, way in ways.items()}
-        samples = alternate(ROUNDS, measures)
-    report("forwarding", samples)
+        tables = compare("forwarding", ways, PLAIN, ROUNDS)
+    keep("forwarding", tables)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from bench import ends, peers
-from bench.figures import compared, keep, option, show
-from bench.sites import SERVER, Site, alternate, egressd_pids
+from bench.figures import Tables, keep, option
+from bench.sites import SERVER, Site, compare, egressd_pids
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
@@ -188,7 +187,7 @@ def add_node(lab: Lab, protocol: str) -> Address:
     return lab.add_engine_node("trojan", [inbound])[0], TROJAN_PORT
 
 
-def compare(protocol: str) -> dict[str, dict[str, dict[str, float]]]:
+def compare_one(protocol: str) -> Tables:
     """All contestants for one protocol."""
     kinds = (protocol,) if protocol == "ss" else ()
     with ExitStack() as stack:
@@ -196,11 +195,11 @@ def compare(protocol: str) -> dict[str, dict[str, dict[str, float]]]:
         for name, start in CONTESTANTS[protocol].items():
             site = stack.enter_context(Site(LabSpec(nodes=kinds)))
             site.pids = start(site.lab, add_node(site.lab, protocol), protocol=protocol)
-            ways[name] = Way(site, [site.lab.client(1)])
-        return rounds(protocol, ways)
+            ways[name] = Way(site, [site.lab.client(1)]).measure
+        return compare(protocol, ways, BASE, ROUNDS)
 
 
-def compare_many() -> dict[str, dict[str, dict[str, float]]]:
+def compare_many() -> Tables:
     """A node for each of many clients."""
     contestants = {BASE: many_sing_box, "egressd": many_egressd, "Xray": many_xray}
     with ExitStack() as stack:
@@ -209,23 +208,8 @@ def compare_many() -> dict[str, dict[str, dict[str, float]]]:
             spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + TARGETS)
             site = stack.enter_context(Site(spec))
             site.pids = start(site.lab, add_many_nodes(site.lab))
-            ways[name] = Way(site, many_clients(site.lab))
-        return rounds(MANY, ways)
-
-
-def rounds(title: str, ways: Mapping[str, Way]) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure in turn, show and compare."""
-
-    def measure(name: str) -> dict[str, float]:
-        found = ways[name].measure()
-        print(title, name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
-        return found
-
-    samples = alternate(ROUNDS, {name: partial(measure, name) for name in ways})
-    tables = compared(samples, BASE)
-    for figure, rows in tables.items():
-        show(f"{title}: {figure}, against {BASE}", rows)
-    return tables
+            ways[name] = Way(site, many_clients(site.lab)).measure
+        return compare(MANY, ways, BASE, ROUNDS)
 
 
 def main() -> None:
@@ -236,7 +220,7 @@ def main() -> None:
         if name == "many":
             tables[MANY] = compare_many()
         else:
-            tables[name] = compare(name)
+            tables[name] = compare_one(name)
     keep("nodes", tables)
 
 

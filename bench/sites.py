@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Final, ParamSpec, Self, TypeVar
 
 from bench import ends, meter
+from bench.figures import Tables, compared, show
 from egressd.lab import netns
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
@@ -16,6 +19,9 @@ from tests.lab.netns import JoinedNamespace
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Measure = Callable[[], Mapping[str, float]]
+"""Gives one sample of each figure."""
 
 SERVER: Final = "203.0.113.10"
 GIGA: Final = 1e9
@@ -73,9 +79,7 @@ def egressd_pids(lab: Lab) -> list[int]:
     return [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
 
 
-def alternate(
-    rounds: int, measures: Mapping[str, Callable[[], Mapping[str, float]]]
-) -> dict[str, dict[str, list[float]]]:
+def alternate(rounds: int, measures: Mapping[str, Measure]) -> dict[str, dict[str, list[float]]]:
     """Samples by measure and figure: all in turn, again and again, and each begins in its turn."""
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in measures}
     names = list(measures)
@@ -85,3 +89,17 @@ def alternate(
             for figure, value in measures[name]().items():
                 samples[name].setdefault(figure, []).append(value)
     return samples
+
+
+def compare(title: str, measures: Mapping[str, Measure], base: str, rounds: int) -> Tables:
+    """Measure in turn, tell on the way, show, and compare to the one of `base`."""
+
+    def measure(name: str) -> Mapping[str, float]:
+        found = measures[name]()
+        print(title, name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
+        return found
+
+    tables = compared(alternate(rounds, {name: partial(measure, name) for name in measures}), base)
+    for figure, rows in tables.items():
+        show(f"{title}: {figure}, against {base}", rows)
+    return tables

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Protocol, Self
+from typing import Self
 
 from bench import forwarding, nodes
-from bench.figures import compared, keep, option, show
-from bench.sites import Site, alternate, egressd_pids
+from bench.figures import Tables, keep, option
+from bench.sites import Measure, Site, compare, egressd_pids
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
@@ -30,18 +30,8 @@ ROUNDS = option("--rounds", 10)
 RULES = 10_000
 FORWARDING = "forwarding"
 
-Table = dict[str, dict[str, float]]
-"""Figures' spread and ratios, by who was measured."""
 Other = Callable[[Site], AbstractContextManager[None]]
 """Lets something else be the router for as long as the block takes."""
-
-
-class Way(Protocol):
-    """What can be measured of a router, whoever it is at the time."""
-
-    def measure(self) -> Mapping[str, float]:
-        """One sample of each figure."""
-        ...
 
 
 class Turns:
@@ -96,11 +86,9 @@ class Turns:
         router.run("ip", "route", "flush", "table", "100", check=False)
 
 
-@contextmanager
-def plain(site: Site) -> Iterator[None]:
+def plain(site: Site) -> AbstractContextManager[None]:
     """Only forward and masquerade."""
-    with site.lab.plain_router():
-        yield
+    return site.lab.plain_router()
 
 
 @contextmanager
@@ -116,19 +104,19 @@ def peer(site: Site, *, start: Callable[[Lab], Sequence[int]]) -> Iterator[None]
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def through_router() -> dict[str, Table]:
+def through_router() -> Tables:
     """Ways that stay in the kernel."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
         with Turns(site, plain) as turns:
-            ways = {forwarding.PLAIN: (turns.other, forwarding.Way(site))}
+            ways = {forwarding.PLAIN: in_turn(turns.other, forwarding.Way(site).measure)}
             for target, node in forwarding.TARGETS.items():
                 name = f"egressd {target}, {RULES:,} rules"
-                ways[name] = (turns.egressd, forwarding.Way(site, node))
-            return compare(FORWARDING, ways, forwarding.PLAIN)
+                ways[name] = in_turn(turns.egressd, forwarding.Way(site, node).measure)
+            return compare(FORWARDING, ways, forwarding.PLAIN, ROUNDS)
 
 
-def through_node(protocol: str) -> dict[str, Table]:
+def through_node(protocol: str) -> Tables:
     """One client and one node."""
     with Site(LabSpec(nodes=("ss",) if protocol == "ss" else ())) as site:
         at = nodes.add_node(site.lab, protocol)
@@ -137,7 +125,7 @@ def through_node(protocol: str) -> dict[str, Table]:
         return against_sing_box(protocol, site, start, [site.lab.client(1)])
 
 
-def through_many_nodes() -> dict[str, Table]:
+def through_many_nodes() -> Tables:
     """A node for each of many clients."""
     spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + nodes.TARGETS)
     with Site(spec) as site:
@@ -149,33 +137,28 @@ def through_many_nodes() -> dict[str, Table]:
 
 def against_sing_box(
     title: str, site: Site, start: Callable[[Lab], Sequence[int]], clients: Sequence[Client]
-) -> dict[str, Table]:
+) -> Tables:
     """egressd, which runs, and the process that `start` gives."""
-    way = nodes.Way(site, clients)
+    measure = nodes.Way(site, clients).measure
     with Turns(site, partial(peer, start=start)) as turns:
-        ways = {nodes.BASE: (turns.other, way), "egressd": (turns.egressd, way)}
-        return compare(title, ways, nodes.BASE)
+        ways = {
+            nodes.BASE: in_turn(turns.other, measure),
+            "egressd": in_turn(turns.egressd, measure),
+        }
+        return compare(title, ways, nodes.BASE, ROUNDS)
 
 
-def compare(
-    title: str, ways: Mapping[str, tuple[Callable[[], None], Way]], base: str
-) -> dict[str, Table]:
-    """Measure each way after its turn was taken, show, and compare."""
+def in_turn(take_turn: Callable[[], None], measure: Measure) -> Measure:
+    """What measures after the turn was taken."""
 
-    def measure(name: str) -> Mapping[str, float]:
-        take_turn, way = ways[name]
+    def measure_then() -> Mapping[str, float]:
         take_turn()
-        found = way.measure()
-        print(title, name, {k: round(v, 2) for k, v in found.items()}, file=sys.stderr)
-        return found
+        return measure()
 
-    tables = compared(alternate(ROUNDS, {name: partial(measure, name) for name in ways}), base)
-    for figure, rows in tables.items():
-        show(f"{title}: {figure}, against {base}", rows)
-    return tables
+    return measure_then
 
 
-COMPARISONS: Mapping[str, Callable[[], dict[str, Table]]] = {
+COMPARISONS: Mapping[str, Callable[[], Tables]] = {
     FORWARDING: through_router,
     "socks5": partial(through_node, "socks5"),
     "ss": partial(through_node, "ss"),
