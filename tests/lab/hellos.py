@@ -47,7 +47,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """TLS: in how many segments the hello is sent. QUIC: over how many packets it spans."""
     address: str = ADDRESS
     local_port: int = 0
-    """QUIC: where it comes from; 0 is any."""
+    """QUIC: where it comes from; 0 is one that no other visit has."""
     patience: float = _TIMEOUT
     """QUIC: seconds to wait for all of it."""
 
@@ -171,6 +171,7 @@ if __name__ == "__main__":
         asyncio.run(_serve(*sys.argv[2:]))
     else:
         visits = msgspec.json.decode(sys.stdin.read(), type=list[Visit])
-        # Those that come from a port of their own do not wait for each other's time-outs.
-        with ThreadPoolExecutor(1 if any(each.local_port for each in visits) else 8) as pool:
+        ports = [each.local_port for each in visits if each.local_port]
+        # Those that come from one port do so one after the other.
+        with ThreadPoolExecutor(8 if len(ports) == len(set(ports)) else 1) as pool:
             print(json.dumps(list(pool.map(_visit, visits))))
