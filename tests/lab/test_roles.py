@@ -57,9 +57,11 @@ while True:
 """
 
 
-def seen(lab: Lab, client: int) -> str:
-    """The address that a client's request comes from; empty when it is blocked."""
-    return lab.client(client).http(WEB, timeout=0.5).seen
+def seen(lab: Lab, client: int, patience: float = 0.5) -> str:
+    """The address that a client's request comes from; empty when it is blocked, or when nobody
+    has answered for so many seconds.
+    """
+    return lab.client(client).http(WEB, timeout=patience).seen
 
 
 @contextmanager
@@ -225,14 +227,15 @@ def test_a_lans_address_that_moves_to_a_bridge_takes_its_clients_along(namespace
         )
         for number in (1, 2):
             lab.client(number).host.run("ip", "neigh", "flush", "all")
-        eventually(lambda: seen(lab, 1) == lab.wan(1).address)
-        said = subprocess.Popen(
+        due = (lab.wan(1).address, lab.nodes["ss"].address)
+        eventually(lambda: (seen(lab, 1), seen(lab, 2)) == due)
+        with subprocess.Popen(
             exec_argv(lab.router.namespace, ["timeout", "3", "ip", "monitor", "route"]),
             stdout=subprocess.PIPE,
-        )
-        for _ in range(20):
-            assert (seen(lab, 1), seen(lab, 2)) == (lab.wan(1).address, lab.nodes["ss"].address)
-        assert said.communicate()[0].splitlines() == [], "netd has nothing left to do"
+        ) as said:
+            for _ in range(20):
+                assert (seen(lab, 1, patience=5), seen(lab, 2, patience=5)) == due
+            assert said.communicate()[0].splitlines() == [], "netd has nothing left to do"
 
 
 # --- Networks and gateways. -----------------------------------------------------------------
