@@ -436,13 +436,13 @@ def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:
     )
     say = f"import socket; s = socket.socket(type=2); s.sendto(b'hello', {relay!r})"
     argv = exec_argv(lab.router.namespace, [sys.executable, "-c", hear])
-    known = lab.router.run("nft", "list", "set", "inet", "egressd", "associations").stdout
+    known = elements(lab, "set", "associations")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as listener:
         assert listener.stdout is not None
         listener.stdout.readline()
         lab.client(2).host.run(sys.executable, "-c", say)
         assert listener.stdout.readline() == "hello\n"
-    after = lab.router.run("nft", "list", "set", "inet", "egressd", "associations").stdout
+    after = elements(lab, "set", "associations")
     assert known.count("expires") == after.count("expires")
 
 
