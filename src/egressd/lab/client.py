@@ -89,9 +89,14 @@ class Client:
         *,
         size: int = 0,
         source: str | None = None,
+        source_port: int = 0,
         timeout: float = TIMEOUT,
     ) -> EchoReply:
-        """Exchange one datagram of at least `size` bytes with a UDP echo server."""
+        """Exchange one datagram of at least `size` bytes with a UDP echo server.
+
+        A `source_port` of 0 is any that is free; the kernel gives a flow's port again before the
+        router has forgotten that flow.
+        """
         return self.host.channel.call(
             "udp_echo",
             EchoReply,
@@ -100,6 +105,7 @@ class Client:
             text=text,
             size=size,
             source=self._source(source),
+            source_port=source_port,
             timeout=timeout,
         )
 

@@ -155,7 +155,14 @@ def tcp_echo(*, address: str, port: int, text: str, source: str, timeout: float)
 
 
 def udp_echo(
-    *, address: str, port: int, text: str, size: int, source: str, timeout: float
+    *,
+    address: str,
+    port: int,
+    text: str,
+    size: int,
+    source: str,
+    source_port: int,
+    timeout: float,
 ) -> EchoReply:
     """Send one datagram to an echo server and wait for it to come back.
 
@@ -165,7 +172,7 @@ def udp_echo(
     deadline = Deadline(timeout)
     payload = _filled(text, size)
     try:
-        with open_socket(address, socket.SOCK_DGRAM, source) as sock:
+        with open_socket(address, socket.SOCK_DGRAM, source, source_port=source_port) as sock:
             sock.settimeout(deadline.left)
             sock.connect((address, port))
             sock.send(payload)

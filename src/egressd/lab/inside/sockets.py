@@ -68,8 +68,10 @@ def is_address(host: str) -> bool:
     return True
 
 
-def open_socket(address: str, kind: int, source: str, protocol: int = 0) -> socket.socket:
-    """A socket towards `address`, bound to `source` unless that is empty.
+def open_socket(
+    address: str, kind: int, source: str, protocol: int = 0, source_port: int = 0
+) -> socket.socket:
+    """A socket towards `address`, bound to `source` and `source_port` unless that is empty.
 
     ICMP errors are reported by the next call on it, also those that Linux by default
     keeps from datagram sockets (``IP_RECVERR`` in ip(7)).
@@ -86,7 +88,7 @@ def open_socket(address: str, kind: int, source: str, protocol: int = 0) -> sock
             if kind == socket.SOCK_STREAM:
                 # Thousands of clients in a namespace: pick the port when connecting.
                 sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-            sock.bind((source, 0))
+            sock.bind((source, source_port))
     except OSError:
         sock.close()
         raise
