@@ -161,7 +161,7 @@ def udp_echo(
     text: str,
     size: int,
     source: str,
-    source_port: int,
+    source_port: int = 0,
     timeout: float,
 ) -> EchoReply:
     """Send one datagram to an echo server and wait for it to come back.
