@@ -6,6 +6,7 @@ further one is dropped.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -59,6 +60,15 @@ class Talk:
         for line in self._program.stdout:
             self.last = line.strip()
             self._heard += 1
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """It says nothing inside."""
+        self._program.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._program.send_signal(signal.SIGCONT)
 
     def hears_something(self) -> bool:
         """Whether anything comes within half a second."""
@@ -209,6 +219,24 @@ def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) 
         talk.is_seen_by(way_out(lab, "ss"))
         try:
             talk.is_seen_by(way_out(lab, leave(lab)))
+        finally:
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+
+
+@pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened])
+def test_after_the_far_end_has_begun_it_anew(lab: Lab, leave: Callable[[Lab], str]) -> None:
+    send(lab, 2, "ss")
+    send(lab, 1, "ss")
+    mine = ("-p", "udp", "--src", lab.client(1).address)
+    to_me = ("-p", "udp", "--src", SERVER, "--dst", lab.client(1).address)
+    with streaming(lab), talking(lab, 1, STREAM_PORT) as talk:
+        talk.is_seen_by(way_out(lab, "ss"))
+        try:
+            with talk.silenced():
+                lab.router.run("conntrack", "-D", *mine)
+                eventually(lambda: lab.router.run("conntrack", "-L", *to_me).stdout != "")
+                way = leave(lab)
+            talk.is_seen_by(way_out(lab, way))
         finally:
             assert lab.api.ask("POST", "/ops/start", {}).status == 200
 

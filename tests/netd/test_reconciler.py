@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Floor, Group, Instance, Plan, difference
+from egressd.model.plan import Floor, Group, Instance, Plan, WhitelistPlan, difference
 from egressd.netd.engine.pool import Pool, digest
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
@@ -25,6 +25,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.serving import Serving
+from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import Topology
 
 MARK = 0x1000_0000
@@ -42,6 +43,7 @@ class Engine:
     """Starts whatever is not `refused`, once `gate` is open."""
 
     uid = 0
+    rule_sets = SimpleNamespace(put=lambda _: None, keep=lambda _: None)
 
     def __init__(self) -> None:
         self.refused = ""
@@ -127,6 +129,11 @@ def config(name: str) -> str:
 def node(number: int, name: str, *, standby: bool = False) -> Instance:
     mark = MARK + number
     return Instance(key=f"node:{number}", config=config(name), mark=mark, standby=standby)
+
+
+def group(*members: Instance) -> Group:
+    keys = tuple(each.key for each in members)
+    return Group(mark=GROUP, members=keys, strategy="fallback", url="", interval_s=30)
 
 
 def service(port: int) -> Instance:
@@ -219,6 +226,31 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
         device.kernel.is_full = False
         await device.reconciler.revive([])
         assert device.served_by() == digests(a, b)
+
+    live(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_another_law"),
+    [
+        ({"hosts": {"10.0.0.1": MARK_DIRECT}}, False),
+        ({"nets": {"10.0.1.0-10.0.1.255": MARK_DIRECT}}, True),
+        ({"whitelist": WhitelistPlan(mark=MARK_DIRECT)}, True),
+        ({"floor": Floor(unmanaged=MARK_DIRECT)}, True),
+        ({"groups": {"group:1": group(node(7, "a"))}}, True),
+    ],
+)
+def test_flows_are_judged_by_no_law_that_the_kernel_goes_by_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], is_another_law: bool
+) -> None:
+    async def body(device: Device) -> None:
+        await device.reconciler.set_plan(device.plan(node(7, "a")))
+        steps: list[str] = []
+        monkeypatch.setattr(device.reconciler._moves, "outdate", lambda: steps.append("outdated"))
+        device.kernel.on_update = lambda: steps.append("kernel")
+        plan = device.plan(node(7, "a"), **parts)
+        await device.reconciler.apply(difference(device.reconciler.plan, plan))
+        assert steps == (["outdated"] if is_another_law else []) + ["kernel"]
 
     live(tmp_path, body)
 
@@ -384,10 +416,7 @@ def test_what_was_revived_is_known_though_the_kernel_would_not_hear_of_it(tmp_pa
 def test_a_groups_node_that_is_revived_is_not_started_a_second_time(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, b = node(7, "a", standby=True), node(8, "b", standby=True)
-        group = Group(
-            mark=GROUP, members=(a.key, b.key), strategy="fallback", url="", interval_s=30
-        )
-        groups = {"group:1": group}
+        groups = {"group:1": group(a, b)}
         await device.reconciler.set_plan(device.plan(a, b, groups=groups))
         assert device.served_by() == digests(a)
         lost = device.lose(7)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from socket import IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP
 
 import pytest
+from msgspec import structs
 
 from egressd.model.plan import Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.conntrack import Flow
@@ -43,6 +45,7 @@ PLAN = Plan(
 LISTED = flow_mark(MARK_DIRECT, EPOCH)
 RANGES = RangeMap(PLAN.nets)
 LANS = Ranges(["10.0.0.0/16"])
+OWN_ADDRESSES = [IPv4Address("192.0.2.2")]
 
 
 OWN = {0, flow_mark(WAN, EPOCH)}
@@ -73,12 +76,12 @@ def test_flows_stay_that_would_begin_so_now(
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
     every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)} | {DIRECTLY}
     packed = IPv4Address(client).packed
-    is_current = may_have(PLAN, RANGES, {}, ())
+    is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     assert {m for m in every if is_current(packed, Flow(m, far, protocol, port, True))} == marks
 
 
 def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
-    is_current = may_have(PLAN, RANGES, {}, ())
+    is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
         assert is_current(IPv4Address(client).packed, Flow(egress_mark(inbound_number(3))))
 
@@ -93,7 +96,7 @@ def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
     mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
     other = {"10.0.0.1": NODE, "10.0.0.2": flow_mark(WAN, EPOCH)}[client]
     packed = IPv4Address(client).packed
-    is_current = may_have(PLAN, RANGES, {}, ())
+    is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     assert not is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443))
     assert is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443, is_source_translated=True))
     assert is_current(packed, Flow(mark, FAR, IPPROTO_TCP, 443))
@@ -101,11 +104,39 @@ def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
     assert is_current(packed, Flow(LISTED, LISTED_FAR, IPPROTO_UDP, 443))
 
 
+@pytest.mark.parametrize(
+    ("client", "far", "marks"),
+    [
+        ("10.0.0.1", FAR, {0, NODE}),  # a node's client may hear from whom it has not asked
+        ("10.0.0.1", LISTED_FAR, set()),
+        ("10.0.0.2", FAR, set()),
+        ("10.0.1.77", FAR, set()),
+        ("10.0.2.1", FAR, set()),
+        ("10.0.0.2", OWN_ADDRESSES[0].packed, OWN),  # the router's own
+    ],
+)
+def test_a_flow_that_an_instance_began_does_not_stay_where_the_kernel_routes(
+    client: str, far: bytes, marks: set[int]
+) -> None:
+    every = {0, NODE, WAN, MARK_DIRECT, LISTED, flow_mark(WAN, EPOCH)}
+    is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
+    packed = IPv4Address(client).packed
+    backwards = {m: Flow(m, far, IPPROTO_UDP, 7, is_backwards=True) for m in every}
+    assert {m for m, flow in backwards.items() if is_current(packed, flow)} == marks
+
+
+def test_a_flow_that_an_instance_began_does_not_stay_on_an_open_device() -> None:
+    client, flow = IPv4Address("10.0.0.1").packed, Flow(0, FAR, IPPROTO_UDP, 7, is_backwards=True)
+    opened = structs.replace(PLAN, floor=Floor(opened=True, unmanaged=MARK_DIRECT))
+    assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
+    assert not may_have(opened, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
+
+
 def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> None:
     def seconds(count: int) -> float:
         names = [f"10.{number >> 8}.{number & 255}" for number in range(count)]
         plan = Plan(nets={f"{name}.0-{name}.255": WAN for name in names})
-        is_current = may_have(plan, RangeMap(plan.nets), {}, ())
+        is_current = may_have(plan, RangeMap(plan.nets), {}, (), OWN_ADDRESSES)
         client, flow = IPv4Address(f"{names[-1]}.7").packed, Flow(flow_mark(WAN, 1))
         began = time.perf_counter()
         assert all(is_current(client, flow) for _ in range(500))
@@ -113,6 +144,35 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> No
 
     few, thousands = (min(seconds(count) for _ in range(5)) for count in (4, 4096))
     assert thousands < 20 * few
+
+
+def test_a_walk_judges_no_more_once_its_law_is_outdated_and_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, flow = IPv4Address("10.0.0.1").packed, Flow(NODE, FAR, IPPROTO_UDP, 7)
+    walks: list[list[bool]] = []
+    tidier: Tidier
+
+    def delete_stale(
+        clients: set[str], _: Ranges, is_current: Callable[[bytes, Flow], bool]
+    ) -> None:
+        assert clients == {"10.0.0.1"}
+        before = is_current(client, flow)
+        if not walks:
+            tidier.outdate()
+        walks.append([before, is_current(client, flow)])
+
+    async def body() -> None:
+        nonlocal tidier
+        tidier = Tidier(lambda: lambda _client, _flow: False, lambda: LANS)
+        tidier.add(["10.0.0.1"])
+        await eventually(lambda: len(walks) == 2)
+        await asyncio.sleep(0.1)
+        await tidier.close()
+
+    monkeypatch.setattr("egressd.netd.tidier.conntrack.delete_stale", delete_stale)
+    asyncio.run(body())
+    assert walks == [[False, True], [False, False]]
 
 
 def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
@@ -126,7 +186,7 @@ def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
             raise OSError("busy")
 
     async def body() -> None:
-        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}, ()), lambda: LANS)
+        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS)
         tidier.add(["10.0.0.1"])
         await eventually(lambda: len(asked) == 2)
         await tidier.close()

@@ -90,6 +90,8 @@ class Applier:
         is_regrouped = choices != before
         self.plan.apply(change)
         ranges_before = self._moves.settle(move.ranges)
+        if is_regrouped or impact.is_another_law(change):
+            self._moves.outdate()
         try:
             if change.egresses or change.lines or change.floor is not None:
                 self.route(undo.egresses.put)
@@ -214,6 +216,7 @@ class Applier:
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)
+        self._moves.outdate()
         self._machine.doubt()  # until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()

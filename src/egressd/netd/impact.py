@@ -40,6 +40,12 @@ def is_more_than_hosts(change: Change) -> bool:
     return bool(tables) or change.whitelist is not None
 
 
+def is_another_law(change: Change) -> bool:
+    """Whether flows are judged by more than other marks of hosts after the change."""
+    singles = change.floor, change.whitelist
+    return bool(change.nets or change.groups) or any(each is not None for each in singles)
+
+
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
     """Addresses and ranges whose mark becomes another one: all, with another whitelist.
 

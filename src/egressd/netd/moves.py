@@ -57,6 +57,12 @@ class Moves:
         before, self._ranges = self._ranges, ranges
         return before
 
+    def outdate(self) -> None:
+        """To be called before a transaction after which flows are judged by more than other marks
+        of hosts, and `tidy_all` or `follow_up` after it.
+        """
+        self._tidier.outdate()
+
     async def follow_up(self, move: Move, hosts_before: dict[str, int]) -> None:
         """End what the clients of a move had open.
 
@@ -89,7 +95,8 @@ class Moves:
 
     def _law(self) -> Callable[[bytes, Flow], bool]:
         machine = self._machine
-        return may_have(self._plan(), self._ranges, machine.choices, machine.served())
+        own = machine.topology.router_addresses
+        return may_have(self._plan(), self._ranges, machine.choices, machine.served(), own)
 
     def _owners(self) -> Ranges:
         """The addresses whose flows are tidied."""

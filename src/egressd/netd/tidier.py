@@ -10,6 +10,7 @@ clients that moved meanwhile in one walk.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
 from ipaddress import IPv4Address
@@ -30,6 +31,7 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     flow_mark,
     inbound_place,
+    is_routed,
 )
 
 log = structlog.get_logger()
@@ -80,6 +82,8 @@ class Tidier:
         self._law = law
         self._lans = lans
         self._clients: set[str] = set()
+        self._is_outdated = threading.Event()
+        """Set once the law changes under the walk that goes on, if one does."""
         self._follower = Follower(self._tidy, _REST_MAX_S)
 
     def add(self, clients: Iterable[str]) -> None:
@@ -87,21 +91,39 @@ class Tidier:
         self._clients.update(clients)
         self._follower.tell()
 
+    def outdate(self) -> None:
+        """To be called before the kernel goes by another law. A walk that goes on knows only the
+        one before, and would end what begins by the new one: it is made again.
+        """
+        self._is_outdated.set()
+
     async def close(self) -> None:
         """Stop; what was not done stays."""
         await self._follower.close()
 
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
+        self._is_outdated = is_outdated = threading.Event()
+        law = self._law()
+
+        def may_stay(client: bytes, flow: Flow) -> bool:
+            return is_outdated.is_set() or law(client, flow)
+
         try:
-            await asyncio.to_thread(conntrack.delete_stale, clients, self._lans(), self._law())
+            await asyncio.to_thread(conntrack.delete_stale, clients, self._lans(), may_stay)
         except BaseException:
             self._clients |= clients  # the follower calls again
             raise
+        if is_outdated.is_set():
+            self.add(clients)
 
 
 def may_have(
-    plan: Plan, ranges: RangeMap, choices: Mapping[str, Choice], served: Collection[int]
+    plan: Plan,
+    ranges: RangeMap,
+    choices: Mapping[str, Choice],
+    served: Collection[int],
+    router_addresses: Collection[IPv4Address],
 ) -> Callable[[bytes, Flow], bool]:
     """What tells whether `plan`, with the marks of its ranges and these choices of its groups, lets
     a client's address have such a flow. It may be called in another thread while the plan changes.
@@ -109,12 +131,15 @@ def may_have(
 
     Flows without a mark are none of ours: to the router, between LANs. All others are judged by
     what the chains would do with them now: one that was sealed otherwise is cut packet by packet,
-    and each packet keeps its entry.
+    and each packet keeps its entry. So does one that an instance began, in the name of whom its
+    client had asked, when the client is sent out by the kernel now: nothing translates its packets,
+    and `planner.chains`'s postrouting_last drops them.
     """
     hosts, floor, listed = plan.hosts, plan.floor, plan.whitelist
     listed_ranges = Ranges(listed.ranges)
     sniffed_ports = {IPPROTO_TCP: set(listed.tcp_ports), IPPROTO_UDP: set(listed.udp_ports)}
     asked_directly = flow_mark(MARK_ASKED_DIRECTLY, listed.epoch)
+    own = {address.packed for address in router_addresses}
     groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
 
     @cache  # there are far fewer targets than flows
@@ -134,8 +159,12 @@ def may_have(
             return mark == 0  # also what still comes for a client ends
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
-        target = hosts.get(inet_ntoa(client)) or ranges.get(client)
-        if not target or floor.opened:
+        target = not floor.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))
+        if flow.is_backwards and flow.far not in own:
+            way = listed.mark if target and flow.far in listed_ranges else target
+            if is_routed(mark or way or floor.unmanaged):
+                return False
+        if not target:
             return mark in (0, floor.unmanaged)
         is_sniffed = flow.port in sniffed_ports.get(flow.protocol, ())
         is_apart = flow.is_source_translated or mark & MARK_KIND_MASK != MARK_ENGINE

@@ -91,13 +91,17 @@ def line_mark(number: int) -> int:
     return MARK_LINE | egress_mark(number)
 
 
+def is_routed(mark: int) -> bool:
+    """Whether the kernel sends out what bears this mark, of a packet or a flow."""
+    return mark & MARK_ROUTED_MASK == MARK_EGRESS
+
+
 def flow_mark(mark: int, epoch: int) -> int:
     """The conntrack mark of a ruled client's flow whose packets bear `mark`.
 
     Flows of the engine have no epoch in it: their instances and sockets are ended instead.
     """
-    is_routed = mark & MARK_ROUTED_MASK == MARK_EGRESS
-    return mark | epoch << MARK_EPOCH_SHIFT if is_routed else mark
+    return mark | epoch << MARK_EPOCH_SHIFT if is_routed(mark) else mark
 
 
 MARK_SIGNED_IN: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 1)

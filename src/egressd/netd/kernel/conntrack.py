@@ -35,7 +35,7 @@ _ORIGINAL, _REPLY, _STATUS, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 8, 12, 18, 25 
 _IP, _IP_SOURCE, _IP_TARGET = 1, 1, 2  # CTA_TUPLE_IP, CTA_IP_V4_SRC, CTA_IP_V4_DST
 _PROTOCOL, _PROTOCOL_NUMBER = 2, 1  # CTA_TUPLE_PROTO, CTA_PROTO_NUM
 _PORT_SOURCE, _PORT_TARGET = 2, 3  # CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT
-_SOURCE_TRANSLATED: Final = 1 << 4  # IPS_SRC_NAT
+_SOURCE_TRANSLATED, _TARGET_TRANSLATED = 1 << 4, 1 << 5  # IPS_SRC_NAT, IPS_DST_NAT
 _DNS_PORT: Final = 53
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
@@ -59,6 +59,8 @@ class Flow(NamedTuple):
     port: int = 0
     """The far end's; 0 where the protocol has none."""
     is_source_translated: bool = False
+    is_backwards: bool = False
+    """The client's packets are the answers in it, and it is not translated: nor will they be."""
 
 
 def delete_stale(
@@ -182,14 +184,15 @@ def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> Flow:
     original = attributes(entry[_ORIGINAL])
     protocol = attributes(original[_PROTOCOL])
     far_port = protocol.get(_PORT_TARGET if is_opener else _PORT_SOURCE, b"")
+    status = int.from_bytes(entry.get(_STATUS, b""), "big")
+    is_translated = bool(status & (_SOURCE_TRANSLATED | _TARGET_TRANSLATED))
     return Flow(
         mark=int.from_bytes(entry.get(_MARK, b""), "big"),
         far=attributes(original[_IP])[_IP_TARGET if is_opener else _IP_SOURCE],
         protocol=protocol[_PROTOCOL_NUMBER][0],
         port=int.from_bytes(far_port, "big"),
-        is_source_translated=bool(
-            int.from_bytes(entry.get(_STATUS, b""), "big") & _SOURCE_TRANSLATED
-        ),
+        is_source_translated=bool(status & _SOURCE_TRANSLATED),
+        is_backwards=not is_opener and not is_translated,
     )
 
 
