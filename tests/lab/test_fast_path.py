@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +24,7 @@ from msgspec.structs import astuple
 from egressd.lab import netns
 from egressd.lab.client import Connection
 from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
+from egressd.lab.packets import TCP, checksum, ipv4, new_token
 from egressd.lab.spec import LabSpec
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
@@ -188,6 +188,83 @@ def test_connections_end_in_the_kernels_eyes_too(lab: Lab) -> None:
     assert "ESTABLISHED" in lab.router.run(*tracked).stdout
     connection.close()
     eventually(lambda: "ESTABLISHED" not in lab.router.run(*tracked).stdout)
+
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+def _reset(opened: socket.socket) -> None:
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    opened.close()
+
+
+def _forge_a_reset(source: tuple[str, int], target: tuple[str, int]) -> None:
+    """One with a sequence number that is not the connection's next."""
+    head = struct.pack("!HHIIBBHHH", source[1], target[1], 1, 0, 0x50, 0x04, 0, 0, 0)
+    pseudo = struct.pack(
+        "!4s4sHH", *(socket.inet_aton(address) for address, _ in (source, target)), TCP, len(head)
+    )
+    summed = head[:16] + struct.pack("!H", checksum(pseudo + head)) + head[18:]
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        raw.sendto(ipv4(source[0], target[0], TCP, summed), (target[0], 0))
+
+
+def _seconds_left(lab: Lab, port: int) -> int:
+    """Until the kernel forgets what is connected from a port of the client's."""
+    tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--sport", str(port))
+    (left,) = re.findall(r"tcp +6 (\d+) ", lab.router.run(*tracked).stdout)
+    return int(left)
+
+
+@contextmanager
+def talked(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A connection that has gone the short way: the client's end, and the far end."""
+    send(lab, 1, "DIRECT")
+    before = passed(lab, 1)
+    with lab.internet.socket() as listener, lab.client(1).host.socket() as client:
+        listener.bind((SERVER, 0))
+        port = listener.getsockname()[1]
+        listener.listen()
+        client.bind((lab.client(1).address, 0))
+        client.connect((SERVER, port))
+        with listener.accept()[0] as server:
+            server.settimeout(5)
+            exchange(client, server)
+            assert passed(lab, 1).up_packets > before.up_packets
+            assert _seconds_left(lab, client.getsockname()[1]) > 7200
+            yield client, server
+
+
+def exchange(client: socket.socket, server: socket.socket, times: int = 20) -> None:
+    """Messages from one end to the other, and answers."""
+    for number in range(times):
+        for sender, receiver in ((client, server), (server, client)):
+            sender.sendall(b"%d" % number)
+            assert receiver.recv(100) == b"%d" % number
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+@pytest.mark.parametrize("silent_s", [0.0, 1.5])
+def test_connections_that_are_reset_are_soon_forgotten(
+    lab: Lab, by_client: bool, silent_s: float
+) -> None:
+    # Thousands of them would fill the table of connections for hours.
+    with talked(lab) as (client, server):
+        time.sleep(silent_s)
+        left = partial(_seconds_left, lab, client.getsockname()[1])
+        _reset(client if by_client else server)
+        eventually(lambda: left() <= 10)
+        with pytest.raises(ConnectionResetError):
+            (server if by_client else client).recv(100)
+
+
+def test_a_reset_that_nobody_believes_ends_nothing(lab: Lab) -> None:
+    with talked(lab) as (client, server):
+        source, target = server.getsockname(), server.getpeername()
+        with JoinedNamespace(netns.namespace(lab.name, "internet")) as there:
+            there.run(_forge_a_reset, source, target)
+        exchange(client, server)
+        assert _seconds_left(lab, target[1]) > 7200
 
 
 def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -> None:

@@ -5,7 +5,10 @@ netd stands still meanwhile, so that all that happens is the chains'.
 
 from __future__ import annotations
 
+import errno
 import re
+import select
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -82,6 +85,21 @@ def test_p1_another_mark_of_its_client_cuts_it(still: Lab) -> None:
     assert not connection.exchange("cut", timeout=2).ok
     assert bystander.exchange("not concerned").ok
     assert still.client(CLIENT).http(f"http://{SERVER}/").seen == still.nodes["ss"].address
+
+
+def test_one_with_the_ports_of_an_old_one_waits_until_that_is_forgotten(still: Lab) -> None:
+    source, port = still.client(CLIENT).address, 15_009
+    old = ["-p", "tcp", "-s", source, "-d", SERVER, "--sport", str(port), "--dport", "7"]
+    marked = ["--state", "ESTABLISHED", "-t", "100", "-m", str(int(mark(still, 2), 16))]
+    still.router.run("conntrack", "-I", *old, *marked, "-u", "SEEN_REPLY,ASSURED")
+    with still.client(CLIENT).host.socket() as connecting:
+        connecting.bind((source, port))
+        connecting.setblocking(False)
+        assert connecting.connect_ex((SERVER, 7)) == errno.EINPROGRESS
+        assert select.select([], [connecting], [], 0.3) == ([], [], []), "neither made nor refused"
+        still.router.run("conntrack", "-D", *old)
+        assert select.select([], [connecting], [], 5)[1] == [connecting]
+        assert connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 
 
 def test_p1_no_mark_of_its_client_cuts_it(still: Lab) -> None:

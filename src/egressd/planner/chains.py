@@ -288,6 +288,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto cut",
     ),
     "cut": (
+        # A new connection with the ports of an old one that the tidier has not removed yet: the
+        # client asks again in a second.
+        "tcp flags & (fin | syn | rst | ack) == syn drop",
         "meta l4proto tcp reject with tcp reset",
         "drop",
     ),
