@@ -5,6 +5,7 @@ shows that a server of that protocol understands it.
 """
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -44,15 +45,22 @@ NAME = "server.example"
 PING = b"ping"
 
 
+_ports = itertools.count(12_000, BEHIND + 1)
+"""Below those that the kernel gives to whoever asks for any: what is free stays so."""
+
+
 def free_port(kind: socket.SocketKind) -> int:
     """A port that nobody has, nor the one that is `BEHIND` it."""
     while True:
-        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            with socket.socket(socket.AF_INET, kind) as next_one:
-                next_one.bind(("127.0.0.1", port + BEHIND))
-                return port
+        port = next(_ports)
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_INET, kind) as probe,
+            socket.socket(socket.AF_INET, kind) as next_one,
+        ):
+            probe.bind(("127.0.0.1", port))
+            next_one.bind(("127.0.0.1", port + BEHIND))
+            return port
 
 
 @pytest.fixture(scope="module")
