@@ -131,7 +131,7 @@ def may_have(
 
     Flows without a mark are none of ours: to the router, between LANs. All others are judged by
     what the chains would do with them now: one that was sealed otherwise is cut packet by packet,
-    and each packet keeps its entry. So does one that an instance began, in the name of whom its
+    and each packet keeps its entry. So is one that an instance began, in the name of whom its
     client had asked, when the client is sent out by the kernel now: nothing translates its packets,
     and `planner.chains`'s postrouting_last drops them.
     """
