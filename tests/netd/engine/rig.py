@@ -46,6 +46,8 @@ def service(key: str, inbound: Entry) -> Instance:
 
 CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
 """Part of a document that ends the process: the Go runtime is allowed a stack of one byte."""
+STACK_IS_FULL = r"stack (overflow|exceeds)"
+"""What that says then. Where two of its threads crash at once, their words come mixed."""
 
 
 def unheard(_: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -23,6 +24,7 @@ from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import (
     CRASHES,
     GID,
+    STACK_IS_FULL,
     UID,
     accepts,
     descriptors,
@@ -324,7 +326,7 @@ def test_a_configuration_that_crashes_the_engine_is_quarantined(
         lost: list[list[Running]] = []
         async with opened(run_dir, 2, lost.append) as pool:
             bystanders = [await pool.start(target(f"node:{n}")) for n in range(2)]
-            with pytest.raises(Failed, match=r"crashes on its configuration .*stack overflow"):
+            with pytest.raises(Failed, match=rf"crashes on its configuration .*{STACK_IS_FULL}"):
                 await pool.start(target("node:7", **CRASHES))
             assert len(lost) == 1
             survivor = next(r for r in bystanders if r not in lost[0])
@@ -412,7 +414,7 @@ def test_trials_say_why_in_order_and_hurt_nobody(inside: Inside, run_dir: Path) 
             assert found[1].startswith("the configuration is not a sing-box document")
             assert found[2] == "unknown method: rot13"
             assert found[3].startswith("the engine crashes on it: ")
-            assert "stack overflow" in found[3]
+            assert re.search(STACK_IS_FULL, found[3])
             assert pool.running() == {"service:1": running}
             assert running.pid in pool.pids()
 
