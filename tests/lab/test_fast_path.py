@@ -24,7 +24,7 @@ from msgspec.structs import astuple
 from egressd.lab import netns
 from egressd.lab.client import Connection
 from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, checksum, ipv4, new_token
+from egressd.lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
 from egressd.lab.spec import LabSpec
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
@@ -180,14 +180,19 @@ def test_all_bytes_are_counted_whichever_way_they_go(lab: Lab) -> None:
     assert counted(lab, 1) - before < 23 * MIB
 
 
+def tracked(lab: Lab, side: str, port: int) -> str:
+    """What the kernel has of client 1's connections by a port, as conntrack(8) lists it."""
+    source = lab.client(1).address
+    return lab.router.run("conntrack", "-L", "-s", source, "-p", "tcp", side, str(port)).stdout
+
+
 def test_connections_end_in_the_kernels_eyes_too(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
-    tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--dport", "7")
-    assert "ESTABLISHED" in lab.router.run(*tracked).stdout
+    assert "ESTABLISHED" in tracked(lab, "--dport", 7)
     connection.close()
-    eventually(lambda: "ESTABLISHED" not in lab.router.run(*tracked).stdout)
+    eventually(lambda: "ESTABLISHED" not in tracked(lab, "--dport", 7))
 
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -200,19 +205,14 @@ def _reset(opened: socket.socket) -> None:
 
 def _forge_a_reset(source: tuple[str, int], target: tuple[str, int]) -> None:
     """One with a sequence number that is not the connection's next."""
-    head = struct.pack("!HHIIBBHHH", source[1], target[1], 1, 0, 0x50, 0x04, 0, 0, 0)
-    pseudo = struct.pack(
-        "!4s4sHH", *(socket.inet_aton(address) for address, _ in (source, target)), TCP, len(head)
-    )
-    summed = head[:16] + struct.pack("!H", checksum(pseudo + head)) + head[18:]
+    segment = tcp(source[0], target[0], source[1], target[1], b"", flags=TCP_RST)
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
-        raw.sendto(ipv4(source[0], target[0], TCP, summed), (target[0], 0))
+        raw.sendto(ipv4(source[0], target[0], TCP, segment), (target[0], 0))
 
 
 def _seconds_left(lab: Lab, port: int) -> int:
     """Until the kernel forgets what is connected from a port of the client's."""
-    tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--sport", str(port))
-    (left,) = re.findall(r"tcp +6 (\d+) ", lab.router.run(*tracked).stdout)
+    (left,) = re.findall(r"tcp +6 (\d+) ", tracked(lab, "--sport", port))
     return int(left)
 
 
@@ -273,11 +273,9 @@ def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -
     try:
         before = passed(lab, 1).down_bytes
         eventually(lambda: passed(lab, 1).down_bytes - before > 100 * MIB, 20)
-        tracked = ("conntrack", "-L", "-s", lab.client(1).address, "-p", "tcp", "--dport", "80")
         # Its entry is looked at after a packet has gone the long way, as one does each second.
         time.sleep(1.5)
-        listed = lab.router.run(*tracked).stdout
-        (left,) = re.findall(r"tcp +6 (\d+) ESTABLISHED", listed)
+        (left,) = re.findall(r"tcp +6 (\d+) ESTABLISHED", tracked(lab, "--dport", 80))
         assert int(left) > 7200  # RFC 5382: 2 h 4 min
     finally:
         download.stop()

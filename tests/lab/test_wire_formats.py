@@ -88,7 +88,7 @@ def test_headers_of_built_packets_are_read_back(
 ) -> None:
     segments = {
         packets.UDP: packets.udp(source_port, port, payload),
-        packets.TCP: packets.tcp_syn(source, destination, source_port, port, payload),
+        packets.TCP: packets.tcp(source, destination, source_port, port, payload),
     }
     for protocol, segment in segments.items():
         found = packets.headers(packets.ipv4(source, destination, protocol, segment))

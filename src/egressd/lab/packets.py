@@ -22,7 +22,7 @@ ICMP: Final = socket.IPPROTO_ICMP
 ICMPV6: Final = socket.IPPROTO_ICMPV6
 _PROTOCOLS: Final = {TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmpv6", 47: "gre", 50: "esp"}
 
-TCP_SYN: Final = 0x02
+TCP_SYN, TCP_RST = 0x02, 0x04
 ICMP_ECHO: Final = 8
 ICMPV6_ECHO: Final = 128
 
@@ -67,15 +67,25 @@ def udp(source_port: int, port: int, payload: bytes) -> bytes:
     return _UDP.pack(source_port, port, _UDP.size + len(payload), 0) + payload
 
 
-def tcp_syn(source: str, destination: str, source_port: int, port: int, payload: bytes) -> bytes:
-    """A SYN that carries data, as RFC 9293 allows: a token needs no handshake to travel."""
+def tcp(
+    source: str,
+    destination: str,
+    source_port: int,
+    port: int,
+    payload: bytes,
+    *,
+    flags: int = TCP_SYN,
+) -> bytes:
+    """A segment of no connection. A SYN may carry data (RFC 9293): a token needs no handshake to
+    travel.
+    """
     size = _TCP.size + len(payload)
     pseudo = struct.pack(
         "!4s4sBBH", socket.inet_aton(source), socket.inet_aton(destination), 0, TCP, size
     )
-    head = _TCP.pack(source_port, port, 1, 0, 0x50, TCP_SYN, 65_535, 0, 0)
+    head = _TCP.pack(source_port, port, 1, 0, 0x50, flags, 65_535, 0, 0)
     filled = checksum(pseudo + head + payload)
-    return _TCP.pack(source_port, port, 1, 0, 0x50, TCP_SYN, 65_535, filled, 0) + payload
+    return _TCP.pack(source_port, port, 1, 0, 0x50, flags, 65_535, filled, 0) + payload
 
 
 def icmp_echo(identifier: int, sequence: int, payload: bytes, *, kind: int = ICMP_ECHO) -> bytes:

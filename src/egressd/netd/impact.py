@@ -42,8 +42,8 @@ def is_more_than_hosts(change: Change) -> bool:
 
 def is_another_law(change: Change) -> bool:
     """Whether flows are judged by more than other marks of hosts after the change."""
-    singles = change.floor, change.whitelist
-    return bool(change.nets or change.groups) or any(each is not None for each in singles)
+    tables = change.nets or change.groups
+    return bool(tables) or change.floor is not None or change.whitelist is not None
 
 
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:

@@ -17,11 +17,10 @@ from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Plan
 from egressd.planner.registry import (
     MARK_DIRECT,
-    MARK_EGRESS,
     MARK_LINE,
-    MARK_ROUTED_MASK,
     egress_mark,
     flow_mark,
+    is_routed,
 )
 from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology, connected, is_line, uplink
@@ -91,7 +90,7 @@ class Neighbourhood:
 def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:
     """Where a client of the plan is, if its flows may take the short way."""
     mark = plan.hosts.get(address, 0) if plan.floor.is_ruled else 0
-    if mark & MARK_ROUTED_MASK != MARK_EGRESS or mark & MARK_LINE:
+    if not is_routed(mark) or mark & MARK_LINE:
         return None
     limit = plan.limits.get(address)
     if limit is None or is_limited(limit):

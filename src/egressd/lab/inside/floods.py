@@ -118,7 +118,7 @@ class Flood:
                 ports = itertools.cycle(_SOURCE_PORTS)
 
                 def send_syn(sequence: int) -> int:
-                    syn = packets.tcp_syn(own, address, next(ports), port, payload(sequence))
+                    syn = packets.tcp(own, address, next(ports), port, payload(sequence))
                     packet = packets.ipv4(own, address, packets.TCP, syn)
                     return sock.sendto(packet, (address, 0))
 

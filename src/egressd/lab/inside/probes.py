@@ -233,7 +233,7 @@ def raw(
         case packets.UDP:
             body = packets.udp(source_port, port, body)
         case packets.TCP:
-            body = packets.tcp_syn(source, destination, source_port, port, body)
+            body = packets.tcp(source, destination, source_port, port, body)
         case packets.ICMP:
             body = packets.icmp_echo(source_port, 1, body)
     packet = packets.ipv4(source, destination, protocol, body)
