@@ -1,0 +1,123 @@
+"""Lock files and the table of wheels (`script/pins`) agree, and serve every supported Python."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+ROOT = Path(__file__).parent.parent
+REQUIREMENTS = ROOT / "requirements"
+MACHINES = ("x86_64", "aarch64")
+FOR_ANY_PYTHON = ("web.txt", "pins.txt")
+OF_ITS_OWN = "pins.txt"
+"""The lock file of a virtual environment of its own, which `script/pins` makes."""
+PER_PYTHON = sorted(REQUIREMENTS.glob("*-3.*.txt"))
+PYTHONS = sorted({path.stem.rpartition("-")[2] for path in PER_PYTHON})
+GLIBC_MINOR = 36
+"""Debian 12 has glibc 2.36, the oldest that egressd runs on."""
+
+Pins = dict[tuple[str, str], set[str]]
+
+
+def pins(lock: Path) -> Pins:
+    """Return the SHA-256 digests that a lock file allows for each (package, version)."""
+    found: Pins = {}
+    for line in lock.read_text().splitlines():
+        if pin := re.fullmatch(r"([\w.-]+)==(\S+) \\", line):
+            digests = found.setdefault((canonicalize_name(pin[1]), pin[2]), set())
+        elif digest := re.fullmatch(r" +--hash=sha256:([0-9a-f]{64})( \\)?", line):
+            digests.add(digest[1])
+        else:
+            assert line.lstrip().startswith("#"), f"{lock.name}: {line}"
+    return found
+
+
+def table() -> dict[tuple[str, str, str, str], tuple[str, str]]:
+    """Return (wheel, digest) for each (package, version, Python, processor)."""
+    with (REQUIREMENTS / "wheels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {}
+    for row in rows:
+        pythons = [*PYTHONS, "3.14"] if row["python"] == "any" else [row["python"]]
+        for python in pythons:
+            for machine in MACHINES if row["machine"] == "any" else [row["machine"]]:
+                key = row["package"], row["version"], python, machine
+                assert key not in found, key
+                found[key] = row["wheel"], row["sha256"]
+    return found
+
+
+def tags(python: str, machine: str) -> set[Tag]:
+    """Return the tags of wheels that a Python on a processor takes."""
+    version = [int(part) for part in python.split(".")]
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
+    platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux1", "linux")]
+    interpreter = f"cp{version[0]}{version[1]}"
+    return {
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter, platforms),
+    }
+
+
+def locks(python: str) -> list[Path]:
+    """Return the lock files that a Python installs from."""
+    own = [path for path in PER_PYTHON if path.stem.endswith(f"-{python}")]
+    return own + [REQUIREMENTS / name for name in FOR_ANY_PYTHON]
+
+
+def test_every_supported_python_has_its_lock_files() -> None:
+    assert PYTHONS == ["3.11", "3.12", "3.13"]
+    for python in PYTHONS:
+        assert {path.stem.partition("-")[0] for path in locks(python)} == {
+            "runtime", "dev", "bench", "web", "pins",
+        }  # fmt: skip
+
+
+def test_the_package_asks_for_the_pythons_that_are_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = SpecifierSet(project["requires-python"])
+    minors = [f"3.{minor}" for minor in range(9, 20)]
+    assert [python for python in minors if python in asked] == PYTHONS
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_pin_has_a_wheel_that_its_lock_file_allows(python: str, machine: str) -> None:
+    wheels, taken = table(), tags(python, machine)
+    for lock in locks(python):
+        found = pins(lock)
+        assert found
+        for (package, version), digests in found.items():
+            wheel, digest = wheels[package, version, python, machine]
+            assert digest in digests, (lock.name, package)
+            name, wheel_version, _, wheel_tags = parse_wheel_filename(wheel)
+            assert (name, str(wheel_version)) == (package, version)
+            assert wheel_tags & taken, f"{wheel} is not for Python {python} on {machine}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lock_files_of_a_python_agree_with_each_other(python: str) -> None:
+    versions = defaultdict(set)
+    for lock in locks(python):
+        for package, version in pins(lock) if lock.name != OF_ITS_OWN else ():
+            versions[package].add(version)
+    assert {package: found for package, found in versions.items() if len(found) > 1} == {}
+
+
+def test_the_table_has_no_row_that_nothing_pins() -> None:
+    pinned = {pin for python in PYTHONS for lock in locks(python) for pin in pins(lock)}
+    assert {(package, version) for package, version, _, _ in table()} == pinned
+
+
+def test_the_table_names_what_the_next_python_lacks() -> None:
+    lacking = {package for (package, _, python, _), (wheel, _) in table().items() if not wheel}
+    assert {python for (_, _, python, _), (wheel, _) in table().items() if not wheel} == {"3.14"}
+    assert lacking == {"immutables"}
