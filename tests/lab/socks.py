@@ -51,9 +51,14 @@ def datagram(proxy: tuple[str, int], user: str, password: str, address: str, por
         return relayed((proxy[0] if bound == "0.0.0.0" else bound, bound_port), address, port)
 
 
-def relayed(by: tuple[str, int], address: str, port: int) -> str:
-    """Exchange a datagram with an echo server by an association's relay; the address it saw."""
+def relayed(by: tuple[str, int], address: str, port: int, options: bytes = b"") -> str:
+    """Exchange a datagram with an echo server by an association's relay; the address it saw.
+
+    `options` go into the IPv4 header of what is sent (ip(7), IP_OPTIONS).
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay:
+        if options:
+            relay.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
         relay.settimeout(_TIMEOUT)
         relay.connect(by)
         head = struct.pack(">HBB4sH", 0, 0, 1, socket.inet_aton(address), port)
@@ -75,12 +80,14 @@ def _take(sock: socket.socket, size: int) -> bytes:
 
 if __name__ == "__main__":
     host, given_port, *sign_in, server, server_port = sys.argv[1:]
+    # With one more word than an address needs, that many octets of options.
+    no_operations = b"\x01" * int(sign_in.pop()) if len(sign_in) == 1 else b""
     proxy_or_relay, there = (host, int(given_port)), (server, int(server_port))
     try:
         if sign_in:
             name, word = sign_in
             print(datagram(proxy_or_relay, name, word, *there))
         else:
-            print(relayed(proxy_or_relay, *there))
+            print(relayed(proxy_or_relay, *there, no_operations))
     except (OSError, Refused) as error:
         print(f"{type(error).__name__}: {error}")

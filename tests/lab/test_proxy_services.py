@@ -107,9 +107,12 @@ def signed_in(
         yield connection
 
 
-def by_relay(host: Host, relay: tuple[str, int]) -> str:
-    """The address that an echo server saw a datagram come from, by a relay that is somebody's."""
-    argv = [relay[0], str(relay[1]), SERVER, "7"]
+def by_relay(host: Host, relay: tuple[str, int], options: int = 0) -> str:
+    """The address that an echo server saw a datagram come from, by a relay that is somebody's.
+
+    `options`: octets of IP options in its header.
+    """
+    argv = [relay[0], str(relay[1]), *([str(options)] if options else []), SERVER, "7"]
     return host.run(sys.executable, str(Path(socks.__file__)), *argv).stdout.strip()
 
 
@@ -135,10 +138,10 @@ server.serve_forever()
 REFUSED = "TimeoutError: timed out"
 
 
-def refused(relay: tuple[str, int], *hosts: Host) -> bool:
+def refused(relay: tuple[str, int], *hosts: Host, options: int = 0) -> bool:
     """Whether a relay that is somebody's is of no use to any of these hosts."""
     with ThreadPoolExecutor(len(hosts)) as pool:
-        return {*pool.map(lambda host: by_relay(host, relay), hosts)} == {REFUSED}
+        return {*pool.map(lambda host: by_relay(host, relay, options), hosts)} == {REFUSED}
 
 
 @pytest.mark.parametrize("interface", ["wan1", "wan3"])
@@ -348,6 +351,18 @@ def test_an_association_is_for_who_asked_for_it(lab: Lab, password: str, at: str
         assert refused(relay, lab.client(2).host)
 
 
+@pytest.mark.parametrize("options", [4, 20, 40])
+def test_ip_options_open_no_association_to_others(lab: Lab, options: int) -> None:
+    add(lab, 1080, "wan2")
+    owner = lab.client(1).host
+    with signed_in(owner) as control:
+        relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
+        mark = lab.internet.mark()
+        assert refused(relay, lab.client(2).host, options=options)
+        assert lab.internet.seen(since=mark) == []
+        assert by_relay(owner, relay, options) == exits(lab)["wan2"]
+
+
 def test_an_association_from_outside_is_for_who_asked_for_it(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     with signed_in(lab.internet, proxy=lab.wan(2).address) as control:
@@ -413,8 +428,8 @@ def test_a_relays_port_is_its_last_owners(lab: Lab) -> None:
 
 def known_relays(lab: Lab) -> set[int]:
     """The ports that the kernel takes for relays: also those of earlier ones."""
-    listed = elements(lab, "map", "relays").split(",")
-    return {int(one.partition(":")[0]) for one in listed if one}
+    listed = elements(lab, "map", "relay_ports").split(",")
+    return {int(one.partition(":")[0], 0) for one in listed if one}
 
 
 def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:

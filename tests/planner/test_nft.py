@@ -17,7 +17,7 @@ from egressd.model.plan import (
     WhitelistPlan,
 )
 from egressd.planner import nft
-from egressd.planner.chains import CHAINS, RETIRED
+from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS
 from egressd.planner.groups import Choice
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
@@ -119,8 +119,10 @@ def test_sets_change_by_element_and_interval_sets_as_a_whole() -> None:
 def test_a_table_is_never_deleted() -> None:
     text = nft.load(wanted())
     deleted = [line for line in text.splitlines() if line.startswith("delete ")]
-    assert deleted == [f"delete chain inet egressd {name}" for name in RETIRED]
+    chains = [f"delete chain inet egressd {name}" for name in RETIRED]
+    assert deleted == chains + [f"delete map inet egressd {name}" for name in RETIRED_MAPS]
     assert not set(RETIRED) & set(CHAINS)
+    assert not set(RETIRED_MAPS) & set(MAPS)
     assert "flush table" not in text
 
 

@@ -17,8 +17,8 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
    A connection's further packets meet less: ``known`` and ``known_to_engine``.
 6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
 
-Written for nftables 1.0.6: no chain on one line, and interfaces by name (``iifname``), since an
-index goes stale when an interface is made again.
+Written for nftables 1.0.6 and 1.1, which make the same of this text: no chain on one line, and
+interfaces by name (``iifname``), since an index goes stale when an interface is made again.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ _LOOKED_INTO = (
 
 RETIRED: Final = ("input_dns", "input_services", "input_lines", "output_lines")
 """Base chains of earlier versions: a load takes them away, or they would go on beside the new."""
+RETIRED_MAPS: Final = {"relays": "type inet_service : mark; size 131072; flags dynamic,timeout"}
+"""Maps of earlier versions, which a load takes away: name -> type and flags."""
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
@@ -316,8 +318,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta l4proto tcp goto input_tcp",
         *lines_guard.INPUT,
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
-        # What comes by the loopback may be on its way to an instance, too.
-        'meta nfproto ipv4 iifname != "lo" meta mark set udp dport map @relays jump to_relay',
+        *services_guard.INPUT,
         *lines_guard.STRANGERS,
     ),
     "input_tcp": (

@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import Final
 
 from egressd.model.plan import Change, Plan
-from egressd.planner.chains import CHAINS, MAPS, RETIRED, SETS
+from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
 from egressd.planner.registry import (
@@ -216,6 +216,9 @@ def load(wanted: Elements) -> str:
         hook = f" {{ {rules[0]} }}" if rules[0].startswith("type ") else ""
         lines.append(f"add chain inet {NFT_TABLE} {chain}{hook}")
     lines += [f"flush chain inet {NFT_TABLE} {chain}" for chain in CHAINS]
+    for name, spec in RETIRED_MAPS.items():
+        lines += [f"add map inet {NFT_TABLE} {name} {{ {spec}; }}"]
+        lines += [f"delete map inet {NFT_TABLE} {name}"]
     for chain, rules in CHAINS.items():
         lines += [
             f"add rule inet {NFT_TABLE} {chain} {_inlined(rule, wanted)}"

@@ -26,8 +26,8 @@ def _associated(place: int) -> tuple[str, ...]:
     port = f"@ih,{place},16"
     return (
         f"meta mark set numgen random mod {0xFFFF_FFFF}",
-        f"delete @relays {{ {port} : meta mark }}",
-        f"update @relays {{ {port} : meta mark }}",
+        f"delete @relay_ports {{ {port} : meta mark }}",
+        f"update @relay_ports {{ {port} : meta mark }}",
         f"meta mark set {_association(f'ip daddr . {port}')}",
         "update @associations { meta mark }",
         "meta mark set 0",
@@ -49,9 +49,32 @@ SETS: Final = {
     "associations": "type mark; size 65535; flags dynamic,timeout; timeout 1h",
 }
 MAPS: Final = {
-    # No element ever expires: a relay may wait for its first datagram for days.
-    "relays": "type inet_service : mark; size 131072; flags dynamic,timeout",
+    # No element ever expires: a relay may wait for its first datagram for days. Rules fill it from
+    # the payload of an answer. nftables 1.1 takes bytes of a payload for a key of no other type,
+    # and 1.0.6 makes the same of this: two bytes, in network byte order.
+    "relay_ports": "typeof @ih,64,16 : meta mark; size 131072; flags dynamic,timeout",
 }
+_UDP_PORT: Final = 16
+"""Offset of the destination port in a UDP header, in bits (RFC 768)."""
+
+
+def _by_port(header_words: int) -> str:
+    """Return the statement that looks a datagram's destination port up in `relay_ports`.
+
+    `header_words`: the length of the IPv4 header in words of 32 bits. The port is read by its
+    place behind that header, since ``udp dport`` has a type that is not the map's.
+    """
+    return f"meta mark set @nh,{header_words * 32 + _UDP_PORT},16 map @relay_ports"
+
+
+_WITHOUT_OPTIONS: Final = 5
+INPUT: Final = (
+    # An IPv4 header without options, as nearly every one is. Packets from the loopback may be on
+    # their way to an instance, too.
+    f'meta l4proto udp @nh,0,8 {0x40 | _WITHOUT_OPTIONS:#x} iifname != "lo"'
+    f" {_by_port(_WITHOUT_OPTIONS)} jump to_relay",
+    f'meta l4proto udp ip hdrlength > {_WITHOUT_OPTIONS} iifname != "lo" jump behind_options',
+)
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "to_service": (
         # A proxy service that asks for no password is for LAN clients.
@@ -99,6 +122,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta mark != @associations socket wildcard 0 drop",
         "meta mark @associations update @associations { meta mark }",
         "meta mark set 0",
+    ),
+    "behind_options": tuple(
+        f"ip hdrlength {words} {_by_port(words)} goto to_relay"
+        for words in range(_WITHOUT_OPTIONS + 1, 16)
     ),
     "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
     "wait": ("update @guessers { ip daddr }",),
