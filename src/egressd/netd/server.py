@@ -71,7 +71,9 @@ class Server:
         finally:
             os.umask(mask)
         os.chown(self._path, self._uid, -1)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+        # Not `start_unix_server`: from Python 3.13 on it asks for the file of a socket that it is
+        # given (CPython #133354), which a worker may not see, and removes it in the end.
+        self._server = await asyncio.start_server(self._serve, sock=listener)
 
     async def verify(self) -> None:
         """Listen anew if the socket's file is gone: somebody has cleared the run directory.

@@ -75,7 +75,9 @@ class Server:
         self._troubles.open()
         if self._measure is not None:
             loop.call_later(_FIRST_CONNECTION_S, self._give_up)
-        async with await asyncio.start_unix_server(self._converse, sock=listener) as server:
+        # Not `start_unix_server`: from Python 3.13 on it asks for the file of a socket that it is
+        # given (CPython #133354), which a worker may not see, and removes it in the end.
+        async with await asyncio.start_server(self._converse, sock=listener) as server:
             await server.serve_forever()
 
     def _give_up(self) -> None:
