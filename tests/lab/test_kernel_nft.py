@@ -1,9 +1,14 @@
 """libnftables against the kernel."""
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +18,7 @@ from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.netd.machine import Machine
 from egressd.planner import nft as script
+from egressd.planner.chains import RETIRED_MAPS
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
@@ -24,6 +30,7 @@ add table inet egressd
 add map inet egressd hosts { type ipv4_addr : mark; }
 add chain inet egressd filter { type filter hook forward priority filter; policy accept; }
 """
+ONE_LAN = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
 
 
 def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
@@ -52,10 +59,31 @@ def test_a_load_takes_away_the_base_chains_of_earlier_versions(namespace: Namesp
             + "add chain inet egressd input_lines { type filter hook input priority filter; }\n"
             + "add rule inet egressd input_lines drop\n"
         )
-        topology = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
         for _ in range(2):
-            nft.run(script.load(script.elements(Plan(), topology, {})))
+            nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))
             assert "input_lines" not in (nft.chains() or "")
+
+    namespace.run(body)
+
+
+def test_a_load_replaces_the_map_of_version_0_1_in_place(namespace: Namespace) -> None:
+    """Deleting the whole table would let packets through meanwhile, and lose what it counts."""
+
+    def body() -> None:
+        nft = Nft()
+        nft.run(
+            TABLE
+            + f"add map inet egressd relays {{ {RETIRED_MAPS['relays']}; }}\n"
+            + "add chain inet egressd input { type filter hook input priority filter; }\n"
+            + "add rule inet egressd input meta mark set udp dport map @relays\n"
+            + "add element inet egressd relays { 1080 : 0x5 }\n"
+            + "add set inet egressd sent { type ipv4_addr; counter; }\n"
+            + "add element inet egressd sent { 10.77.0.5 }\n"
+        )
+        nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))
+        assert nft.elements("relays") is None
+        assert nft.elements("relay_ports") == {}
+        assert [*(nft.elements("sent") or ())] == ["10.77.0.5 counter"]
 
     namespace.run(body)
 
@@ -64,12 +92,11 @@ def test_a_table_whose_sets_are_of_other_types_is_replaced_at_once(namespace: Na
     def body() -> None:
         nft = Nft()
         nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
-        topology = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),))
         before = nft.chains()
         machine = Machine(nft, InterfaceRoles(), engine_uid=990)
-        machine.topology = topology
+        machine.topology = ONE_LAN
         with pytest.raises(Failed):
-            nft.run(script.load(script.elements(Plan(), topology, {})))
+            nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))
         assert nft.chains() == before
         asyncio.run(machine.load(Plan(hosts={"10.77.0.5": MARK_DIRECT}), {}))
         assert nft.elements("hosts") == {"10.77.0.5": hex(MARK_DIRECT)}
@@ -218,3 +245,37 @@ def test_it_acts_on_its_own_namespace_only(namespace: Namespace) -> None:
         namespace.run(lambda: Nft().run(TABLE))
         assert other.shell("nft list ruleset") == ""
         assert "egressd" in namespace.shell("nft list ruleset")
+
+
+_WATCH = """
+import sys
+from egressd.netd.kernel.nft import Nft, is_library_replaced
+Nft()
+for _ in range(3):
+    print(is_library_replaced(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_an_upgrade_of_the_library_is_seen(tmp_path: Path) -> None:
+    (installed,) = Path("/usr/lib").glob("*/libnftables.so.1")
+    copy, newer = tmp_path / "libnftables.so.1", tmp_path / "newer"
+    shutil.copy(installed, copy)
+    with subprocess.Popen(
+        [sys.executable, "-c", _WATCH],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watch:
+        assert watch.stdin is not None
+        assert watch.stdout is not None
+        assert watch.stdout.readline() == "False\n"
+        shutil.copy(installed, newer)
+        newer.rename(copy)  # as dpkg(1) replaces a file
+        print(file=watch.stdin, flush=True)
+        assert watch.stdout.readline() == "True\n"
+        copy.unlink()
+        print(file=watch.stdin, flush=True)
+        assert watch.stdout.readline() == "True\n"
+        watch.stdin.close()

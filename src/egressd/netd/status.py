@@ -13,7 +13,7 @@ from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, S
 from egressd.model.plan import Plan
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import conntrack, memory, traffic
+from egressd.netd.kernel import conntrack, memory, nft, traffic
 from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
@@ -26,6 +26,11 @@ from egressd.planner.topology import Topology, is_line
 
 _USAGE_KEPT: Final = 10
 """A sixth of a processor's time at most is spent on counting 100,000 flows while platforms poll."""
+
+_LIBRARY_REPLACED: Final = (
+    "the nftables library was upgraded, and netd goes on with the version before it: to change over"
+    " without cutting anything, run systemctl reload egressd-netd"
+)
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +87,7 @@ class Monitor:
                 *self._resolvers.problems,
                 *self._limits.problems,
                 *conntrack.crowding(),
+                *([_LIBRARY_REPLACED] if nft.is_library_replaced() else ()),
             ),
         )
 

@@ -167,6 +167,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "config_json 的以下字段已保留，但不起作用：{fields}",
   "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked (nftables, table {table})":
     "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
+  "the nftables library was upgraded, and netd goes on with the version before it: to change over without cutting anything, run systemctl reload egressd-netd":
+    "nftables 库已升级，而 netd 仍在使用之前的版本：运行 systemctl reload egressd-netd 即可切换，不会中断任何连接",
   "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":
     "已跟踪 {n} 个连接，上限为 {limit}：新连接即将被丢弃（net.netfilter.nf_conntrack_max）",
   "the proxy service {name} does not run: {>reason}": "代理服务 {name} 未运行：{reason}",

@@ -12,6 +12,7 @@ import re
 import threading
 from functools import cache
 from ipaddress import IPv4Address, summarize_address_range
+from pathlib import Path
 
 from egressd.model.errors import Failed
 from egressd.planner.registry import NFT_TABLE
@@ -50,6 +51,28 @@ def _library() -> ctypes.CDLL:
     library.nft_run_cmd_from_buffer.argtypes = [context, text]
     library.nft_run_cmd_from_buffer.restype = ctypes.c_int
     return library
+
+
+@cache
+def _library_file() -> tuple[str, int]:
+    """Return the path and inode of the library that this process has loaded (proc(5), maps)."""
+    _library()
+    with open("/proc/self/maps") as maps:
+        lines = (line.split(maxsplit=5) for line in maps if "/libnftables.so" in line)
+        _, _, _, _, inode, path = next(lines)
+    return path.removesuffix("\n").removesuffix(" (deleted)"), int(inode)
+
+
+def is_library_replaced() -> bool:
+    """Return whether another file is in the place of the library that this process has loaded.
+
+    So it is after an upgrade of the package: this process goes on with what it has loaded.
+    """
+    path, inode = _library_file()
+    try:
+        return Path(path).stat().st_ino != inode
+    except OSError:
+        return True
 
 
 class _Context:
@@ -98,6 +121,7 @@ class Nft:
             library = _library()
         except OSError as error:
             raise Failed("load libnftables", str(error)) from error
+        _library_file()  # read while it surely is the one in place
         self._changing = _Context(library)
         self._looking = _Context(library)
 
