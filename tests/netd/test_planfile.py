@@ -40,13 +40,19 @@ def store(file: PlanFile, plan: Plan, wanted: Plan) -> None:
         pass
 
 
+def loaded(path: Path) -> Plan | None:
+    """Return the plan that a netd would find in the file."""
+    with closing(PlanFile(path)) as file:
+        return file.load()
+
+
 def test_a_plan_comes_back_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "netd" / "plan.db"
     file = PlanFile(path)
     assert file.load() is None
     store(file, Plan(), FULL)
     file.close()
-    assert PlanFile(path).load() == FULL
+    assert loaded(path) == FULL
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -64,7 +70,7 @@ def test_a_plan_from_when_there_was_one_resolver_is_read(tmp_path: Path) -> None
         for (table, key), value in old.items():
             row = (table, key, msgspec.msgpack.encode(value))
             db.execute("INSERT OR REPLACE INTO entry (tbl, key, value) VALUES (?, ?, ?)", row)
-    plan = PlanFile(path).load()
+    plan = loaded(path)
     assert plan is not None
     assert plan.floor == FULL.floor
     assert plan.egresses == {
@@ -82,11 +88,11 @@ def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:
     with file.writing(change):
         pass
     file.close()
-    loaded = PlanFile(tmp_path / "plan.db").load()
-    assert loaded is not None
-    assert loaded.revision == 8
-    assert loaded.hosts == {"10.0.0.1": 0x1000_0001, "10.0.0.3": 0x3000_0000}
-    assert loaded.instances == FULL.instances
+    found = loaded(tmp_path / "plan.db")
+    assert found is not None
+    assert found.revision == 8
+    assert found.hosts == {"10.0.0.1": 0x1000_0001, "10.0.0.3": 0x3000_0000}
+    assert found.instances == FULL.instances
 
 
 def test_a_change_that_fails_halfway_is_not_there(tmp_path: Path) -> None:
@@ -96,6 +102,7 @@ def test_a_change_that_fails_halfway_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), file.writing(change):
         raise ZeroDivisionError
     assert file.load() == FULL
+    file.close()
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty-table", "other version"])
@@ -121,7 +128,7 @@ def test_a_plan_that_cannot_be_trusted_is_none(tmp_path: Path, damage: str) -> N
     assert again.load() is None
     store(again, Plan(), FULL)
     again.close()
-    assert PlanFile(path).load() == FULL
+    assert loaded(path) == FULL
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:

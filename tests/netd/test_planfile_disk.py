@@ -174,5 +174,5 @@ def test_a_plan_is_read_where_nothing_can_be_written(disk: Path) -> None:
 def test_damage_on_a_disk_that_cannot_be_written_to_is_no_plan(disk: Path) -> None:
     path = disk / "plan.db"
     path.write_bytes(b"not a database" * 100)
-    with read_only(disk):
-        assert PlanFile(path).load() is None
+    with read_only(disk), closing(PlanFile(path)) as file:
+        assert file.load() is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -143,6 +144,7 @@ def service(port: int) -> Instance:
 class Device:
     def __init__(self, folder: Path) -> None:
         self.engine, self.kernel = Engine(), Kernel()
+        self.plan_file = PlanFile(folder / "plan.db")
 
         async def nothing(*_: object, **__: object) -> None:
             pass
@@ -152,7 +154,7 @@ class Device:
             limits=cast(Limits, SimpleNamespace(change=nothing, look=nothing, counters=nothing)),
             pool=cast(Pool, self.engine),
             lines=cast(Lines, None),
-            plan_file=PlanFile(folder / "plan.db"),
+            plan_file=self.plan_file,
             groups=Groups(folder / "groups.json"),
             publish=lambda _: None,
         )
@@ -186,12 +188,13 @@ def digests(*nodes: Instance) -> dict[str, str]:
 def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
     async def run() -> None:
         device = Device(folder)
-        await asyncio.wait_for(body(device), 10)
-        # Nothing runs that nobody knows of.
-        assert {running.port for running in device.engine.alive.values()} == set(
-            device.reconciler._serving.ports().values()
-        )
-        await device.reconciler._moves.close()
+        with closing(device.plan_file):
+            await asyncio.wait_for(body(device), 10)
+            # Nothing runs that nobody knows of.
+            assert {running.port for running in device.engine.alive.values()} == set(
+                device.reconciler._serving.ports().values()
+            )
+            await device.reconciler._moves.close()
 
     asyncio.run(run())
 

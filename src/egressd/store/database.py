@@ -141,12 +141,17 @@ class Database:
                 self._make()
             check_file(self.path)
             self._engine = engine_on(self.path)
-            connection = self._open_connection = self._engine.connect()
-            with connection.begin():
-                migrations = prepare()
-                found = check_database(connection, self.path, migrations.known)
-                if found != migrations.newest:
-                    migrations.upgrade(connection)
+            connection = self._engine.connect()
+            try:
+                with connection.begin():
+                    migrations = prepare()
+                    found = check_database(connection, self.path, migrations.known)
+                    if found != migrations.newest:
+                        migrations.upgrade(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._open_connection = connection
 
     def _make(self) -> None:
         """Make the database beside its place and move it there whole.
