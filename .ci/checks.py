@@ -1,0 +1,122 @@
+"""Everything that has to pass before a change lands.
+
+`script/test` on this machine's Debian release, and a part of it on the other. A file with a failed
+test is run once more, alone: a test that fails twice fails the run, one that passes then is listed
+as unstable in the last lines. Tests of promises are never repeated: a leak that shows now and then
+is a leak.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "tests"
+"""JUnit files of each pytest run of `script/test`."""
+RESULTS_OTHER = ROOT / "build" / "tests-other-release"
+RUNS = ("together.xml", "alone.xml")
+"""Those of a whole run on this release, in order."""
+OTHER_STEPS = {"unit": ("unit.xml",), "demo": (), "leaks": ("leaks.xml",)}
+"""What is run on the other release, each with its JUnit file where it is a run of pytest."""
+TESTS_FAILED = 1
+"""pytest's exit status when it came to its end and some tests failed."""
+
+PROMISE = re.compile(r"test_p[1-7]_")
+
+
+class Failure(Exception):
+    """Why the run has failed."""
+
+
+class Test(NamedTuple):
+    """A test that failed."""
+
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}::{self.name}"
+
+    @property
+    def is_of_a_promise(self) -> bool:
+        return self.file.startswith("tests/store/") or bool(PROMISE.match(self.name))
+
+
+def failed_tests(results: Path) -> list[Test]:
+    """Read the tests that failed, or whose fixtures did, from a JUnit file (family xunit1).
+
+    Raises OSError and ElementTree.ParseError when the run did not come to its end.
+    """
+    failed = []
+    for case in ElementTree.parse(results).iter("testcase"):  # noqa: S314 - pytest wrote it
+        if case.find("failure") is not None or case.find("error") is not None:
+            name, file = case.get("name", ""), case.get("file", "")
+            failed.append(Test(file or name, name))
+    return failed
+
+
+def run(*argv: str) -> int:
+    """Run a command of the checkout; return its exit status."""
+    print(f"ci: {' '.join(argv)}", flush=True)
+    begun = time.monotonic()
+    status = subprocess.run(argv, cwd=ROOT, check=False).returncode
+    took = time.monotonic() - begun
+    print(f"ci: {argv[0]} ended with status {status} after {took:.0f} s", flush=True)
+    return status
+
+
+def passes(argv: tuple[str, ...], results: list[Path], repeat: tuple[str, ...]) -> list[Test]:
+    """Run a command, and once more each file with a test that failed.
+
+    `results` are the JUnit files that the command writes, and `repeat` the command that runs a
+    file, which is appended to it. Returns the tests that failed once and not twice. Raises Failure.
+    """
+    status = run(*argv)
+    if status == 0:
+        return []
+    if status != TESTS_FAILED:
+        raise Failure(f"{shlex.join(argv)} ended with status {status}")
+    try:
+        failed = [test for file in results for test in failed_tests(file)]
+    except (OSError, ElementTree.ParseError) as error:
+        raise Failure(f"{shlex.join(argv)} did not come to its end: {error}") from error
+    if not failed:
+        raise Failure(f"{shlex.join(argv)} failed, and none of its tests did")
+    if promises := [test for test in failed if test.is_of_a_promise]:
+        raise Failure(f"not repeated, since they are promises': {', '.join(map(str, promises))}")
+    for file in sorted({test.file for test in failed}):
+        if run(*repeat, file):
+            raise Failure(f"{file} failed twice")
+    return failed
+
+
+def main() -> int:
+    for folder in (RESULTS, RESULTS_OTHER):
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        own = [RESULTS / name for name in RUNS]
+        unstable = passes(("script/test",), own, (".venv/bin/pytest", "-rs"))
+        other = ("script/test", "other-release")
+        for step, names in OTHER_STEPS.items():
+            unstable += passes((*other, step), [RESULTS_OTHER / name for name in names], other)
+    except Failure as failure:
+        print(f"ci: FAILED: {failure}")
+        return 1
+    for test in unstable:
+        print(f"ci: unstable, failed once and passed alone: {test}")
+    print(f"ci: passed, {len(unstable)} unstable")
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CI", "true")
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""CI's second try of a failed file: who gets one, and what it takes to pass."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null")
+
+Suite = Callable[[str], tuple[tuple[str, ...], list[Path], tuple[str, ...]]]
+
+
+@pytest.fixture
+def ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return CI's module, for the checkout in `tmp_path`."""
+    spec = importlib.util.spec_from_file_location("ci_checks", ROOT / ".ci" / "checks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "ci_checks", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    """Return a maker of a suite of one test, by its name and the body of its file."""
+
+    def make(
+        text: str, file: str = "tests/test_it.py"
+    ) -> tuple[tuple[str, ...], list[Path], tuple[str, ...]]:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        results = tmp_path / "results.xml"
+        family = ("-o", "junit_family=xunit1", f"--rootdir={tmp_path}")
+        return (*PYTEST, *family, f"--junit-xml={results}", file), [results], (*PYTEST, *family)
+
+    return make
+
+
+FAILS_ONCE = """
+from pathlib import Path
+def {name}():
+    seen = Path({marker!r})
+    again = seen.exists()
+    seen.touch()
+    assert again
+def test_another():
+    pass
+"""
+
+
+def test_a_run_that_passes_has_nothing_unstable(ci: ModuleType, suite: Suite) -> None:
+    assert ci.passes(*suite("def test_it(): pass")) == []
+
+
+def test_a_test_that_fails_once_is_unstable(ci: ModuleType, suite: Suite, tmp_path: Path) -> None:
+    text = FAILS_ONCE.format(name="test_it", marker=str(tmp_path / "marker"))
+    assert [str(test) for test in ci.passes(*suite(text))] == ["tests/test_it.py::test_it"]
+
+
+def test_a_test_that_fails_twice_fails_the_run(ci: ModuleType, suite: Suite) -> None:
+    with pytest.raises(ci.Failure, match=r"tests/test_it\.py failed twice"):
+        ci.passes(*suite("def test_it(): assert False"))
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_promises_test_has_one_try(
+    ci: ModuleType, suite: Suite, tmp_path: Path, number: int
+) -> None:
+    name = f"test_p{number}_holds"
+    text = FAILS_ONCE.format(name=name, marker=str(tmp_path / "marker"))
+    with pytest.raises(ci.Failure, match=f"promises': tests/test_it.py::{name}"):
+        ci.passes(*suite(text))
+
+
+def test_the_stores_tests_have_one_try(ci: ModuleType) -> None:
+    assert ci.Test("tests/store/test_crash.py", "test_a_commit").is_of_a_promise
+    assert not ci.Test("tests/lab/test_roles.py", "test_a_lan").is_of_a_promise
+
+
+@pytest.mark.parametrize(
+    "text", ["import os\nos._exit(1)", "def test_it():\n import os; os._exit(1)"]
+)
+def test_a_run_that_ends_halfway_is_not_repeated(ci: ModuleType, suite: Suite, text: str) -> None:
+    with pytest.raises(ci.Failure, match="did not come to its end"):
+        ci.passes(*suite(text))
+
+
+def test_an_error_of_pytest_itself_is_not_repeated(ci: ModuleType, suite: Suite) -> None:
+    argv, results, repeat = suite("def test_it(): pass")
+    with pytest.raises(ci.Failure, match="ended with status 4"):
+        ci.passes((*argv, "--no-such-option"), results, repeat)
+
+
+def test_what_is_no_test_has_one_try(ci: ModuleType, suite: Suite) -> None:
+    argv, results, repeat = suite("def test_it(): pass")
+    subprocess.run(argv, cwd=ci.ROOT, check=True, stdout=subprocess.DEVNULL)
+    with pytest.raises(ci.Failure, match="none of its tests did"):
+        ci.passes(("false",), results, repeat)
