@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from egressd.planner import nodes
+from egressd.planner.outbounds import engine
 
 Need = Callable[[str, bool], None]
 
@@ -19,6 +22,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def anyio_backend() -> str:
     """The only event loop that egressd runs on."""
     return "asyncio"
+
+
+@pytest.fixture
+def old_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have the planner take the engine for 1.14.2, which loses early data with VMess."""
+    caches = (engine.affected_protocols, nodes._lost_by_engine, nodes.outbound_of)
+    monkeypatch.setattr(engine, "version", lambda: (1, 14, 2))
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.fixture

@@ -511,3 +511,17 @@ async def test_a_stream_brings_overviews_and_ends_with_its_session(fresh_device:
         assert json.loads(chunk.removeprefix(b"event: overview\ndata: "))["status"] == "running"
     device.sessions.clear()
     await asyncio.wait_for(streaming, 5)
+
+
+@pytest.mark.usefixtures("old_engine")
+async def test_what_the_engine_cannot_do_is_one_problem(device: Device) -> None:
+    link = (
+        "vmess://b831381d-6324-4d53-ad4f-8cda48b30811@192.0.2.1:443?type=ws&path=%2F%3Fed%3D9#n{}"
+    )
+    body = {"type": "vlessvmess", "text": "\n".join(map(link.format, range(3))), "replace": False}
+    told = (await post(device, "/preview/nodes", body)).json()
+    assert [note.partition(":")[0] for note in told["notes"]] == ["line 1", "line 2", "line 3"]
+    assert (await get(device, "/overview"))["problems"] == []
+    await device.answer("POST", "/nodes/import", body)
+    (problem,) = (await get(device, "/overview"))["problems"]
+    assert problem.startswith("3 nodes: ws-opts.max-early-data has no effect")

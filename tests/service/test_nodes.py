@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from egressd.model.drafts import NodeBatch
+from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.errors import Failed, Invalid, Missing
 from egressd.model.messages import Delay
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change
+from egressd.planner.outbounds.engine import LOST_EARLY_DATA
 
 if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make
@@ -414,3 +415,53 @@ async def test_a_batch_is_told_all_that_is_wrong_with_it(bench: Bench) -> None:
         "node_dns_servers",
         "dialer_proxy",
     ]
+
+
+EARLY_DATA = {
+    "server": "192.0.2.1",
+    "port": 443,
+    "uuid": "b831381d-6324-4d53-ad4f-8cda48b30811",
+    "network": "ws",
+    "ws-opts": {"path": "/w?ed=2048"},
+}
+
+
+@pytest.mark.usefixtures("old_engine")
+async def test_what_the_engine_cannot_do_is_told_with_the_change(bench: Bench) -> None:
+    draft = NodeDraft(name="early", protocol="vmess", config_json=json.dumps(EARLY_DATA), group="")
+    made = await bench.nodes.create(draft)
+    assert made.notes == (LOST_EARLY_DATA,)
+    assert (await bench.nodes.replace(made.value.id, draft)).notes == (LOST_EARLY_DATA,)
+
+
+LINK = "{0}://{1}@192.0.2.1:443?type=ws&path=%2Fw%3Fed%3D2048#{2}"
+
+
+async def imported(bench: Bench, rows: list[str], *, preview: bool = False) -> ImportOutcome:
+    return await bench.nodes.import_rows(
+        "vlessvmess",
+        "\n\n".join(rows),
+        replace=False,
+        group="",
+        auto_name=False,
+        start_index=1,
+        preview=preview,
+    )
+
+
+@pytest.mark.usefixtures("old_engine")
+@pytest.mark.parametrize("preview", [True, False])
+async def test_what_the_engine_cannot_do_is_told_by_row(bench: Bench, preview: bool) -> None:
+    uuid = EARLY_DATA["uuid"]
+    rows = [LINK.format(protocol, uuid, protocol) for protocol in ("vless", "vmess")]
+    done = await imported(bench, rows, preview=preview)
+    assert (done.imported, done.notes) == (2, (f"line 3: {LOST_EARLY_DATA}",))
+
+
+@pytest.mark.usefixtures("old_engine")
+async def test_an_imports_notes_on_rows_are_bounded(bench: Bench) -> None:
+    rows = [LINK.format("vmess", EARLY_DATA["uuid"], number) for number in range(25)]
+    done = await imported(bench, rows)
+    assert done.imported == 25
+    assert len(done.notes) == 21
+    assert done.notes[-1] == "the same holds for 5 more lines"

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { csvRow } from "../src/lib/files.ts";
 import { Refused } from "../src/lib/http.ts";
-import { numberedRows, problemsByLine } from "../src/lib/import_rows.ts";
+import { numberedRows, textsByLine, textsOfNoLine } from "../src/lib/import_rows.ts";
 import { egressOf, parseConfig, serverOf } from "../src/lib/node_config.ts";
 
 test("sentences of an error go to the fields that they name", () => {
@@ -26,9 +26,10 @@ test("rows are counted as the device counts them", () => {
     { line: 4, text: "c" },
   ]);
   assert.deepEqual(
-    [...problemsByLine(["line 4: port must be a number: 1 to 2", "something else"])],
+    [...textsByLine(["line 4: port must be a number: 1 to 2", "something else"])],
     [[4, "port must be a number: 1 to 2"]],
   );
+  assert.deepEqual(textsOfNoLine(["line 4: of a line", "1 rule is blocked"]), ["1 rule is blocked"]);
 });
 
 test("an exported row can be imported again", () => {

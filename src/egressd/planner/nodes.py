@@ -11,10 +11,11 @@ from typing import Final
 
 import msgspec
 
-from egressd.formats.config_json import NodeSettings, read_settings
+from egressd.formats.config_json import NodeSettings, read_config, read_settings
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 from egressd.planner import outbounds
+from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
 
 _REMEMBERED: Final = 8192
@@ -44,6 +45,23 @@ def fault_of(node: Node) -> str:
     except Invalid as invalid:
         return str(invalid)
     return ""
+
+
+def lost_by_engine(node: Node) -> str:
+    """Say what the engine in force cannot do of the node's configuration; the node works without.
+
+    Empty when it can do all of it.
+    """
+    return _lost_by_engine(node) if node.protocol in engine.affected_protocols() else ""
+
+
+@lru_cache(_REMEMBERED)
+def _lost_by_engine(node: Node) -> str:
+    try:
+        fields = read_config(node.protocol, node.config_json).fields
+    except Invalid:
+        return ""
+    return engine.LOST_EARLY_DATA if engine.loses_early_data(node.protocol, fields) else ""
 
 
 @lru_cache(_REMEMBERED)

@@ -24,6 +24,8 @@ class Tally:
         self._already_there = 0
         self._bad = 0
         self._errors: list[str] = []
+        self._notes: list[str] = []
+        self._more_notes = 0
 
     @property
     def found_only_bad_rows(self) -> bool:
@@ -43,14 +45,22 @@ class Tally:
         if self._bad <= self._shown:
             self._errors.append(str(row))
 
+    def note(self, line: int, text: str) -> None:
+        """Something of a row that is taken in has no effect. The first notes are kept."""
+        if len(self._notes) < self._shown:
+            self._notes.append(f"line {line}: {text}")
+        else:
+            self._more_notes += 1
+
     def outcome(self, *notes: str) -> ImportOutcome:
-        """The counts so far."""
+        """The counts so far, and `notes` after those of single rows."""
+        more = (f"the same holds for {self._more_notes} more lines",) if self._more_notes else ()
         return ImportOutcome(
             imported=self.imported,
             skipped=self._already_there + self._bad,
             error_count=self._bad,
             errors=tuple(self._errors),
-            notes=notes,
+            notes=(*self._notes, *more, *notes),
         )
 
 

@@ -19,7 +19,7 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
-from egressd.planner.nodes import fault_of, settings_of
+from egressd.planner.nodes import fault_of, lost_by_engine, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
@@ -62,7 +62,7 @@ class Nodes:
             return Proposal([edit], node)
 
         await self._try(build(self._ledger.state))
-        return await self._ledger.change(build)
+        return _with_loss(await self._ledger.change(build))
 
     async def replace(self, node_id: int, draft: NodeDraft) -> Outcome[Node]:
         """Give a node new fields; a new name moves the references to it.
@@ -85,7 +85,7 @@ class Nodes:
         before = _existing(self._ledger.state, node_id)
         if (before.protocol, before.config_json) != (draft.protocol, draft.config_json):
             await self._try(proposal)
-        return await self._ledger.change(build)
+        return _with_loss(await self._ledger.change(build))
 
     async def delete(self, node_id: int) -> Outcome[Node]:
         """Remove a node, and say which. Raises Missing."""
@@ -181,6 +181,8 @@ class Nodes:
                 else:
                     wanted[name] = msgspec.structs.replace(before, **fields)
                 tally.imported += 1
+                if lost := lost_by_engine(wanted[name]):
+                    tally.note(row.line, lost)
             edits = [Edit("nodes", node.id, node) for node in wanted.values()]
             nodes = state.nodes.values()
             stale = (Edit("nodes", node.id, None) for node in nodes if node.name not in wanted)
@@ -245,6 +247,12 @@ class Nodes:
         (reason,) = await self._netd.try_configs([document])
         if reason:
             raise Invalid(f"config_json must be a configuration that the engine takes: {reason}")
+
+
+def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
+    """Add to the notes what the engine in force cannot do of the node's configuration."""
+    lost = lost_by_engine(outcome.value)
+    return Outcome(outcome.value, (*outcome.notes, lost)) if lost else outcome
 
 
 def _existing(state: DesiredState, node_id: int) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -15,6 +16,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
 from egressd.model.names import GROUP_PREFIX, TargetName, parse_target
 from egressd.planner.compile import UNMANAGED_KEY, service_key
+from egressd.planner.nodes import lost_by_engine
 from egressd.planner.targets import dial_path, used_targets
 from egressd.service.blocking import egress_of, routed_by, why_blocked_now, why_failing
 from egressd.service.ledger import Ledger
@@ -129,7 +131,11 @@ class Overviews:
             interfaces=seen.interfaces,
             lines=lines,
             flows=tuple(flows[:FLOWS_MAX]),
-            problems=(*seen.problems, *_services_problems(state, seen)),
+            problems=(
+                *seen.problems,
+                *_services_problems(state, seen),
+                *_engine_problems(state),
+            ),
         )
 
     def _plan(self, state: DesiredState, target: str) -> Flow:
@@ -172,6 +178,13 @@ def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
         instance = seen.instances.get(service_key(service.id))
         if instance is not None and instance.problem:
             yield f"the proxy service {service.name} does not run: {instance.problem}"
+
+
+def _engine_problems(state: DesiredState) -> Iterator[str]:
+    """What the engine in force cannot do, once for all nodes that ask for it."""
+    losses = Counter(filter(None, map(lost_by_engine, state.nodes.values())))
+    for loss, number in losses.items():
+        yield f"{number} node{'s' if number > 1 else ''}: {loss}"
 
 
 def _is_failing(flow: Flow) -> bool:

@@ -16,6 +16,11 @@ from tests.vm.boot import DONE
 from tests.vm.inside.netns import sh
 
 SIZE: Final = 10 << 20
+_MODULES: Final = (
+    *("overlay", "nf_conntrack_netlink", "nf_tables", "nf_tproxy_ipv4", "nf_socket_ipv4"),
+    *("ifb", "sch_ingress", "sch_htb", "sch_fq_codel", "cls_bpf", "act_mirred"),
+)
+"""Modules that egressd has the kernel load, but for those of nftables' expressions."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -29,9 +34,11 @@ class Found(msgspec.Struct, frozen=True):
 
 def main(shared: Path) -> None:
     """Leave what was found in `shared`."""
-    # The machine's files are those of the one that runs it, to be read only.
+    # The machine's files are those of the one that runs it, to be read only. The kernel loads a
+    # module from its first root, whose files are not cached: with Linux 6.12 each takes seconds.
     sh(
-        "modprobe -a overlay nf_conntrack_netlink; mkdir -p /tmp/etc /tmp/work; "
+        f"modprobe -aq {' '.join(_MODULES)} $(find /lib/modules/$(uname -r) -name 'nft_*.ko*'"
+        " -printf '%f\\n' | cut -d. -f1); mkdir -p /tmp/etc /tmp/work; "
         "mount -t overlay -o lowerdir=/etc,upperdir=/tmp/etc,workdir=/tmp/work overlay /etc; "
         "ip link set lo up"
     )

@@ -14,12 +14,19 @@ export function numberedRows(text: string): ImportRow[] {
     .filter((row) => row.text !== "" && !row.text.startsWith("#"));
 }
 
-/** The device's reasons, each `line N: why`, by line. */
-export function problemsByLine(errors: readonly string[]): Map<number, string> {
+const OF_A_LINE = /^line (\d+): (.*)$/s;
+
+/** Texts of the device that begin with `line N: `, without that, by line. */
+export function textsByLine(texts: readonly string[]): Map<number, string> {
   const found = new Map<number, string>();
-  for (const error of errors) {
-    const match = /^line (\d+): (.*)$/s.exec(error);
+  for (const text of texts) {
+    const match = OF_A_LINE.exec(text);
     if (match) found.set(Number(match[1]), match[2] ?? "");
   }
   return found;
+}
+
+/** The other texts, which are of no single line. */
+export function textsOfNoLine(texts: readonly string[]): string[] {
+  return texts.filter((text) => !OF_A_LINE.test(text));
 }

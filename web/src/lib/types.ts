@@ -229,4 +229,6 @@ export interface ImportPreview {
   bad: number;
   /** Of the first 1,000 bad rows. */
   errors: string[];
+  /** What has no effect in rows that are imported, and what the import would lead to. */
+  notes: string[];
 }

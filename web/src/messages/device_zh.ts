@@ -163,6 +163,10 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "{>who} inactive, as domain recognition is switched off": "{who}不生效：域名识别已关闭",
   "{n} domain entry is": "{n} 个域名",
   "{n} domain entries are": "{n} 个域名",
+  "{n} node(s): {>loss}": "{n} 个节点：{loss}",
+  "ws-opts.max-early-data has no effect, as the engine of this Python loses early data with VMess":
+    "ws-opts.max-early-data 不起作用：此 Python 版本的引擎在 VMess 下会丢失早期数据",
+  "the same holds for {n} more lines": "另有 {n} 行也是如此",
   "these fields of config_json were kept and have no effect: {fields}":
     "config_json 的以下字段已保留，但不起作用：{fields}",
   "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked (nftables, table {table})":

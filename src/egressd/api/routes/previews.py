@@ -21,6 +21,7 @@ _PREVIEW: Final = {
     "skipped": 1,
     "bad": 1,
     "errors": ["line 2: ip must be an IPv4 address"],
+    "notes": [],
 }
 
 
@@ -106,5 +107,6 @@ def _previewed(outcome: ImportOutcome) -> Response:
             skipped=outcome.skipped,
             bad=outcome.error_count,
             errors=list(outcome.errors),
+            notes=list(outcome.notes),
         )
     )

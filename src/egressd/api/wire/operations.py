@@ -99,6 +99,10 @@ class Preview(Answer, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]
     bad: Annotated[int, Meta(description="Rows that are bad.")]
     errors: Annotated[list[str], Meta(description="The first 1,000 bad rows, each with its line.")]
+    notes: Annotated[
+        list[str],
+        Meta(description="What has no effect of rows that are imported, each with its line."),
+    ]
 
 
 class NodeLink(Answer, frozen=True, kw_only=True):

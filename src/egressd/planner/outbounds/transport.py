@@ -11,11 +11,14 @@ from typing import Any
 from egressd.formats.hosts import parse_host
 
 
-def transport(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``transport`` of an outbound, or an empty object for plain TCP."""
+def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> dict[str, Any]:
+    """The ``transport`` of an outbound, or an empty object for plain TCP.
+
+    Without `early_data` a WebSocket's is left out, though `fields` may ask for it.
+    """
     match fields.get("network", "tcp"):
         case "ws":
-            return _websocket(fields.get("ws-opts", {}))
+            return _websocket(fields.get("ws-opts", {}), early_data=early_data)
         case "httpupgrade":
             return _upgrade(fields.get("ws-opts", {}))
         case "grpc":
@@ -45,12 +48,14 @@ def host_header(fields: Mapping[str, Any]) -> str:
         return ""
 
 
-def _websocket(options: Mapping[str, Any]) -> dict[str, Any]:
+def _websocket(options: Mapping[str, Any], *, early_data: bool) -> dict[str, Any]:
     made: dict[str, Any] = {
         "type": "ws",
         "path": options.get("path", "/"),
         "headers": options.get("headers", {}),
     }
+    if not early_data:
+        return made
     if options.get("max-early-data"):
         made["max_early_data"] = options["max-early-data"]
     if "early-data-header-name" in options:

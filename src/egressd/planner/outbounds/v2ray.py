@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from egressd.planner.outbounds import engine
 from egressd.planner.outbounds.tls import tls
 from egressd.planner.outbounds.transport import host_header, transport
 
@@ -17,7 +18,11 @@ def vmess(fields: Mapping[str, Any]) -> dict[str, Any]:
         "alter_id": fields.get("alterId", 0),
         "security": fields.get("cipher", "auto"),
         "packet_encoding": _packet_encoding(fields),
-        **_layers(fields, server_name=host_header(fields)),
+        **_layers(
+            fields,
+            server_name=host_header(fields),
+            early_data=not engine.loses_early_data("vmess", fields),
+        ),
     }
     if fields.get("global-padding", False):
         options["global_padding"] = True
@@ -43,12 +48,14 @@ def trojan(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "trojan", "password": fields["password"], **layers}
 
 
-def _layers(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
+def _layers(
+    fields: Mapping[str, Any], *, server_name: str = "", early_data: bool = True
+) -> dict[str, Any]:
     """TLS and transport. HTTP/2 goes over TLS whether the entry says so or not, as in Clash."""
     layers: dict[str, Any] = {}
     if fields.get("tls", False) or fields.get("network") == "h2":
         layers["tls"] = tls(fields, server_name=server_name)
-    if made := transport(fields):
+    if made := transport(fields, early_data=early_data):
         layers["transport"] = made
     return layers
 

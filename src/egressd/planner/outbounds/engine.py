@@ -1,0 +1,44 @@
+"""Faults of the engine in force that documents avoid.
+
+Which version of the engine a Python has is pinned in ``requirements/``: not each version has wheels
+for each Python. It belongs to the installation, as Python's own version does, so that the same
+input still gives the same document on the same device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any, Final
+
+PACKAGE: Final = "sing-box-python"
+_EARLY_DATA_MENDED: Final = (1, 14, 3)
+LOST_EARLY_DATA: Final = (
+    "ws-opts.max-early-data has no effect, as the engine of this Python loses early data with VMess"
+)
+
+
+@cache
+def version() -> tuple[int, ...]:
+    """Return the installed engine's version, such as (1, 14, 2)."""
+    return tuple(int(number) for number in metadata.version(PACKAGE).split(".")[:3])
+
+
+@cache
+def affected_protocols() -> frozenset[str]:
+    """Return the node protocols that the engine in force has a fault with."""
+    return frozenset() if version() >= _EARLY_DATA_MENDED else frozenset({"vmess"})
+
+
+def loses_early_data(protocol: str, fields: Mapping[str, Any]) -> bool:
+    """Return whether the engine would lose the early data that a configuration asks for.
+
+    Before 1.14.3 the engine now and then loses what a client says first by VMess over WebSocket
+    with early data. Such a node connects without it: early data saves a round trip, and no more.
+    """
+    return (
+        protocol in affected_protocols()
+        and fields.get("network") == "ws"
+        and bool(fields.get("ws-opts", {}).get("max-early-data"))
+    )
