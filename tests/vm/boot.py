@@ -14,7 +14,6 @@ from __future__ import annotations
 import compileall
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.vm.inside import makes
 
 DONE: Final = "done"
 
@@ -39,7 +40,6 @@ _PROGRAMS: Final = {
     "pptpd": "pptpd",
     "charon-systemd": "charon-systemd",
     "swanctl": "strongswan-swanctl",
-    "vpncmd": "softether-vpnserver",
 }
 """Program -> the Debian package that brings it."""
 
@@ -87,14 +87,11 @@ def missing() -> Iterator[str]:
     """What this machine lacks for it."""
     if os.geteuid() != 0:
         yield "root"
-    packages = [
-        package
-        for program, package in _PROGRAMS.items()
-        if shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin") is None
-    ]
+    packages = makes.absent(_PROGRAMS)
     packages += [] if _kernels() else ["linux-image-amd64"]
     if packages:
         yield f"the packages {' '.join(packages)} (script/setup --dev)"
+    yield from makes.missing()
     if not _mkinitramfs().exists():
         yield "virtme-ng (script/setup --dev)"
 

@@ -18,11 +18,16 @@ import pytest
 
 from tests.vm import boot
 from tests.vm.inside.main import ALL, LONG
+from tests.vm.inside.makes import left_out
 from tests.vm.inside.suite import Verdict
 
 TIMEOUT_S: Final = 1500.0
 IS_LONG = os.environ.get("EGRESSD_LINES") == "long"
-CHOSEN = [scenario.__name__ for scenario in ALL if IS_LONG or scenario not in LONG]
+LEFT_OUT: Final = left_out()
+CHOSEN = [
+    pytest.param(name, marks=pytest.mark.skip(LEFT_OUT[name])) if name in LEFT_OUT else name
+    for name in (scenario.__name__ for scenario in ALL if IS_LONG or scenario not in LONG)
+]
 
 # An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
 # is. One with KVM would.

@@ -14,6 +14,8 @@ from typing import Final
 from tests.vm.inside import network
 from tests.vm.inside.credentials import odd_credentials_log_in
 from tests.vm.inside.failures import FAILURES, all_is_ended
+from tests.vm.inside.libreswan import libreswan_and_l2tpns_serve_a_line
+from tests.vm.inside.makes import left_out
 from tests.vm.inside.many import many_lines_start
 from tests.vm.inside.network import SERVERS
 from tests.vm.inside.probes import Web
@@ -25,6 +27,7 @@ SHORT: Final = (
     *SCENARIOS,
     odd_credentials_log_in,
     a_server_of_another_make,
+    libreswan_and_l2tpns_serve_a_line,
     *FAILURES,
 )
 LONG: Final = (many_lines_start,)
@@ -48,8 +51,12 @@ async def main(shared: Path, chosen: Collection[str]) -> None:
     for client in suite.clients.values():
         client.start()
     await suite.run(all_come_online)
+    reasons = left_out()
     for scenario in (*SHORT, *LONG, all_is_ended):
-        if not chosen or scenario.__name__ in chosen:
+        name = scenario.__name__
+        if name in reasons:
+            print(reasons[name], flush=True)
+        elif not chosen or name in chosen:
             await suite.run(scenario)
     (shared / "done").touch()
 

@@ -14,10 +14,11 @@ from typing import Final
 
 from egressd.model.nouns import Line
 from tests.vm.inside import network
+from tests.vm.inside.another_make import serves, wait
+from tests.vm.inside.makes import VPNSERVER
 from tests.vm.inside.netns import kill_processes, sh
 from tests.vm.inside.network import RUN
-from tests.vm.inside.probes import Client
-from tests.vm.inside.suite import ONLINE_S, Suite
+from tests.vm.inside.suite import Suite
 
 _NAME: Final = "s3"
 _ADDRESS: Final = "198.51.103.10"
@@ -66,8 +67,6 @@ UserCreate office /GROUP:none /REALNAME:none /NOTE:none
 UserPasswordSet office /PASSWORD:"{_PASSWORD}"
 """
 
-_SERVER: Final = "/usr/libexec/softether/vpnserver/vpnserver"
-
 
 def _start() -> None:
     """Make its place in the network, and wait until it takes calls."""
@@ -82,7 +81,7 @@ def _start() -> None:
     script = (
         "mount -t tmpfs state /var/lib; mount -t tmpfs logs /var/log; "
         f"mkdir -p {places}; cp {folder}/vpn_server.config /var/lib/softether/; "
-        f"exec {_SERVER} execsvc"
+        f"exec {VPNSERVER} execsvc"
     )
     with (folder / "log").open("ab") as output:
         subprocess.Popen(
@@ -93,22 +92,14 @@ def _start() -> None:
             stderr=output,
             start_new_session=True,
         )
-    _wait(f"ip netns exec {_NAME} ss -Hlnt sport = :{_PORT}")
+    wait(f"ip netns exec {_NAME} ss -Hlnt sport = :{_PORT}")
     sh(
         f"ip netns exec {_NAME} vpncmd localhost:{_PORT} /SERVER /IN:{folder}/commands "
         f"/OUT:{folder}/answers < /dev/null"
     )
-    _wait(f"ip -n {_NAME} -o link | grep tap_soft || true")
+    wait(f"ip -n {_NAME} -o link | grep tap_soft || true")
     sh(f"ip -n {_NAME} address add {_POOL}.1/24 dev tap_soft")
-    _wait(f"ip netns exec {_NAME} ss -Hlnu sport = :500")
-
-
-def _wait(command: str, timeout_s: float = 60) -> None:
-    """Until `command` has something to say."""
-    deadline = time.monotonic() + timeout_s
-    while not sh(command):
-        assert time.monotonic() < deadline, f"{command}: nothing after {timeout_s} s"
-        time.sleep(0.2)
+    wait(f"ip netns exec {_NAME} ss -Hlnu sport = :500")
 
 
 async def a_server_of_another_make(suite: Suite) -> None:
@@ -116,8 +107,7 @@ async def a_server_of_another_make(suite: Suite) -> None:
     began = time.monotonic()
     await asyncio.to_thread(_start)
     suite.figures["server started"] = time.monotonic() - began
-    others = suite.bystanders()
-    encrypted = Line(
+    line = Line(
         id=101,
         type="l2tp",
         name="l2tp_soft",
@@ -128,19 +118,5 @@ async def a_server_of_another_make(suite: Suite) -> None:
         secret=_SECRET,
         interface="wan2",
     )
-    client = suite.clients[encrypted.name] = Client("10.77.0.31")
-    client.start()
-    dialled = time.monotonic()
-    await suite.apply(**{encrypted.name: encrypted})
-    status = await suite.until(encrypted.name, lambda status: status.is_online, ONLINE_S)
-    suite.figures["online"] = time.monotonic() - dialled
-    await client.answered(10)
-    since = time.monotonic()
-    await asyncio.sleep(2)
-    assert client.seen_since(since) == {status.ip}, status
-    assert status.ip.startswith(_POOL), status
-    assert (await suite.ask("status"))["resolvers"][encrypted.name] == [_DNS]
-    suite.figures["longest silence"] = others.check()
-    await suite.apply(**{encrypted.name: None})
-    suite.clients.pop(encrypted.name).close()
+    await serves(suite, line, f"{_POOL}.0/24", _DNS)
     kill_processes(_NAME)
