@@ -1,0 +1,42 @@
+"""The lab's certificate authority, before the strictest that will meet it: Python 3.13."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from egressd.lab.authority import Authority
+
+
+def shake_hands(authority: Authority, named: str, *, trusted: Path) -> None:
+    """Let a strict client meet a server with a certificate for ``site.test`` and an address."""
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(*authority.certificate("site.test", ["127.0.0.1"]))
+    ours = ssl.create_default_context(cafile=str(trusted))
+    ours.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ours.wrap_bio(down, up, server_hostname=named)
+    server = theirs.wrap_bio(up, down, server_side=True)
+    for end in (client, server, client, server):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    assert client.getpeercert()
+
+
+@pytest.mark.parametrize("named", ["site.test", "127.0.0.1"])
+def test_its_certificates_pass_strict_verification(tmp_path: Path, named: str) -> None:
+    authority = Authority(tmp_path)
+    shake_hands(authority, named, trusted=authority.file)
+
+
+def test_another_authority_vouches_for_nothing(tmp_path: Path) -> None:
+    folders = tmp_path / "one", tmp_path / "other"
+    for folder in folders:
+        folder.mkdir()
+    authority, other = map(Authority, folders)
+    with pytest.raises(ssl.SSLCertVerificationError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake_hands(authority, "site.test", trusted=other.file)
