@@ -44,13 +44,15 @@ class Site:
     addresses: dict[str, str]
 
     def draft(self, name: str, **changes: Any) -> dict[str, str]:
-        """The body that makes node ``n`` one of the server `name`, with other fields."""
+        """The body that makes node ``n`` one of the server `name`, with other fields, and without
+        those that are None."""
         case = self.served[name]
         fields = {"port": PORT, **case.fields, "server": self.addresses[name], **changes}
+        given = {key: value for key, value in fields.items() if value is not None}
         return {
             "name": "n",
             "protocol": case.protocol,
-            "config_json": json.dumps(fields),
+            "config_json": json.dumps(given),
             "group": "",
         }
 
@@ -167,6 +169,19 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
 
     site.put(name)
     assert client.http(WEB).seen == address
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugins_server_serves_no_client_with_another_or_none(site: Site, name: str) -> None:
+    plain = {"plugin": None, "plugin-opts": None}
+    clients = [site.served[other].fields for other in PLUGINS if other != name]
+    if "obfs-server" not in site.lab.nodes[name].program.argv:  # it takes plain Shadowsocks as well
+        clients.append(plain)
+    for client in clients:
+        site.put(name, **{field: client[field] for field in plain})
+        site.fault("other-plugin")
+    site.put(name)
+    assert site.lab.client(1).http(WEB).seen == site.addresses[name]
 
 
 QUIC_CARRIERS = ("socks5", "ss 2022 aes-128", "vmess ws", "vless vision", "trojan tcp", "tuic")

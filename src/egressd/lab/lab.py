@@ -138,8 +138,8 @@ class Lab:
         if unknown := [kind for kind in self.spec.nodes if kind not in nodes.RECIPES]:
             known = ", ".join(nodes.RECIPES)
             raise Invalid(f"nodes must be among {known}, not {', '.join(unknown)}")
-        programs = {nodes.recipe(k, "192.0.2.1", self.folder).argv[0] for k in self.spec.nodes}
-        require("ip", "nft", "sysctl", *sorted(programs))
+        recipes = [nodes.recipe(kind, "192.0.2.1", self.folder) for kind in self.spec.nodes]
+        require("ip", "nft", "sysctl", *sorted({p for r in recipes for p in r.programs}))
         self.folder.mkdir(parents=True)
         ownership.note(self.name, detached=False)
         self._authority = Authority(self.folder)
@@ -224,7 +224,7 @@ class Lab:
         folder = self.folder / f"node-{name}"
         folder.mkdir()
         made = nodes.recipe(kind, address, folder)
-        require(made.argv[0])
+        require(*made.programs)
         for file, text in made.files.items():
             (folder / file).write_text(text)
         self.topology.add_node(name, [address])

@@ -1,27 +1,32 @@
 """Real proxy nodes, each in a namespace of its own with an address of its own.
 
-| kind | program | what it speaks |
-|---|---|---|
-| ``socks5`` | microsocks | SOCKS5 with a password, TCP only |
-| ``socks5-udp`` | dante | SOCKS5 with a password, UDP too |
-| ``http`` | tinyproxy | HTTP CONNECT with a password |
-| ``ss`` | ss-server | Shadowsocks, TCP and UDP |
-| ``ss-obfs-http``, ``ss-obfs-tls`` | ss-server, obfs-server | within simple-obfs, TCP only |
-| ``ss-websocket`` | ss-server, ss-v2ray-plugin | within WebSocket, TCP only |
+| kind | program on Debian 12 | on Debian 13 | what it speaks |
+|---|---|---|---|
+| ``socks5`` | microsocks | the same | SOCKS5 with a password, TCP only |
+| ``socks5-udp`` | dante | v2ray | SOCKS5 with a password, UDP too |
+| ``http`` | tinyproxy | the same | HTTP CONNECT with a password |
+| ``ss`` | ss-server | the same | Shadowsocks, TCP and UDP |
+| ``ss-obfs-http`` | ss-server, obfs-server | ss-server, `obfs` | within simple-obfs, TCP only |
+| ``ss-obfs-tls`` | ss-server, obfs-server | ss-server, `obfs` | within simple-obfs, TCP only |
+| ``ss-websocket`` | ss-server, ss-v2ray-plugin | v2ray | within WebSocket, TCP only |
 
-For all other protocols see `egressd.lab.lab.Lab.add_engine_node`.
+Not the release decides but whether Debian 12's program is installed. `obfs` is our own,
+`egressd.lab.inside.obfs`. For all other protocols see `egressd.lab.lab.Lab.add_engine_node`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from egressd.lab.process import Program
+from egressd.lab import v2ray
+from egressd.lab.inside import obfs
+from egressd.lab.process import Program, is_installed
 from egressd.lab.spec import NODE_NETWORK, RESOLVERS
 
 USER: Final = "lab"
@@ -35,12 +40,23 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     """As the API's ``protocol`` names it."""
     argv: tuple[str, ...]
+    starts: tuple[str, ...] = ()
+    """Programs that the first of `argv` starts and that have to be installed as well."""
     files: dict[str, str] = {}
     """Text by name, written to the node's own folder."""
     etc: dict[str, str] = {}
     """Text by name, seen by the program as /etc/<name>."""
     clash: dict[str, Any] = {}
     """The fields of a Clash proxy entry beside ``server``: what ``config_json`` holds."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What has to be installed."""
+        return (self.argv[0], *self.starts)
+
+
+Make = Callable[[str, Path], Recipe]
+"""Makes a recipe of a node's address and its folder."""
 
 
 class Node:
@@ -98,7 +114,15 @@ _PASSWORD_HASH: Final = (
 """`PASSWORD` as crypt(5)'s sha512crypt has it."""
 
 
-def _socks5_udp(address: str, folder: Path) -> Recipe:
+_SOCKS5_UDP: Final[dict[str, Any]] = {
+    "port": 1080,
+    "username": USER,
+    "password": PASSWORD,
+    "udp": True,
+}
+
+
+def _socks5_by_dante(address: str, folder: Path) -> Recipe:
     # danted checks passwords against the system's users, so the node has users of its own.
     return Recipe(
         protocol="socks5",
@@ -126,7 +150,23 @@ socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}
                 f"root:*:19000::::::\nnobody:*:19000::::::\n{USER}:{_PASSWORD_HASH}:19000::::::\n"
             ),
         },
-        clash={"port": 1080, "username": USER, "password": PASSWORD, "udp": True},
+        clash=_SOCKS5_UDP,
+    )
+
+
+def _socks5_by_v2ray(address: str, folder: Path) -> Recipe:
+    document = v2ray.socks(address, 1080, USER, PASSWORD)
+    return _by_v2ray("socks5", folder, document, _SOCKS5_UDP)
+
+
+def _by_v2ray(
+    protocol: str, folder: Path, document: Mapping[str, Any], clash: Mapping[str, Any]
+) -> Recipe:
+    return Recipe(
+        protocol=protocol,
+        argv=("v2ray", "-config", str(folder / "v2ray.json")),
+        files={"v2ray.json": json.dumps(document)},
+        clash=dict(clash),
     )
 
 
@@ -150,58 +190,103 @@ BasicAuth {USER} {PASSWORD}
     )
 
 
-def _ss(address: str, _: Path) -> Recipe:
-    cipher = "aes-256-gcm"
-    return Recipe(
-        protocol="ss",
-        argv=(
-            *("ss-server", "-u", "-s", address, "-p", "8388", "-b", address),
-            *("-k", PASSWORD, "-m", cipher, "-t", "600", "-d", RESOLVERS["node"]),
-        ),
-        clash={"port": 8388, "cipher": cipher, "password": PASSWORD, "udp": True},
+_SS_PORT: Final = 8388
+_CIPHER: Final = "aes-256-gcm"
+_SS: Final[dict[str, Any]] = {
+    "port": _SS_PORT,
+    "cipher": _CIPHER,
+    "password": PASSWORD,
+    "udp": True,
+}
+_WITHIN_OBFS: Final[Mapping[str, Mapping[str, Any]]] = {
+    mode: {
+        **_SS,
+        "udp": False,
+        "plugin": "obfs",
+        "plugin-opts": {"mode": mode, "host": "cdn.test"},
+    }
+    for mode in obfs.MODES
+}
+_WITHIN_WEBSOCKET: Final[Mapping[str, Any]] = {
+    **_SS,
+    "udp": False,
+    "plugin": "v2ray-plugin",
+    "plugin-opts": {"mode": "websocket", "host": "cdn.test", "path": "/w"},
+}
+
+
+def _ss_server(address: str, listen: str = "") -> tuple[str, ...]:
+    """One for TCP, that leaves by the address and listens there or on `listen`."""
+    return (
+        *("ss-server", "-s", listen or address, "-p", str(_SS_PORT), "-b", address),
+        *("-k", PASSWORD, "-m", _CIPHER, "-t", "600", "-d", RESOLVERS["node"]),
     )
 
 
-def _ss_within(
-    plugin: str, plugin_options: str, clash: Mapping[str, Any]
-) -> Callable[[str, Path], Recipe]:
-    """Shadowsocks over TCP, within what a SIP003 plugin makes of it."""
+def _ss(address: str, _: Path) -> Recipe:
+    return Recipe(protocol="ss", argv=(*_ss_server(address), "-u"), clash=_SS)
 
-    def make(address: str, folder: Path) -> Recipe:
-        plain = _ss(address, folder)
+
+def _ss_plugin(plugin: str, options: str, clash: Mapping[str, Any]) -> Make:
+    """Shadowsocks within what a SIP003 plugin makes of it."""
+
+    def make(address: str, _: Path) -> Recipe:
+        argv = (*_ss_server(address), "--plugin", plugin, "--plugin-opts", options)
+        return Recipe(protocol="ss", argv=argv, clash=dict(clash))
+
+    return make
+
+
+def _ss_obfs(mode: str) -> Make:
+    """Shadowsocks within our own simple-obfs."""
+
+    def make(address: str, _: Path) -> Recipe:
+        server = _ss_server(address, obfs.LOOPBACK)
         return Recipe(
             protocol="ss",
-            argv=(
-                *(arg for arg in plain.argv if arg != "-u"),
-                *("--plugin", plugin, "--plugin-opts", plugin_options),
-            ),
-            clash={**plain.clash, "udp": False, **clash},
+            argv=(sys.executable, "-m", obfs.__name__, mode, address, str(_SS_PORT), *server),
+            starts=server[:1],
+            clash=dict(_WITHIN_OBFS[mode]),
         )
 
     return make
 
 
-RECIPES: Final[Mapping[str, Callable[[str, Path], Recipe]]] = {
+def _ss_by_v2ray(address: str, folder: Path) -> Recipe:
+    path = _WITHIN_WEBSOCKET["plugin-opts"]["path"]
+    document = v2ray.shadowsocks_in_websocket(address, _SS_PORT, path, _CIPHER, PASSWORD)
+    return _by_v2ray("ss", folder, document, _WITHIN_WEBSOCKET)
+
+
+def _if_installed(program: str, make: Make, *, otherwise: Make) -> Make:
+    """Make it with that program where there is one."""
+
+    def choose(address: str, folder: Path) -> Recipe:
+        return (make if is_installed(program) else otherwise)(address, folder)
+
+    return choose
+
+
+RECIPES: Final[Mapping[str, Make]] = {
     "socks5": _socks5,
-    "socks5-udp": _socks5_udp,
+    "socks5-udp": _if_installed("danted", _socks5_by_dante, otherwise=_socks5_by_v2ray),
     "http": _http,
     "ss": _ss,
-    "ss-obfs-http": _ss_within(
+    "ss-obfs-http": _if_installed(
         "obfs-server",
-        "obfs=http",
-        {"plugin": "obfs", "plugin-opts": {"mode": "http", "host": "cdn.test"}},
+        _ss_plugin("obfs-server", "obfs=http", _WITHIN_OBFS["http"]),
+        otherwise=_ss_obfs("http"),
     ),
-    "ss-obfs-tls": _ss_within(
+    "ss-obfs-tls": _if_installed(
         "obfs-server",
-        "obfs=tls",
-        {"plugin": "obfs", "plugin-opts": {"mode": "tls", "host": "cdn.test"}},
+        _ss_plugin("obfs-server", "obfs=tls", _WITHIN_OBFS["tls"]),
+        otherwise=_ss_obfs("tls"),
     ),
-    "ss-websocket": _ss_within(
+    "ss-websocket": _if_installed(
         "ss-v2ray-plugin",
-        "server;mode=websocket;host=cdn.test;path=/w",
-        {
-            "plugin": "v2ray-plugin",
-            "plugin-opts": {"mode": "websocket", "host": "cdn.test", "path": "/w"},
-        },
+        _ss_plugin(
+            "ss-v2ray-plugin", "server;mode=websocket;host=cdn.test;path=/w", _WITHIN_WEBSOCKET
+        ),
+        otherwise=_ss_by_v2ray,
     ),
 }

@@ -22,10 +22,14 @@ PACKAGES: Final[Mapping[str, str]] = {
     "danted": "dante-server",
     "tinyproxy": "tinyproxy-bin",
     "ss-server": "shadowsocks-libev",
+    "obfs-server": "simple-obfs",
+    "ss-v2ray-plugin": "shadowsocks-v2ray-plugin",
+    "v2ray": "v2ray",
     "xl2tpd": "xl2tpd",
     "pppd": "ppp",
 }
-"""The Debian package of each program that a lab runs."""
+"""The Debian package of each program that a lab runs. Debian 13 has no ``dante-server``,
+``simple-obfs`` and ``shadowsocks-v2ray-plugin``: see `egressd.lab.nodes`."""
 
 STOP_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2_000
@@ -33,10 +37,15 @@ _LOG_SHOWN: Final = 2_000
 
 def require(*programs: str) -> None:
     """Raise Failed naming every missing program's Debian package."""
-    missing = [p for p in programs if shutil.which(p, path=_search_path()) is None]
+    missing = [p for p in programs if not is_installed(p)]
     if missing:
         packages = " ".join(sorted({PACKAGES.get(p, p) for p in missing}))
         raise Failed("build the lab", f"{', '.join(missing)} not found: apt-get install {packages}")
+
+
+def is_installed(program: str) -> bool:
+    """Whether a program of that name can be started."""
+    return shutil.which(program, path=_search_path()) is not None
 
 
 def _search_path() -> str:
