@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -11,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from egressd.cli import cli
+from egressd.lab.authority import Authority
 from egressd.model.messages import Delay, InterfaceStatus, Status
 from tests.cli.conftest import listed
 
@@ -89,6 +93,36 @@ def test_a_file_of_no_certificate_is_told(shell: Shell, tmp_path: Path) -> None:
     shell.url = "https://127.0.0.1:1"
     told = shell.problem("rules", "list", "--cacert", str(file))
     assert told.startswith("--cacert must name a file of certificates in PEM: ")
+
+
+class _Device(BaseHTTPRequestHandler):
+    """Has no rules."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"data": []}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_authority_that_is_named_is_trusted(shell: Shell, tmp_path: Path, strict: bool) -> None:
+    authority = Authority(tmp_path, strict=strict)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.certificate("127.0.0.1"))
+    with HTTPServer(("127.0.0.1", 0), _Device) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            shell.url = f"https://127.0.0.1:{server.server_port}"
+            assert "CERTIFICATE_VERIFY_FAILED" in shell.problem("rules", "list")
+            assert shell.json("rules", "list", "--cacert", str(authority.file)) == []
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ def test_its_certificates_pass_strict_verification(tmp_path: Path, named: str) -
     shake_hands(authority, named, trusted=authority.file)
 
 
+def test_an_authority_that_people_made_does_not_pass_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, strict=False)
+    with pytest.raises(ssl.SSLCertVerificationError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake_hands(authority, "site.test", trusted=authority.file)
+
+
 def test_another_authority_vouches_for_nothing(tmp_path: Path) -> None:
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:

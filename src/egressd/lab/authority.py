@@ -32,36 +32,46 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """Signs certificates for the lab's servers. Its own is in ``ca.pem`` of the folder."""
+    """Signs certificates for the lab's servers. Its own is in ``ca.pem`` of the folder.
 
-    def __init__(self, folder: Path) -> None:
+    One that is not `strict` lacks what RFC 5280 asks of an authority (key usage, key identifiers),
+    as those that people make for themselves often do.
+    """
+
+    def __init__(self, folder: Path, *, strict: bool = True) -> None:
+        self._strict = strict
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("egressd lab")
         self.file = folder / "ca.pem"
-        certificate = (
-            _builder(self._name, self._name, self._key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_SIGNS_CERTIFICATES, critical=True)
-            .sign(self._key, hashes.SHA256())
+        builder = _builder(self._name, self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
+        if strict:
+            identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+            builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+            builder = builder.add_extension(identifier, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def certificate(self, name: str, others: Sequence[str] = ()) -> tuple[Path, Path]:
         """A certificate for `name` and the `others`, names or addresses: its file and its key's."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(n) for n in (name, *others)])
-        certificate = (
+        builder = (
             _builder(_name(name), self._name, key.public_key())
             .add_extension(alternatives, critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
-                critical=False,
-            )
-            .sign(self._key, hashes.SHA256())
         )
+        if self._strict:
+            own, issuers = key.public_key(), self._key.public_key()
+            builder = builder.add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(own), critical=False
+            ).add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(issuers), critical=False
+            )
+        certificate = builder.sign(self._key, hashes.SHA256())
         certificate_file = self._folder / f"{name}.pem"
         key_file = self._folder / f"{name}.key"
         certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -99,5 +109,4 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _NOT_BEFORE)
         .not_valid_after(now + _VALID)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )

@@ -117,11 +117,12 @@ def test_a_probe_that_wants_the_page_gets_its_beginning(
     inside(body)
 
 
+@pytest.mark.parametrize("strict", [True, False])
 def test_https_is_verified_against_the_systems_certificates(
-    inside: Inside, run_dir: Path, tmp_path: Path
+    inside: Inside, run_dir: Path, tmp_path: Path, strict: bool
 ) -> None:
     async def body() -> None:
-        authority = Authority(tmp_path)
+        authority = Authority(tmp_path, strict=strict)
         certificate = authority.certificate("site.test", ["127.0.0.1"])
         async with nodes(run_dir) as pool, site(certificate) as requests:
             measured = await delay(pool, SS, f"{HTTPS}/204")
