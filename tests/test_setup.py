@@ -1,0 +1,186 @@
+"""Set-up: what stops it is told in a sentence, and it goes on when the cause is gone."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+Say = Callable[..., None]
+
+
+def load(name: str) -> ModuleType:
+    """Import a script, which has no suffix."""
+    loader = importlib.machinery.SourceFileLoader(
+        name.replace("-", "_"), str(ROOT / "script" / name)
+    )
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the script, for a checkout that has no virtual environment yet."""
+    module = load("setup")
+    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
+    return module
+
+
+@pytest.fixture
+def programs(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Return a setter of what programs say: the first words of a command -> status and output."""
+
+    def say(**said: tuple[int, str]) -> None:
+        def captured(*argv: str, **_: object) -> subprocess.CompletedProcess[str]:
+            (status, output), *_more = [found for word, found in said.items() if word in argv]
+            return subprocess.CompletedProcess(argv, status, output)
+
+        monkeypatch.setattr(setup, "captured", captured)
+
+    return say
+
+
+def sentence(call: Callable[[], object]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        call()
+    text = str(ended.value)
+    assert "\n" not in text
+    assert text.startswith("setup: ")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [
+        ("3.10", "this is Python 3.10"),
+        ("3.14", "this is Python 3.14, for which immutables cannot be had"),
+    ],
+)
+def test_an_unsupported_python(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, python: str, why: str
+) -> None:
+    monkeypatch.setattr(setup, "PYTHON", python)
+    told = sentence(setup.check_machine)
+    assert told == f"setup: egressd runs on Python 3.11, 3.12 and 3.13; {why}"
+
+
+def test_an_unsupported_processor(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup.platform, "machine", lambda: "armv7l")
+    assert sentence(setup.check_machine).endswith("runs on x86_64 and aarch64; this is armv7l")
+
+
+# What apt 3.0 and 2.6 say.
+UNREACHED = (
+    "W: Failed to fetch http://192.0.2.1/debian/dists/trixie/InRelease  "
+    "Unable to connect to 192.0.2.1:80:\n"
+    "W: Some index files failed to download. They have been ignored, or old ones used instead."
+)
+UNKNOWN = "E: Unable to locate package xl2tpd"
+
+
+def test_a_mirror_that_cannot_be_reached(setup: ModuleType, programs: Say) -> None:
+    programs(update=(0, UNREACHED), install=(100, UNKNOWN))
+    assert sentence(lambda: setup.apt_install(["xl2tpd"])) == (
+        "setup: the mirror of Debian's packages cannot be reached: Failed to fetch"
+        " http://192.0.2.1/debian/dists/trixie/InRelease  Unable to connect to 192.0.2.1:80"
+    )
+
+
+def test_a_mirror_that_fails_in_between(setup: ModuleType, programs: Say) -> None:
+    failed = "E: Failed to fetch http://192.0.2.1/x.deb  404  Not Found\nE: Unable to fetch some archives"
+    programs(update=(0, ""), install=(100, failed))
+    told = sentence(lambda: setup.apt_install(["xl2tpd"]))
+    assert told.startswith(
+        "setup: the mirror of Debian's packages cannot be reached: Failed to fetch"
+    )
+
+
+def test_a_package_that_is_not_there(setup: ModuleType, programs: Say) -> None:
+    programs(update=(0, ""), install=(100, UNKNOWN))
+    told = sentence(lambda: setup.apt_install(["xl2tpd"]))
+    assert told.endswith("(/etc/apt) has a package: Unable to locate package xl2tpd")
+
+
+def test_a_mirror_that_is_not_needed_may_be_out_of_reach(setup: ModuleType, programs: Say) -> None:
+    programs(update=(100, UNREACHED), install=(0, ""))
+    setup.apt_install(["xl2tpd"])
+
+
+def test_another_reason_of_apts_is_given(setup: ModuleType, programs: Say) -> None:
+    lock = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (apt)"
+    programs(update=(0, ""), install=(100, lock))
+    told = sentence(lambda: setup.apt_install(["ppp", "xl2tpd"]))
+    assert told == f"setup: apt-get could not install ppp xl2tpd: {lock.removeprefix('E: ')}"
+
+
+def test_an_index_that_cannot_be_reached(setup: ModuleType, programs: Say) -> None:
+    reason = "NewConnectionError('Temporary failure in name resolution')"
+    tries = f"WARNING: Retrying (Retry(total=0)) after connection broken by '{reason}': /x/\n"
+    programs(install=(1, f"{tries}ERROR: No matching distribution found for x==1"))
+    told = sentence(lambda: setup.pip("requirements/x.txt", "install"))
+    assert told == f"setup: the index of Python packages cannot be reached: {reason}"
+
+
+def test_a_digest_that_is_not_the_one_pinned(setup: ModuleType, programs: Say) -> None:
+    programs(
+        install=(1, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS.")
+    )
+    told = sentence(lambda: setup.pip("requirements/x.txt", "install"))
+    assert told.startswith("setup: pip could not install requirements/x.txt: THESE PACKAGES DO NOT")
+
+
+@pytest.mark.parametrize("left", ["nothing", "half", "other", "file"])
+def test_a_half_made_environment_is_made_anew(setup: ModuleType, left: str) -> None:
+    if left == "file":
+        setup.VENV.touch()
+    elif left != "nothing":
+        version = "python3.9" if left == "other" else f"python{setup.PYTHON}"
+        (setup.VENV / "lib" / version).mkdir(parents=True)
+        (setup.VENV / "bin").mkdir()
+        (setup.VENV / "bin" / "python").symlink_to(sys.executable)
+        if left == "other":
+            (setup.VENV / "bin" / "pip").write_text(f"#!{setup.VENV}/bin/python\n")
+    assert not setup.has_venv()
+    setup.make_venv()
+    assert setup.has_venv()
+    made = (setup.VENV / "pyvenv.cfg").stat().st_mtime_ns
+    setup.make_venv()
+    assert (setup.VENV / "pyvenv.cfg").stat().st_mtime_ns == made
+
+
+def test_each_release_has_a_server_for_each_node_of_the_lab() -> None:
+    """A package that is gone from one release has a replacement there."""
+    found = load("setup").RELEASE_PACKAGES
+    assert {"dante-server", "shadowsocks-v2ray-plugin"} <= found["bookworm"].keys()
+    assert "v2ray" in found["trixie"]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
+def test_without_a_root_ci_fails_and_others_skip(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ci: str,
+    status: int,
+) -> None:
+    other = load("other-release")
+    monkeypatch.setattr(other, "CACHE", tmp_path)
+    monkeypatch.setattr(other, "mirror", lambda _: "http://127.0.0.1:9/debian")
+    monkeypatch.setattr(sys, "argv", ["other-release", "unit"])
+    monkeypatch.setenv("CI", ci)
+    assert other.main() == status
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith(f"other-release: {'failed' if ci else 'skipped'}, with no root: ")
+    assert [*tmp_path.iterdir()] == []
