@@ -25,7 +25,7 @@ RESULTS = ROOT / "build" / "tests"
 RESULTS_OTHER = ROOT / "build" / "tests-other-release"
 RUNS = ("together.xml", "alone.xml")
 """Those of a whole run on this release, in order."""
-OTHER_STEPS = {"unit": ("unit.xml",), "demo": (), "leaks": ("leaks.xml",)}
+OTHER_STEPS = {"unit": ("unit.xml",), "demo": (), "leaks": ("leaks.xml",), "ruleset": ()}
 """What is run on the other release, each with its JUnit file where it is a run of pytest."""
 TESTS_FAILED = 1
 """pytest's exit status when it came to its end and some tests failed."""

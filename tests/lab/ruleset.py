@@ -1,0 +1,32 @@
+"""What the release's nftables makes of egressd's table: ``python -m tests.lab.ruleset`` prints it.
+
+The bytecode is the kernel's own language (nft(8), ``--debug=netlink``), so that two releases that
+print the same read each other's tables. `script/other-release` compares them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Final
+
+from egressd.planner import nft
+
+_KEPT: Final = re.compile(r"  \[ .* \]|inet egressd \w+|\w+ egressd [0-9a-f]+( size \d+)?")
+"""An expression, the chain of a rule, and a set with its flags."""
+_RANGE: Final = re.compile(r"\[ cmp gte (reg \d+ \w+) \]\n  \[ cmp lte reg \d+ (\w+) \]")
+"""A range as nftables 1.0 has it; 1.1 has one expression for it."""
+
+
+def bytecode() -> str:
+    """Return the expressions of all rules, loaded in a network namespace of their own."""
+    text = nft.load({name: {} for name in nft.INET.names})
+    loading = ["unshare", "--net", "nft", "--debug=netlink", "-f", "-"]
+    done = subprocess.run(loading, input=text, capture_output=True, text=True, check=True)
+    lines = (line.rstrip() for line in done.stdout.splitlines())
+    kept = "\n".join(line for line in lines if _KEPT.fullmatch(line))
+    return _RANGE.sub(r"[ range eq \1 \2 ]", kept)
+
+
+if __name__ == "__main__":
+    print(bytecode())
