@@ -51,7 +51,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """What has to be installed."""
+        """The programs that have to be installed."""
         return (self.argv[0], *self.starts)
 
 

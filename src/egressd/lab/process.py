@@ -44,7 +44,7 @@ def require(*programs: str) -> None:
 
 
 def is_installed(program: str) -> bool:
-    """Whether a program of that name can be started."""
+    """Return whether a program of that name can be started."""
     return shutil.which(program, path=_search_path()) is not None
 
 

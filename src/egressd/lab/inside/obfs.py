@@ -34,7 +34,7 @@ _TLS_1_2: Final = b"\x03\x03"
 _SESSION_TICKET: Final = b"\x00\x23"
 _SESSION_BYTES: Final = 32
 _EXTENSIONS: Final = bytes.fromhex("ff0100010000170000000b00020100")
-"""Of a ServerHello: renegotiation, extended master secret, point formats. Clients count on its
+"""Extensions of a ServerHello: renegotiation, extended master secret, point formats. Clients count on its
 length."""
 
 
@@ -52,7 +52,7 @@ class Mode(Protocol):
         """The next payload, empty at the end. Raises Refused or EOFError."""
 
     def wrap(self, payload: bytes) -> bytes:
-        """What to send for `payload`, up to `CHUNK` bytes; the first time also the handshake."""
+        """Wrap a payload of up to `CHUNK` bytes; the first time the handshake comes before it."""
 
 
 class Http:
@@ -159,7 +159,10 @@ def server_hello(session: bytes) -> bytes:
 
 
 def _vector(data: bytes, at: int, width: int) -> tuple[bytes, int]:
-    """What follows its length, of `width` bytes at `at`, and where it ends. Raises Refused."""
+    """Return the bytes behind their length, of `width` bytes at `at`, and where they end.
+
+    Raises Refused.
+    """
     start = at + width
     end = start + int.from_bytes(data[at:start])
     if end > len(data):
