@@ -24,9 +24,9 @@ RESULTS = ROOT / "build" / "tests"
 """JUnit files of each pytest run of `script/test`."""
 RESULTS_OTHER = ROOT / "build" / "tests-other-release"
 RUNS = ("together.xml", "alone.xml")
-"""Those of a whole run on this release, in order."""
+"""The JUnit files of a whole run on this release, in order."""
 OTHER_STEPS = {"unit": ("unit.xml",), "demo": (), "leaks": ("leaks.xml",), "ruleset": ()}
-"""What is run on the other release, each with its JUnit file where it is a run of pytest."""
+"""The steps on the other release, each with its JUnit file where it is a run of pytest."""
 TESTS_FAILED = 1
 """pytest's exit status when it came to its end and some tests failed."""
 
@@ -34,7 +34,7 @@ PROMISE = re.compile(r"test_p[1-7]_")
 
 
 class Failure(Exception):
-    """Why the run has failed."""
+    """The run has failed; the text says why."""
 
 
 class Test(NamedTuple):

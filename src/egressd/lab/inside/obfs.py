@@ -34,8 +34,8 @@ _TLS_1_2: Final = b"\x03\x03"
 _SESSION_TICKET: Final = b"\x00\x23"
 _SESSION_BYTES: Final = 32
 _EXTENSIONS: Final = bytes.fromhex("ff0100010000170000000b00020100")
-"""Extensions of a ServerHello: renegotiation, extended master secret, point formats. Clients count on its
-length."""
+"""Extensions of a ServerHello: renegotiation, extended master secret, point formats. Clients count
+on their length."""
 
 
 class Refused(Exception):
