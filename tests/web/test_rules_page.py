@@ -143,6 +143,25 @@ def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path
         expect(dialog).to_have_count(0)
 
 
+def test_an_imports_notes_stand_with_their_rows(site: Site) -> None:
+    with site.visit("#/rules") as page:
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog = page.get_by_role("dialog", name="Import rules")
+        rows = dialog.get_by_label("Rows to import")
+        # The device has such notes to give with nodes, by the engine in force.
+        notes = ["line 2: of this row", "of them all"]
+        told = {"imported": 2, "skipped": 0, "bad": 0, "errors": [], "notes": notes}
+        page.route("**/ops/preview/rules", lambda route: route.fulfill(json=told))
+        rows.fill("10.77.1.203,DIRECT\n10.77.1.204,DIRECT")
+        items = dialog.get_by_role("list", name="What was understood").get_by_role("listitem")
+        expect(items.nth(1)).to_contain_text("of this row")
+        expect(items.nth(0)).not_to_contain_text("of this row")
+        expect(dialog.get_by_text("of them all", exact=True)).to_be_visible()
+        expect(dialog.get_by_role("button", name="Import 2 rows")).to_be_enabled()
+        rows.fill("")
+
+
 def test_an_import_that_is_under_way_is_not_left(site: Site) -> None:
     held: list[Route] = []
 
