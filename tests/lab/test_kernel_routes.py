@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.netd.kernel.facts import read
 from egressd.netd.kernel.routes import Synced, sync
 from egressd.planner.registry import METRIC_UNREACHABLE
 from tests.lab.netns import Namespace
@@ -44,8 +45,8 @@ def default(table: int, device: str, gateway: str | None = None) -> RouteEntry:
     return RouteEntry(table=table, destination=ANYWHERE, device=device, gateway=via)
 
 
-def by_mark(mark: int, table: int) -> PolicyRule:
-    return PolicyRule(priority=200, mark=mark, mask=0xFFFF_FFFF, table=table)
+def by_mark(mark: int, table: int, priority: int = 200) -> PolicyRule:
+    return PolicyRule(priority=priority, mark=mark, mask=0xFFFF_FFFF, table=table)
 
 
 def table(namespace: Namespace, number: int) -> list[str]:
@@ -204,6 +205,39 @@ def test_everything_is_removed_but_nothing_else(namespace: Namespace) -> None:
     assert done.removed[0].endswith("lookup 1001")
     after = rules(namespace), rules(namespace, 6), namespace.shell("ip route show table all")
     assert after == before
+
+
+@pytest.mark.parametrize(("before", "after"), [(200, 90), (90, 200)])
+def test_rules_that_move_are_in_force_all_the_time(
+    namespace: Namespace, before: int, after: int
+) -> None:
+    """The one that prohibits never stands ahead of rules that are still to follow."""
+
+    def at(priority: int) -> list[PolicyRule]:
+        floor = PolicyRule(priority=priority + 2, iif="lan0", action="prohibit")
+        return [floor, by_mark(1, 1001, priority), by_mark(2, 1002, priority + 1)]
+
+    namespace.run(sync, [], at(before))
+    done = namespace.run(sync, [], at(after))
+    assert [text.endswith("prohibit") for text in done.added] == [False, False, True]
+    assert [text.endswith("prohibit") for text in done.removed] == [True, False, False]
+
+
+def test_rules_of_others_are_told_from_ours_and_the_kernels(namespace: Namespace) -> None:
+    namespace.run(sync, [], [by_mark(1, 1001)])
+    assert namespace.run(read).policy_rules == ()
+    namespace.shell("""
+        ip rule add not fwmark 51820 lookup 51820
+        ip rule add priority 50 iif docker0 lookup 7
+        ip -6 rule add priority 0 lookup local
+        ip -6 rule add lookup main suppress_prefixlength 0
+    """)
+    found = namespace.run(read).policy_rules
+    assert [(rule.family, rule.priority, rule.iif) for rule in found] == [
+        (4, 50, "docker0"),
+        (4, 199, ""),
+        (6, 0, ""),
+    ]
 
 
 def test_64_egresses_are_quick(namespace: Namespace) -> None:

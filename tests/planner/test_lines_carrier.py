@@ -1,20 +1,16 @@
-"""By which interface a line is dialled, and the rules that keep it there."""
+"""The interface that a line is dialled by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import msgspec
 
-from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.nouns import Line
-from egressd.model.plan import Egress
 from egressd.planner.lines import guard as lines_guard
-from egressd.planner.lines.carrier import Carrier, carrier, rules
-from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS, egress_table, inbound_number
-from egressd.planner.topology import discover
+from egressd.planner.lines.carrier import Carrier, carrier
+from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 SERVER = IPv4Address("203.0.113.9")
 LINE = Line(
@@ -96,48 +92,6 @@ def test_without_a_way_there_is_no_carrier() -> None:
     assert carrier(PINNED, SERVER, facts(WAN1, without="wan2")) is None
     down = Facts(interfaces={"wan2": interface("wan2", "198.51.100.7/24", is_up=False)})
     assert carrier(PINNED, SERVER, down) is None
-
-
-def made(lines: Iterable[Line], egresses: dict[str, Egress], seen: Facts) -> dict[str, int]:
-    found = list(
-        rules(
-            lines,
-            egresses,
-            facts=seen,
-            topology=discover(seen, InterfaceRoles(wan=("wan1", "wan2"))),
-        )
-    )
-    assert all(rule.iif == "lo" and rule.action == "lookup" for rule in found)
-    assert len({rule.priority for rule in found}) <= 1
-    return {str(rule.source): rule.table for rule in found}
-
-
-def test_no_lines_no_rules() -> None:
-    assert made([], {"wan1": Egress(number=5)}, facts(WAN1, WAN2)) == {}
-
-
-def test_a_pinned_line_has_rules_for_its_carriers_addresses() -> None:
-    table = egress_table(inbound_number(1))
-    assert made([PINNED], {}, facts(WAN1, WAN2)) == {
-        "198.51.100.7": table,
-        "198.51.100.2": table,
-    }
-
-
-def test_a_line_left_to_itself_has_rules_for_every_wan() -> None:
-    found = made([LINE], {"wan1": Egress(number=5)}, facts(WAN1, WAN2))
-    assert found["192.0.2.2"] == egress_table(5)
-    assert found["198.51.100.7"] == egress_table(inbound_number(1))
-
-
-def test_a_line_may_be_carried_by_another() -> None:
-    line = msgspec.structs.replace(LINE, name="l2tp_2", interface="l2tp_1")
-    found = made([line], {"l2tp_1": Egress(number=9)}, facts(WAN1))
-    assert found == {"10.9.9.2": egress_table(9)}
-
-
-def test_a_missing_carrier_has_no_rule() -> None:
-    assert made([PINNED], {}, facts(WAN1, without="wan2")) == {}
 
 
 def test_the_guard_covers_the_ports_of_lines_with_a_secret() -> None:

@@ -37,7 +37,7 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 from egressd.planner import sysctls
-from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
+from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ async def _serve(settings: config.Config) -> None:
         publish=publish,
     )
     # Whoever got one of them by chance could not send: see `egressd.planner.lines.guard`.
-    sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS))
+    sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()

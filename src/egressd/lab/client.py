@@ -16,7 +16,7 @@ from egressd.lab.observed import (
     ProbeResult,
     Progress,
 )
-from egressd.lab.packets import UDP
+from egressd.lab.packets import TCP_SYN, UDP
 from egressd.lab.spec import Place
 
 TIMEOUT: Final = 5.0
@@ -154,8 +154,12 @@ class Client:
         port: int = 9,
         text: str = "",
         source_port: int = 40_000,
+        flags: int = TCP_SYN,
     ) -> Outcome:
-        """Send one packet with any source address. Its success says only that it was sent."""
+        """Send one packet with any source address. Its success says only that it was sent.
+
+        ``flags`` are those of a TCP segment.
+        """
         return self.host.channel.call(
             "raw",
             Outcome,
@@ -165,6 +169,7 @@ class Client:
             port=port,
             text=text,
             source_port=source_port,
+            flags=flags,
         )
 
     def every_way(

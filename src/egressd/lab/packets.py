@@ -22,7 +22,7 @@ ICMP: Final = socket.IPPROTO_ICMP
 ICMPV6: Final = socket.IPPROTO_ICMPV6
 _PROTOCOLS: Final = {TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmpv6", 47: "gre", 50: "esp"}
 
-TCP_SYN, TCP_RST = 0x02, 0x04
+TCP_SYN, TCP_RST, TCP_ACK = 0x02, 0x04, 0x10
 ICMP_ECHO: Final = 8
 ICMPV6_ECHO: Final = 128
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Literal
 
 import msgspec
 
@@ -40,9 +41,22 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     metric: int = 0
 
 
+class ForeignRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy rule that another program made."""
+
+    family: Literal[4, 6] = 4
+    priority: int
+    iif: str = ""
+    """The interface that it is limited to; ``lo`` stands for this machine's own packets."""
+    is_vrf: bool = False
+    """Whether it only concerns interfaces of a VRF (``FRA_L3MDEV``)."""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the machine's network."""
 
     interfaces: dict[str, Interface] = {}
     """By name."""
     routes: tuple[Route, ...] = ()
+    policy_rules: tuple[ForeignRule, ...] = ()
+    """All but ours and the kernel's own three of each family."""

@@ -126,7 +126,7 @@ class Applier:
             self._moves.tidy_all()
 
     def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
-        """Converge routing to the plan, and to egresses and lines that are about to leave it."""
+        """Converge routing to the plan, and to egresses that are about to leave it."""
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self._machine.outdated = tuple(outdated)
@@ -137,8 +137,7 @@ class Applier:
             resolvers=frozenset(server for each in resolvers for server in each),
         )
         self._lines.reserve(self._machine.taken)
-        leaving_lines = filter(None, outdated.values())
-        self._machine.route(egresses, [*self.plan.lines.values(), *leaving_lines])
+        self._machine.route(egresses)
 
     async def load(self) -> None:
         """Load the whole nftables table. Raises Failed, and then nothing changed."""

@@ -12,7 +12,6 @@ import structlog
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
-from egressd.model.nouns import Line
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import firewalls, routes, sysctl
@@ -71,7 +70,7 @@ class Machine:
         if turned := set(before.lans) - set(self.topology.lans):
             log.warning("no LAN any more, since it has a default route", interfaces=sorted(turned))
 
-    def route(self, egresses: Mapping[str, Egress], lines: Iterable[Line]) -> None:
+    def route(self, egresses: Mapping[str, Egress]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
         desired = routing.desired(
             egresses,
@@ -79,7 +78,6 @@ class Machine:
             topology=self.topology,
             roles=self._roles,
             engine_uid=self._engine_uid,
-            lines=lines,
         )
         settled = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)
@@ -95,7 +93,7 @@ class Machine:
             " interfaces that may be it under another name is not forwarded"
             for name in self.topology.missing
         )
-        self.problems = (*settled.problems, *synced.problems, *absent)
+        self.problems = (*settled.problems, *synced.problems, *desired.problems, *absent)
 
     def forward(self) -> None:
         """Let the machine forward packets: the last step of putting up the guard.

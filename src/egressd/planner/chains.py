@@ -34,6 +34,7 @@ from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
     APART,
     HASH_SEED,
+    MARK_ANSWER,
     MARK_EGRESS,
     MARK_ENGINE,
     MARK_EPOCH_MASK,
@@ -53,6 +54,7 @@ SETS: Final = {
     "seen": "type ifname",
     "resolvers": "type ipv4_addr",
     "outside": "type ifname",
+    "own": "type ipv4_addr",
     "alive": "type mark",
     "noudp": "type mark",
     "same": "type mark . mark",
@@ -109,6 +111,10 @@ _LOOKED_INTO = (
     " meta l4proto udp meta l4proto . th dport @wlports"
 )
 
+_OF_ANOTHER_WAN: Final = "oifname @outside ip saddr @own fib saddr . oif type != local drop"
+"""Policy rules take this machine's packets to the WAN that has their source address. This is for
+those that were routed before they had one (raw sockets), and for rules that are still missing."""
+
 RETIRED: Final = ("input_dns", "input_services", "input_lines", "output_lines")
 """Base chains of earlier versions: a load takes them away, or they would go on beside the new."""
 RETIRED_MAPS: Final = {"relays": "type inet_service : mark; size 131072; flags dynamic,timeout"}
@@ -116,11 +122,13 @@ RETIRED_MAPS: Final = {"relays": "type inet_service : mark; size 131072; flags d
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
-        "type filter hook prerouting priority mangle; policy accept;",
+        # Behind other programs' chains of that hook: the marks that they set (wg-quick restores
+        # those of UDP flows, say) are not to decide where clients' packets go.
+        "type filter hook prerouting priority mangle + 5; policy accept;",
         "iifname @lanif goto from_lan",
         # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here, in known
         # and in known_to_engine are what most packets meet: each expression more is felt.
-        f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} accept",
+        f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} meta mark set 0 accept",
         'iifname "lo" goto from_self',
         f"ct mark {_ROUTED} goto from_line",
         # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
@@ -136,7 +144,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "from_line": (
         # Clients learn how much fits before they send it: the far end's answer to a SYN.
         f"tcp flags syn tcp option maxseg size set {MTU_MIN - _HEADERS}",
-        "accept",
+        "meta mark set 0 accept",
     ),
     "from_self": (
         # What an instance found to be listed goes to the whitelist's own destination.
@@ -198,9 +206,11 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"meta mark set ct mark & {_NO_EPOCH:#x} accept",
     ),
     "from_elsewhere": (
-        "fib daddr type { broadcast, multicast } accept",
         # In one-arm use answers from outside arrive on the LAN interface too.
         "ct direction reply ct state established,related accept",
+        # A resolver of this machine's would ask others by whichever WAN.
+        "meta l4proto { tcp, udp } th dport 53 drop",
+        "fib daddr type { broadcast, multicast } accept",
         "drop",
     ),
     "asking": (
@@ -320,11 +330,22 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *services_guard.INPUT,
         *lines_guard.STRANGERS,
+        "meta l4proto udp goto unknown_flow",
     ),
     "input_tcp": (
         "tcp dport @services jump to_service",
         "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *lines_guard.STRANGERS,
+        "tcp flags & (fin | syn | rst | ack) != syn goto unknown_flow",
+    ),
+    "unknown_flow": (
+        # An answer to a client whose flow conntrack has lost looks like something for this
+        # machine. A reset or an ICMP error would end what goes on once the client sends again, and
+        # a flow that begins the wrong way round would take its place.
+        "meta nfproto ipv6 accept",
+        "iifname != @outside accept",
+        "socket wildcard { 0, 1 } accept",
+        "drop",
     ),
     "dns_to_router": (
         # A kernel-routed client's question that found no resolver of its own stops here.
@@ -382,6 +403,20 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ip daddr @received_nets accept",
         "accept",
     ),
+    "output_answers": (
+        # Ahead of connection tracking (priority -200): it is to see the port of the far end.
+        "type filter hook output priority raw; policy accept;",
+        f"{_KIND} {MARK_ANSWER:#x} goto from_far_end",
+    ),
+    "from_far_end": (
+        # nftables cannot write a mark into a port, but it can set single bits of one.
+        "udp sport set 0",
+        *(
+            f"meta mark & {1 << bit:#x} != 0 udp sport set udp sport | {1 << bit:#x}"
+            for bit in range(16)
+        ),
+        f"meta mark set {MARK_ANSWER:#x}",
+    ),
     "output_dns": (
         "type nat hook output priority -100; policy accept;",
         # What the engine asks itself: the names of nodes' servers, say. What netd asks, to see who
@@ -394,6 +429,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta l4proto tcp goto output_tcp",
         *lines_guard.OUTPUT,
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
+        f"{_KIND} {MARK_ANSWER:#x} goto answer_in_a_name",
         # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
         # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
@@ -403,6 +439,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
         # Those to an address of input_apart have just got the client's back, not yet its interface.
         'oifname "lo" ct direction reply ct status snat goto to_client',
+        _OF_ANOTHER_WAN,
     ),
     "output_tcp": (
         f"{_KIND} {MARK_EGRESS:#x} goto from_engine",
@@ -410,6 +447,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
+        _OF_ANOTHER_WAN,
+    ),
+    "answer_in_a_name": (
+        # A node says whose answer it is. This machine and what is in its LANs do not speak through
+        # nodes, but that DNS asked of them is answered for them.
+        "udp sport != 53 ip saddr @lannet drop",
+        "udp sport != 53 ip saddr @own drop",
+        "ct state new ip saddr @lannet drop",
+        "ct state new fib saddr type != unicast drop",
+        "goto answer",
     ),
     "answer": (
         "meta l4proto udp ct state new goto unasked",

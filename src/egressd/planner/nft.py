@@ -64,6 +64,11 @@ def elements(
         "outside": {
             _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
         },
+        "own": {
+            str(address): ""
+            for name, address in topology.outer_addresses
+            if name in topology.wans or name in plan.egresses
+        },
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.floor.is_ruled

@@ -20,6 +20,11 @@ MARK_DIRECT: Final = 0x3000_0000
 """Routed by the kernel through the main table."""
 MARK_REJECT: Final = 0x4000_0000
 """Answered with a reset or an ICMP error."""
+MARK_ANSWER: Final = 0x8000_0000
+"""Of the engine's UDP answers to clients, on their way out of a socket: the lowest 16 bits are the
+port that the answer is to come from (`egressd.netd.engine.answers`)."""
+MARK_UNROUTED_MASK: Final = 0x7000_0000
+"""Under this mask packets without a mark and the engine's answers are equal (0)."""
 MARK_ROUTED_MASK: Final = 0xE000_0000
 """Under this mask EGRESS and DIRECT are equal (0x2…): the kinds that the kernel forwards."""
 
@@ -134,14 +139,17 @@ def _bounded(number: int, maximum: int) -> int:
 
 # --- Routing tables and policy rules. ---------------------------------------------------
 
-TABLE_LAN: Final = 99
+_TABLES: Final = 650_000
+"""First of our table numbers: far above those that people and other programs choose (below 1,000
+mostly, wg-quick's from 51820 on), since a table cannot be told to belong to one program."""
+TABLE_LAN: Final = _TABLES + 99
 """Routes to the LAN networks only, consulted before everything: replies to clients in
 one-arm use arrive and leave by the same interface and must not meet the floor."""
-TABLE_TPROXY: Final = 100
+TABLE_TPROXY: Final = _TABLES + 100
 """``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
 TABLE_MAIN: Final = 254
 """The kernel's own (``RT_TABLE_MAIN``)."""
-_TABLE_EGRESS_BASE: Final = 1000
+_TABLE_EGRESS_BASE: Final = _TABLES + 1000
 
 
 def egress_table(number: int) -> int:
@@ -151,16 +159,15 @@ def egress_table(number: int) -> int:
 
 PRIORITY_DIRECT: Final = 100
 """First, since each rule before it costs DIRECT's packets a look-up. Above are only the kernel's
-own rule 0 and its ``local`` table."""
+own rule 0 and its ``local`` table. Other programs' rules come behind all of ours: where they do
+not, ours move (`egressd.planner.precedence`)."""
 PRIORITY_TPROXY: Final = 110
 PRIORITY_LAN: Final = 150
 PRIORITY_EGRESS: Final = 200
 PRIORITY_ANSWER: Final = 205
 """Answers to connections that a WAN brought in leave by it."""
-PRIORITY_CARRIER: Final = 210
-"""What this machine sends from the address of a WAN that carries a VPN line leaves by it."""
-PRIORITY_LISTENER: Final = 220
-"""Proxy services answer who called them at a WAN's address by that WAN."""
+PRIORITY_SOURCE: Final = 210
+"""Packets of this machine that bear a WAN's or a line's address leave by that interface."""
 PRIORITY_ENGINE_FLOOR: Final = 890
 """Engine sockets that bear no mark go nowhere (``uidrange … prohibit``)."""
 PRIORITY_LAN_FLOOR: Final = 900
@@ -179,6 +186,10 @@ NFT_TABLE: Final = "egressd"
 
 ENGINE_PORTS: Final = range(20_000, 30_000)
 """Loopback ports of engine listeners: below Linux's ephemeral range (32768 to 60999)."""
+
+ANSWER_PORT: Final = 19_999
+"""The UDP port that all answers of the engine to clients leave from, until the far end's is put
+into them. Reserved in the kernel, so that nobody gets it by chance."""
 
 LINE_PORTS: Final = range(16_896, 17_152)
 """Local UDP ports of L2TP lines with an IPsec secret, below Linux's ephemeral range too. What

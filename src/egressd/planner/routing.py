@@ -7,21 +7,21 @@ a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 
 import msgspec
 
 from egressd.model.device import InterfaceRoles
-from egressd.model.facts import Facts, Interface
-from egressd.model.nouns import Line
+from egressd.model.facts import Facts
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.planner.lines import carrier
+from egressd.planner import precedence
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_ENGINE,
     MARK_KIND_MASK,
+    MARK_UNROUTED_MASK,
     METRIC_UNREACHABLE,
     PRIORITY_ANSWER,
     PRIORITY_DIRECT,
@@ -29,7 +29,7 @@ from egressd.planner.registry import (
     PRIORITY_ENGINE_FLOOR,
     PRIORITY_LAN,
     PRIORITY_LAN_FLOOR,
-    PRIORITY_LISTENER,
+    PRIORITY_SOURCE,
     PRIORITY_TPROXY,
     TABLE_LAN,
     TABLE_MAIN,
@@ -47,6 +47,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
     routes: tuple[RouteEntry, ...]
     rules: tuple[PolicyRule, ...]
+    problems: tuple[str, ...] = ()
+    """Sentences about other programs' policy rules that get packets of LAN clients before ours."""
 
 
 def desired(
@@ -56,9 +58,8 @@ def desired(
     topology: Topology,
     roles: InterfaceRoles,
     engine_uid: int,
-    lines: Iterable[Line] = (),
 ) -> Routing:
-    """What the routing tables and policy rules should be. `lines` are those to be dialled.
+    """What the routing tables and policy rules should be.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
     otherwise the look-up would fall through to the main table. So do the LANs: what is for a
@@ -81,10 +82,7 @@ def desired(
             RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway)
         )
     answers = inbound(topology)
-    for name, egress in answers.items():
-        if name in facts.interfaces:
-            table = egress_table(egress.number)
-            rules += _listener_rules(facts.interfaces[name], table, engine_uid)
+    rules += _source_rules({**egresses, **answers}, topology)
     ways = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
     ways += [(PRIORITY_ANSWER, *item) for item in answers.items()]
     for priority, name, egress in ways:
@@ -108,8 +106,8 @@ def desired(
                 table=table,
             )
         )
-    rules += carrier.rules(lines, egresses, facts=facts, topology=topology)
-    return Routing(routes=tuple(routes), rules=tuple(rules))
+    placed = precedence.place(rules, facts.policy_rules, topology.lans)
+    return Routing(routes=tuple(routes), rules=placed.rules, problems=placed.problems)
 
 
 def _beneath(networks: Iterable[IPv4Network], table: int) -> list[RouteEntry]:
@@ -120,17 +118,20 @@ def _beneath(networks: Iterable[IPv4Network], table: int) -> list[RouteEntry]:
     ]
 
 
-def _listener_rules(interface: Interface, table: int, engine_uid: int) -> list[PolicyRule]:
-    """A proxy service's answers to who called it at a WAN's address. They alone bear no mark."""
-    return [
-        PolicyRule(
-            priority=PRIORITY_LISTENER,
-            source=address,
-            uids=(engine_uid, engine_uid),
-            table=table,
-        )
-        for address in dict.fromkeys(a.ip for a in interface.addresses)
-    ]
+def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterator[PolicyRule]:
+    """The rules that keep this machine's own packets (answers, resets, ICMP errors, what daemons of
+    lines send) to the interface that has their source address, whatever nftables' state.
+
+    Its table ends with ``unreachable``: they leave by that interface or not at all.
+    """
+    for name, address in topology.outer_addresses:
+        if name in egresses:
+            yield PolicyRule(
+                priority=PRIORITY_SOURCE,
+                source=address,
+                iif="lo",
+                table=egress_table(egresses[name].number),
+            )
 
 
 def _floor(topology: Topology, engine_uid: int) -> list[PolicyRule]:
@@ -164,7 +165,7 @@ def _fixed_rules() -> list[PolicyRule]:
     ]
     return [
         # A mark says where to, and a look-up in vain is felt by each packet that has one.
-        PolicyRule(priority=PRIORITY_LAN, mask=MARK_KIND_MASK, table=TABLE_LAN),
+        PolicyRule(priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
         PolicyRule(
             priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
@@ -64,6 +64,10 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     narrow: tuple[str, ...] = ()
     """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
     router_addresses: tuple[IPv4Address, ...] = ()
+    outer_addresses: tuple[tuple[str, IPv4Address], ...] = ()
+    """Interfaces that are no LAN, or a WAN too, with their addresses: what this machine sends from
+    one leaves by that interface. An address that a LAN has as well is the LAN's; of two interfaces
+    with one address it is the first's."""
 
 
 def is_line(interface: str) -> bool:
@@ -173,6 +177,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         ),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
+        outer_addresses=tuple(_outer_addresses(present, lans, wans)),
     )
 
 
@@ -242,6 +247,22 @@ def _beneath(name: str, present: Mapping[str, Interface]) -> Iterable[str]:
         ]
         found |= {i.index: i.name for i in above}
     return found.values()
+
+
+def _outer_addresses(
+    present: Mapping[str, Interface], lans: Collection[str], wans: Collection[str]
+) -> Iterator[tuple[str, IPv4Address]]:
+    inner = [
+        i for i in present.values() if i.is_loopback or (i.name in lans and i.name not in wans)
+    ]
+    taken = {address.ip for interface in inner for address in interface.addresses}
+    for interface in sorted(present.values(), key=lambda i: i.name not in wans):
+        if interface in inner:
+            continue
+        for address in interface.addresses:
+            if address.ip not in taken:
+                taken.add(address.ip)
+                yield interface.name, address.ip
 
 
 def _may_be_lan(interface: Interface) -> bool:

@@ -33,7 +33,8 @@ Inside = Callable[[Body], None]
 pytestmark = pytest.mark.lab
 
 NAME = "node.test"
-HERE, NOBODY = "192.0.2.1", "192.0.2.99"
+# On loopback: elsewhere a worker may not take a UDP port (`egressd.netd.engine.answers`).
+HERE, NOBODY = "127.0.2.1", "192.0.2.99"
 RESOLVERS = Resolvers(device=(HERE,), domestic=(NOBODY,), outbound=(NOBODY,), home=(NOBODY,))
 ECHO, LISTENER = 7, 1080
 

@@ -225,7 +225,14 @@ def ping(*, address: str, text: str, source: str, timeout: float) -> Outcome:
 
 
 def raw(
-    *, source: str, destination: str, protocol: int, port: int, text: str, source_port: int
+    *,
+    source: str,
+    destination: str,
+    protocol: int,
+    port: int,
+    text: str,
+    source_port: int,
+    flags: int,
 ) -> Outcome:
     """Send one IPv4 packet from any `source` at all. Nothing waits for an answer."""
     body = text.encode()
@@ -233,7 +240,7 @@ def raw(
         case packets.UDP:
             body = packets.udp(source_port, port, body)
         case packets.TCP:
-            body = packets.tcp(source, destination, source_port, port, body)
+            body = packets.tcp(source, destination, source_port, port, body, flags=flags)
         case packets.ICMP:
             body = packets.icmp_echo(source_port, 1, body)
     packet = packets.ipv4(source, destination, protocol, body)

@@ -29,6 +29,11 @@ _TPACKET_V3: Final = 2
 _ETH_P_ALL: Final = 0x0003
 _ETH_P_EXPERIMENT: Final = 0x88B5
 """IEEE 802's EtherType for local experiments: bears our barriers, which nothing else reads."""
+_ETH_P_IP: Final = 0x0800
+_PAYLOAD_MIN: Final = 46
+"""Bytes that an Ethernet frame carries at least."""
+_NOBODY: Final = b"\x02\0\0\0\0\x01"
+"""A MAC address that no host has."""
 _OUTGOING: Final = 4  # PACKET_OUTGOING
 
 BLOCK: Final = 1 << 20
@@ -108,9 +113,8 @@ class Ring:
         """
         body = packets.udp(9, 9, token.encode())
         packet = packets.ipv4("192.0.2.254", "192.0.2.253", packets.UDP, body)
-        frame = b"\x02\0\0\0\0\x01" + b"\x02\0\0\0\0\x02" + b"\x08\x00" + packet
         names = [self._interface] if self._interface else [n for _, n in socket.if_nameindex()]
-        return [name for name in names if self._send(name, frame)]
+        return [name for name in names if self._send(name, _ETH_P_IP, packet)]
 
     def _barrier(self) -> None:
         """Return when every packet that arrived before this call has been counted.
@@ -120,8 +124,7 @@ class Ring:
         """
         name = self._interface or "lo"
         mark = os.urandom(16)
-        frame = b"\x02\0\0\0\0\x01" + b"\x02\0\0\0\0\x02" + _ETH_P_EXPERIMENT.to_bytes(2) + mark
-        if not self._send(name, frame.ljust(60, b"\0")):
+        if not self._send(name, _ETH_P_EXPERIMENT, mark.ljust(_PAYLOAD_MIN, b"\0")):
             time.sleep(2 * _RETIRE_MS / 1000)
             return
         deadline = time.monotonic() + _BARRIER_WAIT_S
@@ -132,13 +135,13 @@ class Ring:
         self._barriers.discard(mark)
 
     @staticmethod
-    def _send(name: str, frame: bytes) -> bool:
+    def _send(name: str, protocol: int, payload: bytes) -> bool:
+        # The kernel puts a link header ahead of it where the interface has one: a tunnel has none.
         with (
             contextlib.suppress(OSError),
-            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock,
+            socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as sock,
         ):
-            sock.bind((name, 0))
-            sock.send(frame)
+            sock.sendto(payload, (name, protocol, 0, 0, _NOBODY))
             return True
         return False
 

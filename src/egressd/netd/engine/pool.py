@@ -21,7 +21,7 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance
 from egressd.netd import strays
-from egressd.netd.engine import launch
+from egressd.netd.engine import answers, launch
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -31,6 +31,7 @@ from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.wire import AnswerBody, Live, Refused, Start, Started, Stop
+from egressd.netd.kernel import udp_ports
 from egressd.netd.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
@@ -89,6 +90,7 @@ class Pool:
         self._on_lost = on_lost
         self._on_trouble = on_trouble
         self._mapped = mapped
+        self._answers_obstacle = ""
         self._slots: dict[int, Slot] = {}
         self._instances: dict[str, list[Running]] = {}
         self._ports = PortRange(ENGINE_PORTS, f"all {len(ENGINE_PORTS)} engine ports are taken")
@@ -109,6 +111,7 @@ class Pool:
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
+        self._answers_obstacle = await asyncio.to_thread(answers.obstacle, self.uid)
         if ended := await asyncio.to_thread(strays.end, partial(launch.is_stray, self._run_dir)):
             log.warning("ended workers that this run directory does not know", pids=ended)
         indexes = set(range(1, self._size + 1))
@@ -160,12 +163,20 @@ class Pool:
         return [worker.pid for worker in workers if worker and not worker.ended.done()]
 
     def problems(self) -> tuple[str, ...]:
-        """Why workers are missing at the moment, in plain words."""
-        return tuple(
+        """Sentences about workers that are missing, and about what clients of nodes do without."""
+        missing = tuple(
             f"engine worker {slot.index}: {slot.problem}"
             for slot in self._slots.values()
             if slot.problem
         )
+        if not self._answers_obstacle or not (ports := udp_ports.listened_on(but=self.uid)):
+            return missing
+        in_the_way = (
+            "UDP through nodes to outside ports on which this machine has servers of its own may"
+            f" get no answers ({', '.join(map(str, ports))}), since the kernel does not let the"
+            f" engine answer from another port: {self._answers_obstacle}"
+        )
+        return (*missing, in_the_way)
 
     # --- Starting and stopping. ---------------------------------------------------------------
 

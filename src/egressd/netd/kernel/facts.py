@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
 
-from egressd.model.facts import Facts, Interface, Route
+from egressd.model.facts import Facts, ForeignRule, Interface, Route
 from egressd.model.names import is_interface_name
+from egressd.netd.kernel import fib
 from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.netlink import (
     ROUTE,
@@ -71,6 +72,7 @@ def read() -> Facts:
         return Facts(
             interfaces={interface.name: interface for interface in interfaces},
             routes=tuple(_routes(asked, names)),
+            policy_rules=tuple(_foreign_rules(asked)),
         )
 
 
@@ -151,6 +153,17 @@ def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
                 gateway=None if gateway is None else IPv4Address(gateway),
                 metric=number(found.get(_RTA_METRIC)),
             )
+
+
+def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:
+    for family in fib.FAMILIES:
+        try:
+            bodies = asked.dump(fib.GET_RULE, fib.rules_request(family))
+        except NetlinkError as error:
+            if error.errno not in fib.NO_SUCH_FAMILY:
+                raise
+            continue
+        yield from filter(None, map(fib.decode_foreign_rule, bodies))
 
 
 def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:

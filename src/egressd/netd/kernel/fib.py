@@ -6,12 +6,14 @@ The formats are those of linux/rtnetlink.h and linux/fib_rules.h. What is writte
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 from socket import AF_INET, AF_INET6
 from typing import Final, Literal
 
+from egressd.model.facts import ForeignRule
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel.netlink import attributes, encode, number, text, u32
 from egressd.planner.registry import ROUTE_PROTOCOL, TABLE_MAIN
@@ -37,10 +39,16 @@ _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
 _RULE = struct.Struct("=8BI")
 """fib_rule_hdr: family, lengths of destination and source, tos, table, 2 spare, action, flags."""
 _SOURCE, _IIF, _PRIORITY, _MARK, _RULE_TABLE, _MASK, _UIDS, _PROTOCOL = 2, 3, 6, 10, 15, 16, 20, 21
+_L3MDEV: Final = 19
+_TABLE_LOCAL: Final = 255
+"""RT_TABLE_LOCAL."""
 _UID_RANGE = struct.Struct("=II")
 _ACTION_NAMES: Final[dict[int, Literal["lookup", "prohibit"]]] = {1: "lookup", 8: "prohibit"}
 _ACTIONS: Final = {name: action for action, name in _ACTION_NAMES.items()}
+FAMILIES: Final[tuple[Literal[4, 6], ...]] = (4, 6)
 _FAMILIES: Final = {4: AF_INET, 6: AF_INET6}
+NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
+"""Errors of a kernel without IPv6, asked for its rules."""
 
 
 def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
@@ -148,6 +156,22 @@ def decode_rule(body: bytes) -> PolicyRule | None:
         iif=text(found.get(_IIF, b"")),
         uids=None if uids is None else _UID_RANGE.unpack(uids),
         source=None if source is None else IPv4Address(source),
+    )
+
+
+def decode_foreign_rule(body: bytes) -> ForeignRule | None:
+    """A policy rule that another program made; None for ours and the kernel's own."""
+    family, _, _, _, _, _, _, _, _ = _RULE.unpack_from(body)
+    found = attributes(body, _RULE.size)
+    priority = number(found.get(_PRIORITY))
+    is_first = priority == 0 and number(found.get(_RULE_TABLE)) == _TABLE_LOCAL
+    if is_first or number(found.get(_PROTOCOL)) in (ROUTE_PROTOCOL, _MADE_BY_KERNEL):
+        return None
+    return ForeignRule(
+        family=6 if family == AF_INET6 else 4,
+        priority=priority,
+        iif=text(found.get(_IIF, b"")),
+        is_vrf=bool(number(found.get(_L3MDEV))),
     )
 
 

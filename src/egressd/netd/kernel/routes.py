@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from ipaddress import IPv4Network
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from egressd.model.facts import Interface
 from egressd.model.routing import PolicyRule, RouteEntry
@@ -30,7 +31,6 @@ from egressd.netd.kernel.netlink import (
 )
 
 _GONE: Final = (errno.ENOENT, errno.ESRCH)
-_NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,8 @@ def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
     """Make our routes and rules just these. Repeat-safe: a second call changes nothing.
 
     Additions go from the floor up: unreachable routes before those that lead somewhere,
-    prohibiting rules before those that look up; removals go the other way. A route whose
+    prohibiting rules before those that look up; removals go the other way. Rules that only get
+    another priority are in force all the time. A route whose
     interface is missing is a problem; a rule's may be. IPv6 rules are passed over on a
     kernel without IPv6. Raises OSError when the kernel won't list what it has.
     """
@@ -79,6 +80,23 @@ def _place(route: RouteEntry) -> tuple[int, IPv4Network, int]:
     return route.table, route.destination, route.metric
 
 
+def _selectors(rule: PolicyRule) -> PolicyRule:
+    """The rule without its priority: what stays the same when rules move."""
+    return replace(rule, priority=0)
+
+
+def _turn(rule: PolicyRule, moved: Set[PolicyRule]) -> int:
+    """The place of a rule among those that are added; removals go the other way.
+
+    A rule that prohibits comes ahead of those that look up. When all move to other priorities it
+    comes last, and goes first: it holds where it was meanwhile, and must not stand ahead of rules
+    that are still to follow.
+    """
+    if rule.action != "prohibit":
+        return 1
+    return 2 if _selectors(rule) in moved else 0
+
+
 class _Synchronisation:
     """One run of `sync`."""
 
@@ -102,13 +120,14 @@ class _Synchronisation:
         old_routes = {_place(route): route for route in self._present_routes()}
         old_rules = {*self._present_rules(4), *self._present_rules(6)}
         wanted_rules = set(rules)
+        moved = {_selectors(rule) for rule in old_rules} & {_selectors(rule) for rule in rules}
         kept = {_place(route) for route in routes if self._has_device(route)}
         for route in sorted(routes, key=lambda r: r.kind != "unreachable"):
             self._put_route(route, old_routes.get(_place(route)))
-        for rule in sorted(rules, key=lambda r: r.action != "prohibit"):
+        for rule in sorted(rules, key=lambda r: _turn(r, moved)):
             if rule not in old_rules:
                 self._add_rule(rule)
-        for rule in sorted(old_rules, key=lambda r: r.action == "prohibit"):
+        for rule in sorted(old_rules, key=lambda r: _turn(r, moved), reverse=True):
             if rule not in wanted_rules:
                 self._remove(rule, fib.DELETE_RULE, fib.encode_rule(rule))
         for route in sorted(old_routes.values(), key=lambda r: r.kind == "unreachable"):
@@ -129,7 +148,7 @@ class _Synchronisation:
         try:
             bodies = self._kernel.dump(fib.GET_RULE, fib.rules_request(family))
         except NetlinkError as error:
-            if error.errno not in _NO_SUCH_FAMILY:
+            if error.errno not in fib.NO_SUCH_FAMILY:
                 raise
             return
         for body in bodies:
@@ -156,7 +175,7 @@ class _Synchronisation:
         except NetlinkError as error:
             if error.errno == errno.EEXIST:
                 return  # someone else's is just the same
-            if rule.family == 6 and error.errno in _NO_SUCH_FAMILY:
+            if rule.family == 6 and error.errno in fib.NO_SUCH_FAMILY:
                 return
             self._problems.append(f"could not add rule {rule}: {error.strerror}")
         else:

@@ -1,8 +1,11 @@
-"""By which interface a line is dialled, and the policy rules that keep its packets there."""
+"""The interface that a line is dialled by.
+
+xl2tpd knows no packet marks and charon's ESP has none of ours, but both keep to an address: the
+policy rules for the addresses of interfaces (`egressd.planner.routing`) keep their packets there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 
 import msgspec
@@ -10,10 +13,7 @@ import msgspec
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.names import AUTO
 from egressd.model.nouns import Line
-from egressd.model.plan import Egress
-from egressd.model.routing import PolicyRule
-from egressd.planner.registry import PRIORITY_CARRIER, egress_table
-from egressd.planner.topology import Topology, inbound, is_line
+from egressd.planner.topology import is_line
 
 
 class Carrier(msgspec.Struct, frozen=True):
@@ -53,29 +53,3 @@ def _on(interface: Interface | None, neighbour: IPv4Address | None = None) -> Ca
         return None
     near = [a for a in interface.addresses if neighbour is not None and neighbour in a.network]
     return Carrier(interface.name, (near or interface.addresses)[0].ip)
-
-
-def rules(
-    lines: Iterable[Line], egresses: Mapping[str, Egress], *, facts: Facts, topology: Topology
-) -> Iterator[PolicyRule]:
-    """What sends the daemons' packets out by the carrier whose address they bear.
-
-    xl2tpd knows no packet marks and charon's ESP has none of ours, but both keep to an
-    address. Rules exist for the interfaces that lines may be dialled by, and only apply to
-    what this machine itself sends. Without a route in the carrier's table the packet is
-    refused: it never leaves by another WAN.
-    """
-    pinned = {line.interface for line in lines}
-    names = pinned | set(topology.wans if AUTO in pinned else ())
-    for name, egress in {**inbound(topology), **egresses}.items():
-        # What this machine answers from its address in a LAN goes where it always went.
-        is_lan = name in topology.lans and name not in topology.wans
-        if name not in names or name not in facts.interfaces or is_lan:
-            continue
-        for address in dict.fromkeys(a.ip for a in facts.interfaces[name].addresses):
-            yield PolicyRule(
-                priority=PRIORITY_CARRIER,
-                source=address,
-                iif="lo",
-                table=egress_table(egress.number),
-            )

@@ -22,13 +22,17 @@ _NUMBERS: Final = {"x86_64": 321, "aarch64": 280}
 _MAP_CREATE, _MAP_LOOK_UP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = range(5)
 _LOAD, _PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 5, 13, 14, 15, 19, 23
 _ATTRIBUTES_BYTES: Final = 160
-_HASH, _CLASSIFIER = 1, 3  # BPF_MAP_TYPE_HASH, BPF_PROG_TYPE_SCHED_CLS
+_LINK_CREATE: Final = 28
+_HASH: Final = 1  # BPF_MAP_TYPE_HASH
+BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_CGROUP_SOCK_ADDR = 3, 18
+BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET6_BIND = 8, 9
 _NO_PREALLOCATION: Final = 1
 _UNLESS_THERE: Final = 1  # BPF_NOEXIST
 
 _MAP_ATTRIBUTES: Final = struct.Struct("=IIIII8x16s")
 _ELEMENT: Final = struct.Struct("=I4xQQQ")
-_LOAD_ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s56xQ")
+_LOAD_ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s4xI48xQ")
+_LINK_ATTRIBUTES: Final = struct.Struct("=IIII")  # link_create: program, target, type, flags
 _INFO_ATTRIBUTES: Final = struct.Struct("=IIQ")
 _PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")  # struct bpf_prog_info: number and place of maps
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
@@ -113,11 +117,20 @@ class Map:
         _call(command, attributes)
 
 
-def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
-    """Have the kernel check a classifier (tc-bpf(8)) and take it; its descriptor.
+def load(
+    name: str,
+    code: bytes,
+    modules: tuple[int, ...] = (),
+    *,
+    kind: int = BPF_PROG_TYPE_SCHED_CLS,
+    attach_type: int = 0,
+) -> int:
+    """Have the kernel check a program and take it; its descriptor.
 
-    `modules`: descriptors of the BTF of modules whose functions it calls, of which the first has
-    the number 1. Raises OSError, whose words end with the verifier's last ones.
+    `kind` is one of ``enum bpf_prog_type``, a classifier (tc-bpf(8)) by default; `attach_type`
+    is one of ``enum bpf_attach_type``, for kinds that need it at this point. `modules`:
+    descriptors of the BTF of modules whose functions it calls, of which the first has the number
+    1. Raises OSError, whose words end with the verifier's last ones.
     """
     instructions = ctypes.create_string_buffer(code, len(code))
     license_at = ctypes.create_string_buffer(_LICENSE)
@@ -125,7 +138,7 @@ def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
 
     def attempt(log: ctypes.Array[ctypes.c_char] | None) -> int:
         attributes = _LOAD_ATTRIBUTES.pack(
-            _CLASSIFIER,
+            kind,
             len(code) // 8,
             ctypes.addressof(instructions),
             ctypes.addressof(license_at),
@@ -135,6 +148,7 @@ def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
             0,
             0,
             name.encode(),
+            attach_type,
             ctypes.addressof(array) if modules else 0,
         )
         return _call(_LOAD, attributes)
@@ -154,6 +168,13 @@ def load(name: str, code: bytes, modules: tuple[int, ...] = ()) -> int:
     except OSError as error:
         said = log.value.decode(errors="replace").strip().splitlines()[-4:]
         raise OSError(error.errno, f"{error.strerror}: {' / '.join(said)}") from None
+
+
+def link(program: int, target: int, attach_type: int) -> int:
+    """Attach a program to the target open as `target`, for as long as the descriptor that is
+    returned stays open. Raises OSError.
+    """
+    return _call(_LINK_CREATE, _LINK_ATTRIBUTES.pack(program, target, attach_type, 0))
 
 
 def maps_of(program: int) -> list[Map]:

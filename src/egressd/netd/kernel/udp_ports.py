@@ -1,0 +1,27 @@
+"""UDP ports that programs of this machine listen on at any address (proc(5), /proc/net/udp)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_TABLE: Final = Path("/proc/self/net/udp")
+_ANY: Final = "00000000"
+_UNCONNECTED: Final = "07"
+"""The state of a socket that hears from everybody: TCP_CLOSE."""
+
+_EPHEMERAL: Final = 32_768
+"""The first port that Linux chooses itself, by default (ip_local_port_range)."""
+
+
+def listened_on(but: int, table: Path = _TABLE) -> list[int]:
+    """The ports in this network namespace, in order, without those of the user `but`. Those that
+    the kernel chose (ephemeral ones) are left out: such a socket is a client's.
+    """
+    found = set()
+    for line in table.read_text().splitlines()[1:]:
+        fields = line.split()
+        address, _, port = fields[1].partition(":")
+        if address == _ANY and fields[3] == _UNCONNECTED and int(fields[7]) != but:
+            found.add(int(port, 16))
+    return sorted(port for port in found if port < _EPHEMERAL)

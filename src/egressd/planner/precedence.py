@@ -1,0 +1,65 @@
+"""Our policy rules ahead of other programs'.
+
+A rule that is added without a priority comes right behind the kernel's first one, ahead of all
+others (``fib_default_rule_pref`` in the kernel's fib_rules.c): ``wg-quick up`` adds such rules,
+which then look up LAN clients' packets in WireGuard's table. So ours move in front of the first
+foreign rule that may take them, close together, and back when it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from egressd.model.facts import ForeignRule
+from egressd.model.routing import PolicyRule
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Our rules with the priorities that they are to have."""
+
+    rules: tuple[PolicyRule, ...]
+    problems: tuple[str, ...]
+    """A sentence for each family in which other programs' rules stay ahead of ours."""
+
+
+def place(
+    rules: Iterable[PolicyRule], foreign: Iterable[ForeignRule], lans: Collection[str]
+) -> Placed:
+    """Put `rules` ahead of the `foreign` ones that may take packets of LAN clients or of ours."""
+    rules, foreign = list(rules), list(foreign)
+    problems = []
+    placed: list[PolicyRule] = []
+    for family in (4, 6):
+        own = [rule for rule in rules if rule.family == family]
+        priorities = sorted({rule.priority for rule in own})
+        if not priorities:
+            continue
+        ahead = sorted(
+            rule.priority
+            for rule in foreign
+            if rule.family == family and rule.priority <= priorities[-1] and _may_take(rule, lans)
+        )
+        if not ahead:
+            placed += own
+            continue
+        first = ahead[0] - len(priorities)
+        if first > 0:
+            numbers = dict(zip(priorities, range(first, ahead[0]), strict=True))
+            placed += [replace(rule, priority=numbers[rule.priority]) for rule in own]
+        else:
+            placed += own
+            command = "ip rule show" if family == 4 else "ip -6 rule show"
+            problems.append(
+                "policy rules of other programs come before egressd's, and clients may be blocked:"
+                f" give them a priority above {priorities[-1]} ({command}; priorities"
+                f" {', '.join(map(str, ahead))})"
+            )
+    return Placed(tuple(placed), tuple(problems))
+
+
+def _may_take(rule: ForeignRule, lans: Collection[str]) -> bool:
+    """Whether it may apply to a LAN client's packet, or to one of this machine's own."""
+    return not rule.is_vrf and rule.iif in ("", "lo", *lans)

@@ -1,0 +1,78 @@
+"""DNS of LAN clients goes their own way or nowhere, whatever addresses a question bears (P1).
+
+A real dnsmasq runs on the router, as on most; it asks others by the default WAN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from egressd.lab.client import Client
+from egressd.lab.dnswire import encode_query
+from egressd.lab.lab import Lab
+from egressd.lab.packets import TCP, UDP, new_token
+from egressd.lab.process import Program
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
+from tests.lab.device_state import SERVER, add_nodes, eventually, send
+
+pytestmark = pytest.mark.lab
+
+RESOLVER = RESOLVERS["quad9"]
+BROADCAST = "10.77.0.255"
+DESTINATIONS = ("255.255.255.255", BROADCAST, "224.0.0.1", "224.0.0.251", str(LAN_ADDRESS), SERVER)
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("ss",), clients=4)) as lab:
+        lab.start_egressd()
+        add_nodes(lab)
+        yield lab
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dnsmasq(lab: Lab) -> Iterator[None]:
+    command = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv"]
+    command += ["--pid-file", "--user=root", f"--server={RESOLVER}"]
+    program = Program(lab.router.namespace, command, lab.folder / "dnsmasq.log", {})
+    program.start()
+    try:
+        eventually(lambda: own(lab).dns("www.example.com", "127.0.0.1", timeout=0.5).ok)
+        yield
+    finally:
+        program.stop(10)
+
+
+def own(lab: Lab) -> Client:
+    return Client(lab.router, Place(name="router", role="router", address="127.0.0.1"))
+
+
+def question(name: str) -> str:
+    """All of its bytes are below 128."""
+    return encode_query(0x1234, name, "A").decode("ascii")
+
+
+@pytest.mark.parametrize("target", ["REJECT", "", "ss", "Interface:wan2"])
+def test_no_resolver_of_the_routers_asks_the_world_for_a_client(lab: Lab, target: str) -> None:
+    if target:
+        send(lab, 1, target)
+    client = lab.client(1 if target else 4)
+    with lab.internet.capture(lab.wan(1).far) as capture:
+        capture.prove(lambda token: own(lab).dns(f"{token}.test", "127.0.0.1"))
+        token = new_token()
+        for source in (client.address, "0.0.0.0", "10.77.0.99", "203.0.113.77", "127.0.0.1"):
+            for destination in DESTINATIONS:
+                for protocol in (UDP, TCP):
+                    text = question(f"{token}.test")
+                    client.raw(source, destination, protocol=protocol, port=53, text=text)
+        # Whatever came of those has come by now: dnsmasq and the network keep their order.
+        capture.prove(lambda token: own(lab).dns(f"{token}.test", "127.0.0.1"))
+        assert capture.flows(token) == []
+
+
+def test_a_client_is_still_answered_at_the_router_by_its_own_way(lab: Lab) -> None:
+    send(lab, 1, "Interface:wan2")
+    assert lab.client(1).dns("www.example.com", str(LAN_ADDRESS)).ok
+    assert lab.client(1).dns("www.example.com", str(LAN_ADDRESS), tcp=True).ok

@@ -1,0 +1,153 @@
+"""The router's own packets: answers, resets and ICMP errors leave by the WAN that has their source
+address, or not at all (P1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from egressd.lab.capture import Capture
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.packets import TCP, TCP_ACK, UDP, new_token
+from egressd.lab.spec import LabSpec, Place
+from tests.lab.device_state import SERVER, clear, eventually, send, suspended
+
+pytestmark = pytest.mark.lab
+
+FORGETS = 40
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def no_rules(lab: Lab) -> Iterator[None]:
+    yield
+    clear(lab)
+
+
+def at(lab: Lab, role: str, address: str) -> Client:
+    """Probes of a host that is no LAN client, from one of its addresses."""
+    host = {"router": lab.router, "internet": lab.internet}[role]
+    return Client(host, Place(name=role, role=role, address=address))
+
+
+@contextmanager
+def leaves_by_its_own_wan(lab: Lab) -> Iterator[Capture]:
+    """Each WAN's address is seen behind that WAN meanwhile, and behind no other."""
+    with lab.internet.capture() as capture:
+        capture.prove()
+        yield capture
+        for wan in lab.wans:
+            seen = {flow.interface for flow in capture.flows(source=wan.address)}
+            assert seen <= {wan.far}, f"{wan.address} was seen on {seen}"
+
+
+def forget(lab: Lab, client: int) -> int:
+    """Remove a client's entries; the client's port of one that goes to the echo server."""
+    told = lab.router.run("conntrack", "-D", "-s", lab.client(client).address).stdout
+    (port,) = re.findall(r"sport=(\d+) dport=7 ", told)[:1]
+    return int(port)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_whoever_asks_a_wans_address_is_answered_by_that_wan(lab: Lab, number: int) -> None:
+    wan = lab.wan(number)
+    stranger = at(lab, "internet", SERVER)
+    lab.internet.run("ip", "route", "replace", wan.address, "dev", wan.far)
+    with leaves_by_its_own_wan(lab) as capture:
+        assert stranger.ping(wan.address).ok
+        assert stranger.http(f"http://{wan.address}:8787/ops/health").status == 200
+        assert capture.flows(source=wan.address, interface=wan.far)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_the_router_sends_from_a_wans_address_leaves_by_that_wan(
+    lab: Lab, number: int
+) -> None:
+    wan = lab.wan(number)
+    with leaves_by_its_own_wan(lab):
+        assert at(lab, "router", wan.address).http(f"http://{SERVER}/").seen == wan.address
+
+
+def test_it_is_blocked_while_that_wan_has_no_route(lab: Lab) -> None:
+    wan = lab.wan(2)
+    lab.router.run("ip", "route", "del", "default", "dev", wan.interface)
+    try:
+        eventually(lambda: not at(lab, "router", wan.address).ping(SERVER, timeout=0.2).ok)
+        with leaves_by_its_own_wan(lab):
+            assert not at(lab, "router", wan.address).http(f"http://{SERVER}/", timeout=1).ok
+    finally:
+        wan.restore()
+    eventually(lambda: at(lab, "router", wan.address).ping(SERVER, timeout=0.2).ok)
+
+
+def test_a_packet_that_was_routed_without_its_source_is_dropped(lab: Lab) -> None:
+    """As a raw socket sends it, and a daemon that names no address until it has chosen a route."""
+    with leaves_by_its_own_wan(lab) as capture:
+        for source in (lab.wan(2).address, lab.wan(1).address):
+            at(lab, "router", source).raw(source, SERVER, text=(token := new_token()))
+        eventually(lambda: bool(capture.flows(token)))
+
+
+def test_a_connection_that_conntrack_forgets_goes_on(lab: Lab) -> None:
+    """Also when the far end is the first to send again."""
+    send(lab, 1, "Interface:wan2")
+    far_end, wan = at(lab, "internet", SERVER), lab.wan(2)
+    connection = lab.client(1).connect()
+    with leaves_by_its_own_wan(lab), lab.router.capture(wan.interface) as arrived:
+        for number in range(FORGETS):
+            assert connection.exchange(str(number)).ok
+            port = forget(lab, 1)
+            far_end.raw(
+                SERVER, wan.address, protocol=TCP, port=port, source_port=7, flags=TCP_ACK,
+                text=(token := new_token()),
+            )  # fmt: skip
+            eventually(lambda token=token: bool(arrived.flows(token)))  # type: ignore[misc]
+    assert connection.state() == "open"
+    connection.close()
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_far_end_whose_flow_is_unknown_is_told_nothing(lab: Lab, protocol: str) -> None:
+    """A reset or an ICMP error would end what goes on once the client sends again."""
+    wan, token = lab.wan(2), new_token()
+    far_end = at(lab, "internet", SERVER)
+    with leaves_by_its_own_wan(lab) as capture, lab.router.capture(wan.interface) as arrived:
+        if protocol == "udp":
+            far_end.raw(SERVER, wan.address, protocol=UDP, port=41_000, source_port=9, text=token)
+        else:
+            far_end.raw(
+                SERVER, wan.address, protocol=TCP, port=41_000, source_port=9, text=token,
+                flags=TCP_ACK,
+            )  # fmt: skip
+        eventually(lambda: bool(arrived.flows(token)))
+        capture.prove()
+        assert not capture.flows(source=wan.address)
+
+
+def test_without_the_table_errors_leave_by_their_own_wan(lab: Lab) -> None:
+    """Nobody puts the table back meanwhile: what holds is the policy rules."""
+    wan = lab.wan(2)
+    far_end = at(lab, "internet", SERVER)
+    send(lab, 1, "Interface:wan2")
+    with leaves_by_its_own_wan(lab) as capture, suspended(lab, "egressd.app netd"):
+        lab.router.run("nft", "flush", "ruleset")
+        for port in range(41_000, 41_100):
+            far_end.raw(SERVER, wan.address, port=port, source_port=9)
+        far_end.raw(SERVER, wan.address, protocol=TCP, port=41_000, flags=TCP_ACK)
+        eventually(lambda: len(errors(capture, wan.address)) == 2)
+    eventually(lambda: lab.client(1).http(f"http://{SERVER}/", timeout=1).ok)
+
+
+def errors(capture: Capture, source: str) -> set[str]:
+    return {f.protocol for f in capture.flows(source=source) if f.protocol in ("tcp", "icmp")}

@@ -1,0 +1,148 @@
+"""Routes and policy rules: the interface that a packet leaves by."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from egressd.model.device import InterfaceRoles
+from egressd.model.facts import Facts, ForeignRule, Interface, Route
+from egressd.model.plan import Egress
+from egressd.planner.registry import (
+    PRIORITY_LAN_FLOOR,
+    PRIORITY_SOURCE,
+    egress_table,
+    inbound_number,
+)
+from egressd.planner.routing import Routing, desired
+from egressd.planner.topology import discover
+
+ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
+ENGINE_UID = 990
+
+
+def interface(name: str, *addresses: str) -> Interface:
+    return Interface(name=name, index=2, is_up=True, addresses=tuple(map(IPv4Interface, addresses)))
+
+
+def facts(*more: Interface, without: str = "", rules: tuple[ForeignRule, ...] = ()) -> Facts:
+    every = (
+        interface("lan0", "10.77.0.1/24"),
+        interface("wan1", "192.0.2.2/30"),
+        interface("wan2", "198.51.100.7/24", "198.51.100.2/24"),
+        *more,
+    )
+    default = IPv4Network("0.0.0.0/0")
+    gateways = {"wan1": "192.0.2.1", "wan2": "198.51.100.1"}
+    return Facts(
+        interfaces={i.name: i for i in every if i.name != without},
+        routes=tuple(
+            Route(destination=default, interface=name, gateway=IPv4Address(gateway))
+            for name, gateway in gateways.items()
+        ),
+        policy_rules=rules,
+    )
+
+
+def routing(
+    seen: Facts, egresses: dict[str, Egress] | None = None, roles: InterfaceRoles = ROLES
+) -> Routing:
+    return desired(
+        egresses or {},
+        facts=seen,
+        topology=discover(seen, roles),
+        roles=roles,
+        engine_uid=ENGINE_UID,
+    )
+
+
+def tables_by_source(found: Routing) -> dict[str, int]:
+    rules = [rule for rule in found.rules if rule.source is not None]
+    assert all(rule.iif == "lo" and rule.action == "lookup" for rule in rules)
+    assert {rule.priority for rule in rules} <= {PRIORITY_SOURCE}
+    return {str(rule.source): rule.table for rule in rules}
+
+
+def test_each_address_of_a_wan_has_a_rule_whether_clients_use_it_or_not() -> None:
+    first, second = egress_table(inbound_number(0)), egress_table(inbound_number(1))
+    assert tables_by_source(routing(facts())) == {
+        "192.0.2.2": first,
+        "198.51.100.7": second,
+        "198.51.100.2": second,
+    }
+
+
+def test_a_line_and_another_egress_have_rules_too() -> None:
+    line = interface("l2tp_1", "10.9.9.2/32")
+    found = routing(facts(line), {"l2tp_1": Egress(number=9)})
+    assert tables_by_source(found)["10.9.9.2"] == egress_table(9)
+
+
+def test_an_address_that_a_lan_has_too_is_the_lans() -> None:
+    line = interface("l2tp_1", "10.77.0.1/32")
+    found = routing(facts(line), {"l2tp_1": Egress(number=9)})
+    assert "10.77.0.1" not in tables_by_source(found)
+
+
+def test_one_armed_the_only_address_leaves_by_its_own_gateway() -> None:
+    arm = Facts(
+        interfaces={"lan0": interface("lan0", "10.77.0.1/24")},
+        routes=(
+            Route(
+                destination=IPv4Network("0.0.0.0/0"),
+                interface="lan0",
+                gateway=IPv4Address("10.77.0.254"),
+            ),
+        ),
+    )
+    found = routing(arm, roles=InterfaceRoles(lan=("lan0",), wan=("lan0",)))
+    assert tables_by_source(found) == {"10.77.0.1": egress_table(inbound_number(0))}
+
+
+def test_a_missing_wan_has_no_rule() -> None:
+    assert "198.51.100.7" not in tables_by_source(routing(facts(without="wan2")))
+
+
+def priorities(found: Routing, family: int = 4) -> list[int]:
+    return sorted({rule.priority for rule in found.rules if rule.family == family})
+
+
+NATURAL = priorities(routing(facts()))
+
+
+def test_rules_of_other_programs_behind_ours_change_nothing() -> None:
+    behind = ForeignRule(priority=PRIORITY_LAN_FLOOR + 1)
+    assert routing(facts(rules=(behind,))) == routing(facts())
+
+
+def test_ours_move_ahead_of_what_wg_quick_adds_and_keep_their_order() -> None:
+    wg_quick = (ForeignRule(priority=99), ForeignRule(priority=98))
+    found = routing(facts(rules=wg_quick))
+    assert priorities(found) == list(range(98 - len(NATURAL), 98))
+    assert found.problems == ()
+    moved = dict(zip(NATURAL, priorities(found), strict=True))
+    assert [rule.priority for rule in found.rules if rule.family == 4] == [
+        moved[rule.priority] for rule in routing(facts()).rules if rule.family == 4
+    ]
+
+
+def test_each_family_moves_by_itself() -> None:
+    found = routing(facts(rules=(ForeignRule(priority=99, family=6),)))
+    assert priorities(found) == NATURAL
+    assert priorities(found, family=6)[-1] == 98
+
+
+def test_rules_that_no_packet_of_ours_can_meet_are_left_where_they_are() -> None:
+    harmless = (
+        ForeignRule(priority=50, iif="docker0"),
+        ForeignRule(priority=51, is_vrf=True),
+    )
+    assert routing(facts(rules=harmless)) == routing(facts())
+    assert priorities(routing(facts(rules=(ForeignRule(priority=50, iif="lan0"),)))) != NATURAL
+
+
+def test_where_there_is_no_room_ahead_it_is_told() -> None:
+    found = routing(facts(rules=(ForeignRule(priority=0), ForeignRule(priority=3))))
+    assert priorities(found) == NATURAL
+    (problem,) = found.problems
+    assert "priorities 0, 3" in problem
+    assert "ip rule show" in problem
