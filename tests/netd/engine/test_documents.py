@@ -33,8 +33,7 @@ Inside = Callable[[Body], None]
 pytestmark = pytest.mark.lab
 
 NAME = "node.test"
-# On loopback: elsewhere a worker may not take a UDP port (`egressd.netd.engine.answers`).
-HERE, NOBODY = "127.0.2.1", "192.0.2.99"
+HERE, NOBODY = "192.0.2.1", "192.0.2.99"
 RESOLVERS = Resolvers(device=(HERE,), domestic=(NOBODY,), outbound=(NOBODY,), home=(NOBODY,))
 ECHO, LISTENER = 7, 1080
 
@@ -43,8 +42,8 @@ def vector(data: bytes) -> bytes:
     return len(data).to_bytes(2, "big") + data
 
 
-def ech() -> tuple[list[str], str]:
-    """A server's key for Encrypted Client Hello in PEM, and its ECHConfigList in base64
+def ech() -> tuple[list[str], bytes]:
+    """A server's key for Encrypted Client Hello in PEM, and its ECHConfigList
     (RFC 9849, section 4).
     """
     private = X25519PrivateKey.generate()
@@ -57,12 +56,31 @@ def ech() -> tuple[list[str], str]:
     config = bytes.fromhex("fe0d") + vector(content)
     keys = b64encode(vector(private.private_bytes_raw()) + vector(config)).decode()
     pem = ["-----BEGIN ECH KEYS-----", keys, "-----END ECH KEYS-----"]
-    return pem, b64encode(vector(config)).decode()
+    return pem, vector(config)
 
 
-def servers(folder: Path) -> Instance:
-    """A Trojan server with ECH, and the resolver that knows of both."""
-    keys, config = ech()
+class Resolver(asyncio.DatagramProtocol):
+    """Answers each question about `HERE` and its ECHConfigList: an HTTPS record (RFC 9460, 2.2)."""
+
+    def __init__(self, config: bytes) -> None:
+        service = bytes.fromhex("0001 00 0005") + vector(config)  # priority, the name itself, ech
+        self._data = {1: socket.inet_aton(HERE), 65: service}  # A, HTTPS
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        question = data[12 : data.index(b"\0", 12) + 5]
+        kind = question[-4:-2]
+        found = self._data.get(int.from_bytes(kind, "big"))
+        head = data[:2] + bytes.fromhex("8180 0001") + (b"\0\1" if found else b"\0\0") + bytes(4)
+        record = b"\xc0\x0c" + kind + bytes.fromhex("0001 0000003c")  # the name again, IN, 60 s
+        answer = record + vector(found) if found else b""
+        self._transport.sendto(head + question + answer, addr)
+
+
+def server(folder: Path, keys: list[str]) -> Instance:
+    """A Trojan server with ECH."""
     certificate, key = (file.read_text() for file in Authority(folder).certificate(NAME))
     trojan = {
         "type": "trojan",
@@ -75,20 +93,9 @@ def servers(folder: Path) -> Instance:
             "ech": {"enabled": True, "key": keys},
         },
     }
-    dns = {"type": "direct", "tag": "dns", "listen_port": 53}
-    records = {"A": HERE, "HTTPS": f"1 . ech={config}"}
-    rules = [
-        {"query_type": kind, "action": "predefined", "answer": [f"{NAME}. IN {kind} {data}"]}
-        for kind, data in records.items()
-    ]
     return Instance(
-        key="servers",
-        config=document(
-            {"type": "direct"},
-            inbounds=[{**inbound, "listen": HERE} for inbound in (trojan, dns)],
-            dns={"servers": [{"type": "local", "tag": "none"}], "rules": rules},
-            route={"final": "node", "rules": [{"inbound": "dns", "action": "hijack-dns"}]},
-        ),
+        key="server",
+        config=document({"type": "direct"}, inbounds=[{**trojan, "listen": HERE}]),
     )
 
 
@@ -134,8 +141,12 @@ def test_a_nodes_ech_configuration_is_not_asked_for_through_the_node(
     }
 
     async def body() -> None:
+        keys, published = ech()
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Resolver(published), local_addr=(HERE, 53)
+        )
         async with opened(run_dir) as pool, await asyncio.start_server(echo, HERE, ECHO):
-            await pool.start(servers(tmp_path))
+            await pool.start(server(tmp_path, keys))
             await pool.start(client(config))
             assert await answer(LISTENER) == b"ping"
 
