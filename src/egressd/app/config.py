@@ -13,7 +13,7 @@ import tomllib
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     StrictBool,
     ValidationError,
+    model_validator,
 )
 
 from egressd.formats.hosts import parse_host, parse_port
@@ -155,6 +156,14 @@ class Run(_Table):
 class Lan(_Table):
     interfaces: tuple[InterfaceName, ...] = ()
     """Empty: interfaces with a private address that are no WAN."""
+    multicast: StrictBool = False
+    """Let multicast reach the LANs that a program on this machine (igmpproxy, say) routes there."""
+
+
+class Local(_Table):
+    interfaces: tuple[InterfaceName, ...] = ()
+    """Networks that are neither LAN nor WAN, beside those of Docker, Podman, LXC and libvirt and of
+    WireGuard servers, which are found."""
 
 
 class Wan(_Table):
@@ -206,6 +215,7 @@ class Config(_Table):
     data: Data = Data()
     run: Run = Run()
     lan: Lan = Lan()
+    local: Local = Local()
     wan: Wan = Wan()
     dns: Dns = Dns()
     engine: Engine = Engine()
@@ -236,8 +246,21 @@ class Config(_Table):
     def roles(self) -> InterfaceRoles:
         """The roles of interfaces that the file names."""
         return InterfaceRoles(
-            lan=self.lan.interfaces, wan=self.wan.interfaces, gateways=self.wan.gateways
+            lan=self.lan.interfaces,
+            wan=self.wan.interfaces,
+            local=self.local.interfaces,
+            multicast=self.lan.multicast,
+            gateways=self.wan.gateways,
         )
+
+    @model_validator(mode="after")
+    def _one_role(self) -> Self:
+        for table in ("lan", "wan"):
+            both = set(self.local.interfaces) & set(getattr(self, table).interfaces)
+            if both:
+                name = min(both)
+                raise ValueError(f"local.interfaces: {name} is in {table}.interfaces already")
+        return self
 
 
 def load(path: Path | None) -> Config:
@@ -276,6 +299,8 @@ def _from_environment(text: str) -> Any:
 
 def _sentence(fault: Any) -> str:
     key = ".".join(str(part) for part in fault["loc"])
+    if not key:  # a sentence about several keys, which it names
+        return str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         return f"{key} is not a key of the configuration"
     told = _TAKES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")

@@ -8,13 +8,18 @@ import msgspec
 
 
 class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
-    """Which interfaces face the clients and which the outside.
+    """Which interfaces face the clients, which the outside, and which neither.
 
     Empty ``lan`` or ``wan`` means: found from the machine's addresses and default routes.
     """
 
     lan: tuple[str, ...] = ()
     wan: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+    """Networks of this machine's own, beside those that are found: containers, virtual machines,
+    a VPN server's callers."""
+    multicast: bool = False
+    """Whether what other programs route by multicast reaches the LANs."""
     gateways: dict[str, IPv4Address] = {}
     """Gateway of a WAN that has no default route in the main table."""
 

@@ -60,3 +60,5 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...] = ()
     policy_rules: tuple[ForeignRule, ...] = ()
     """All but ours and the kernel's own three of each family."""
+    uplinks: frozenset[str] = frozenset()
+    """WireGuard interfaces that some table has a default route by."""

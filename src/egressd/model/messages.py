@@ -167,7 +167,7 @@ class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     ip: str
     is_up: bool
     role: str
-    """``lan``, ``wan``, ``both`` (one-arm), ``line`` or empty."""
+    """``lan``, ``wan``, ``both`` (one-arm), ``local``, ``line`` or empty."""
     received: int = 0
     sent: int = 0
     """Bytes since the interface was made."""

@@ -93,7 +93,8 @@ class Applier:
         if is_regrouped or impact.is_another_law(change):
             self._moves.outdate()
         try:
-            if change.egresses or change.lines or change.floor is not None:
+            is_local = self._machine.is_about_local_clients(change)
+            if change.egresses or change.lines or change.floor is not None or is_local:
                 self.route(undo.egresses.put)
             self._machine.prepare(self.plan, impact.hosts_touched(change))
             await self._change_limits(change, strict=strict)
@@ -137,7 +138,7 @@ class Applier:
             resolvers=frozenset(server for each in resolvers for server in each),
         )
         self._lines.reserve(self._machine.taken)
-        self._machine.route(egresses)
+        self._machine.route(self.plan, egresses)
 
     async def load(self) -> None:
         """Load the whole nftables table. Raises Failed, and then nothing changed."""
@@ -196,7 +197,11 @@ class Applier:
         """The nftables transaction of a change; the plan is already the new one."""
         if change.floor is not None:
             await self._machine.load(self.plan, ports)
-        elif is_regrouped or impact.is_more_than_hosts(change):
+        elif (
+            is_regrouped
+            or impact.is_more_than_hosts(change)
+            or self._machine.is_about_local_clients(change)
+        ):
             await self._machine.update(self.plan, ports, hosts)
         else:
             await self._machine.move(self.plan, ports, hosts)
@@ -211,7 +216,7 @@ class Applier:
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, whichever step it had reached."""
         self.plan.apply(undo)
-        if undo.egresses or undo.lines:
+        if undo.egresses or undo.lines or self._machine.is_about_local_clients(undo):
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)

@@ -17,8 +17,8 @@ from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import firewalls, routes, sysctl
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.nft import Nft
+from egressd.planner import local, routing, sysctls
 from egressd.planner import nft as script
-from egressd.planner import routing, sysctls
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
 from egressd.planner.resolvers import Resolver, read_resolver
@@ -70,7 +70,7 @@ class Machine:
         if turned := set(before.lans) - set(self.topology.lans):
             log.warning("no LAN any more, since it has a default route", interfaces=sorted(turned))
 
-    def route(self, egresses: Mapping[str, Egress]) -> None:
+    def route(self, plan: Plan, egresses: Mapping[str, Egress]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
         desired = routing.desired(
             egresses,
@@ -78,6 +78,7 @@ class Machine:
             topology=self.topology,
             roles=self._roles,
             engine_uid=self._engine_uid,
+            ruled_locals=local.ruled(plan, self.topology),
         )
         settled = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)
@@ -126,10 +127,12 @@ class Machine:
         path.
         """
         self.fast_path.recall()
-        names = ("lansrc", "inmark", "outside", "substitutes")
-        lansrc, inmark, outside, substitutes = (self._nft.elements(name) or {} for name in names)
+        names = ("lansrc", "inmark", "outside", "localif", "substitutes")
+        lansrc, inmark, outside, localif, substitutes = (
+            self._nft.elements(name) or {} for name in names
+        )
         try:
-            self.topology = recalled(lansrc, inmark, outside)
+            self.topology = recalled(lansrc, inmark, outside, localif)
             self.silent = frozenset(map(read_resolver, substitutes))
         except ValueError as error:
             log.warning("another program has changed our table", error=str(error))
@@ -190,6 +193,12 @@ class Machine:
         or the long way, before anything else of the change is in force. Raises Failed.
         """
         self.fast_path.move(plan, clients)
+
+    def is_about_local_clients(self, change: Change) -> bool:
+        """Whether the change touches clients in local networks: their floor, and more than one
+        element.
+        """
+        return local.touches(change, self.topology)
 
     def doubt(self) -> None:
         """The table may say what the plan does not: the next update or move loads all anew."""

@@ -132,6 +132,8 @@ def _role(name: str, topology: Topology) -> str:
         return "lan"
     if is_wan:
         return "wan"
+    if name in topology.local:
+        return "local"
     return "line" if is_line(name) else ""
 
 

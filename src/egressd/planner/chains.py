@@ -43,6 +43,7 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     MARK_LINE,
     MARK_LISTED,
+    MARK_LOCAL,
     MARK_ROUTED_MASK,
     MARK_UNMANAGED,
 )
@@ -52,7 +53,11 @@ SETS: Final = {
     "lannet": "type ipv4_addr; flags interval",
     "lansrc": "type ifname . ipv4_addr; flags interval",
     "seen": "type ifname",
+    "multicast": "type ifname",
     "resolvers": "type ipv4_addr",
+    "localif": "type ifname",
+    "localnet": "type ipv4_addr; flags interval",
+    "unruled": "type ifname",
     "outside": "type ifname",
     "own": "type ipv4_addr",
     "alive": "type mark",
@@ -93,6 +98,7 @@ _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
 
 _NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
+_NO_KIND = 0xFFFF_FFFF & ~MARK_KIND_MASK
 _KIND = f"meta mark & {MARK_KIND_MASK:#x}"
 _ROUTED = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
 _ENGINE = f"& {MARK_KIND_MASK:#x} == {MARK_ENGINE:#x}"
@@ -126,6 +132,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # those of UDP flows, say) are not to decide where clients' packets go.
         "type filter hook prerouting priority mangle + 5; policy accept;",
         "iifname @lanif goto from_lan",
+        "iifname @localif goto from_local",
         # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here, in known
         # and in known_to_engine are what most packets meet: each expression more is felt.
         f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} meta mark set 0 accept",
@@ -156,6 +163,18 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"ct mark {_ROUTED} goto known",
         f"ct mark {_ENGINE} meta l4proto tcp ct direction original goto known_to_engine",
         "goto unknown",
+    ),
+    "from_local": (
+        # Its IPv6 is its own matter too, until a client is there: see the routing floor.
+        "meta nfproto ipv6 accept",
+        # Answers to what a WAN brought in leave by that WAN.
+        f"ct direction reply ct mark {_ROUTED} goto answering",
+        "ip saddr @lannet drop",
+        "meta mark set ip saddr map @hosts goto from_lan",
+        "meta mark set ip saddr map @nets goto from_lan",
+        # Where a client is, the routing floor lets nothing pass without a mark: this is for who has
+        # no rule there. On a stopped device the set is empty.
+        f"iifname @unruled meta mark set meta mark & {_NO_KIND:#x} | {MARK_LOCAL:#x}",
     ),
     "known": (
         # A flow that the kernel routes, and that went through all of unknown before. While
@@ -199,6 +218,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta l4proto { tcp, udp } th dport 53 goto asking",
         "fib daddr type { local, broadcast, multicast } accept",
         "ip daddr @lannet accept",
+        "ip daddr @localnet accept",
         "goto client",
     ),
     "answering": (
@@ -314,6 +334,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type nat hook prerouting priority dstnat; policy accept;",
         "iifname @lanif meta l4proto { tcp, udp } th dport 53 ip saddr != @resolvers"
         " dnat ip to meta mark map @dns4",
+        f"iifname @localif meta mark {_ROUTED} meta l4proto {{ tcp, udp }} th dport 53"
+        " ip saddr != @resolvers dnat ip to meta mark map @dns4",
     ),
     "prerouting_unasked": (
         # Right after port forwards (priority dstnat, -100): what one of them takes gets no further
@@ -325,6 +347,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook input priority filter; policy accept;",
         # On its way to an instance: the port is not one of this machine's.
         f"{_KIND} {MARK_ENGINE:#x} iifname @lanif accept",
+        f"{_KIND} {MARK_ENGINE:#x} iifname @localif accept",
+        f"iifname @localif meta mark {_ROUTED} drop",
         "meta l4proto tcp goto input_tcp",
         *lines_guard.INPUT,
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
@@ -370,6 +394,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook forward priority filter; policy accept;",
         "iifname @lanif goto forward_from_lan",
         "oifname @lanif goto forward_to_lan",
+        "iifname @localif goto forward_from_local",
+        "goto forward_from_elsewhere",
+    ),
+    "forward_from_elsewhere": (
         # A LAN that is taken for a WAN (see topology.discover), and answers for addresses that no
         # LAN has any more: nothing goes through this machine from one WAN or line to another.
         "iifname @outside oifname @outside drop",
@@ -378,9 +406,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # A client with a rule, on a LAN that the configuration does not name.
         "meta nfproto ipv4 meta mark set ip saddr map @hosts drop",
     ),
+    "forward_from_local": (
+        "oifname @localif ip daddr @localnet accept",
+        f"{_KIND} {{ 0, {MARK_LOCAL:#x} }} goto forward_from_elsewhere",
+        "meta mark . oifname vmap @pairs",
+        "drop",
+    ),
     "forward_from_lan": (
         "meta mark . oifname vmap @pairs",
         "oifname @lanif ip daddr @lannet goto between_lans",
+        "oifname @localif ip daddr @localnet accept",
         "drop",
     ),
     "between_lans": (
@@ -396,6 +431,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "forward_to_lan": (
         "ct state established,related goto to_client",
         "ct status dnat goto to_client",
+        "iifname @localif ip saddr @localnet accept",
+        "ip daddr 224.0.0.0/4 iifname @multicast accept",
         "drop",
     ),
     "to_client": (
@@ -498,6 +535,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "postrouting_nat": (
         "type nat hook postrouting priority srcnat; policy accept;",
         f"meta mark {_ROUTED} ip saddr @lannet fib saddr type != local masquerade",
+        f"meta mark {_ROUTED} ip saddr @localnet fib saddr type != local masquerade",
         # A question that output_dns sent elsewhere bears the address for where it was to go.
         "ct status dnat ct direction original meta l4proto { tcp, udp } th dport 53"
         " fib saddr type local fib saddr . oif type != local masquerade",
@@ -505,6 +543,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "postrouting_last": (
         "type filter hook postrouting priority 300; policy accept;",
         # A client's own address never shows outside.
-        "ip saddr @lannet ip daddr != @lannet fib saddr type != local drop",
+        "ip saddr @lannet ip daddr != @lannet ip daddr != @localnet fib saddr type != local drop",
+        f"meta mark {_ROUTED} ip saddr @localnet fib saddr type != local drop",
     ),
 }

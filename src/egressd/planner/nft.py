@@ -11,6 +11,7 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import Final
 
 from egressd.model.plan import Change, Plan
+from egressd.planner import local
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
@@ -60,6 +61,7 @@ def elements(
     """
     result: Elements = {
         **_lan_elements(topology),
+        **_local_elements(plan, topology),
         "seen": {_quoted(name): "" for name in topology.known},
         "outside": {
             _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
@@ -104,6 +106,8 @@ def _lan_elements(topology: Topology) -> Elements:
     for name, network in topology.lan_networks:
         of_lan.setdefault(name, []).append(network)
     networks = collapse_addresses(network for _, network in topology.lan_networks)
+    for name, network in topology.local_networks:
+        of_lan.setdefault(name, []).append(network)
     return {
         "lanif": {_quoted(name): "" for name in topology.lans},
         "lannet": {str(network): "" for network in networks},
@@ -112,6 +116,18 @@ def _lan_elements(topology: Topology) -> Elements:
             for name, of_this in of_lan.items()
             for network in collapse_addresses(of_this)
         },
+        "multicast": {_quoted(name): "" for name in topology.known if topology.multicast},
+    }
+
+
+def _local_elements(plan: Plan, topology: Topology) -> Elements:
+    """Local networks; who is there without a rule goes on while the device runs."""
+    networks = collapse_addresses(network for _, network in topology.local_networks)
+    passing = () if plan.floor.stopped else local.ruled(plan, topology)
+    return {
+        "localif": {_quoted(name): "" for name in topology.local},
+        "localnet": {str(network): "" for network in networks},
+        "unruled": {_quoted(name): "" for name in passing},
     }
 
 
@@ -262,7 +278,8 @@ def afresh(text: str) -> str:
 
 def block() -> str:
     """The transaction that leaves no client a way out, whatever plan the table was loaded for."""
-    return "".join(f"flush map inet {NFT_TABLE} {name}\n" for name in ("hosts", "nets", "dflt"))
+    maps = "".join(f"flush map inet {NFT_TABLE} {name}\n" for name in ("hosts", "nets", "dflt"))
+    return f"{maps}flush set inet {NFT_TABLE} unruled\n"
 
 
 def _inlined(rule: str, wanted: Elements) -> str:

@@ -20,6 +20,9 @@ MARK_DIRECT: Final = 0x3000_0000
 """Routed by the kernel through the main table."""
 MARK_REJECT: Final = 0x4000_0000
 """Answered with a reset or an ICMP error."""
+MARK_LOCAL: Final = 0x5000_0000
+"""From a local network (containers, say), without a rule: where it goes is no concern of ours. The
+rest of a mark that another program gave it stays."""
 MARK_ANSWER: Final = 0x8000_0000
 """Of the engine's UDP answers to clients, on their way out of a socket: the lowest 16 bits are the
 port that the answer is to come from (`egressd.netd.engine.answers`)."""

@@ -7,7 +7,7 @@ a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 
 import msgspec
@@ -58,20 +58,23 @@ def desired(
     topology: Topology,
     roles: InterfaceRoles,
     engine_uid: int,
+    ruled_locals: Collection[str] = (),
 ) -> Routing:
-    """What the routing tables and policy rules should be.
+    """What the routing tables and policy rules should be. `ruled_locals`: local networks with
+    clients in them.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
     otherwise the look-up would fall through to the main table. So do the LANs: what is for a
     client, an ICMP error with its own packet in it among that, would leave by a WAN.
     """
+    inner_networks = (*topology.lan_networks, *topology.local_networks)
     routes = [
         RouteEntry(table=TABLE_TPROXY, destination=_ANYWHERE, kind="local", device="lo"),
-        *_beneath((network for _, network in topology.lan_networks), TABLE_LAN),
+        *_beneath((network for _, network in inner_networks), TABLE_LAN),
     ]
-    rules = [*_floor(topology, engine_uid), *_fixed_rules()]
+    rules = [*_floor(topology, engine_uid, ruled_locals), *_fixed_rules()]
     ways_to: dict[IPv4Network, str] = {}
-    for name, network in topology.lan_networks:
+    for name, network in inner_networks:
         ways_to.setdefault(network, name)  # where two LANs have one network, one of them is asked
     for network, name in ways_to.items():
         gateway = next(
@@ -106,7 +109,8 @@ def desired(
                 table=table,
             )
         )
-    placed = precedence.place(rules, facts.policy_rules, topology.lans)
+    clients_by = (*topology.lans, *ruled_locals)
+    placed = precedence.place(rules, facts.policy_rules, clients_by)
     return Routing(routes=tuple(routes), rules=placed.rules, problems=placed.problems)
 
 
@@ -134,8 +138,25 @@ def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterato
             )
 
 
-def _floor(topology: Topology, engine_uid: int) -> list[PolicyRule]:
+def _floor(topology: Topology, engine_uid: int, ruled_locals: Collection[str]) -> list[PolicyRule]:
+    """The rules that prohibit what none above took.
+
+    From a local network with clients in it only what nftables has marked as nobody's (`MARK_LOCAL`)
+    goes on to other programs' rules and the main table, and no IPv6.
+    """
     rules = []
+    for name in ruled_locals:
+        rules += [
+            PolicyRule(
+                priority=PRIORITY_LAN_FLOOR,
+                iif=name,
+                mark=mark,
+                mask=MARK_KIND_MASK,
+                action="prohibit",
+            )
+            for mark in (0, MARK_DIRECT)
+        ]
+        rules.append(PolicyRule(family=6, priority=PRIORITY_LAN_FLOOR, iif=name, action="prohibit"))
     for family in (4, 6):
         rules += [
             PolicyRule(family=family, priority=PRIORITY_LAN_FLOOR, iif=name, action="prohibit")

@@ -20,6 +20,13 @@ from egressd.planner.registry import (
 )
 
 _LINE = re.compile(r"(l2tp|pptp)_")
+_LOCAL = re.compile(
+    r"(docker\d+|docker_gwbridge|br-[0-9a-f]{12}|virbr\d+|lxcbr\d+|lxdbr\d+|incusbr\d+|cni\d+"
+    r"|cni-podman\d+|podman\d+)\Z"
+)
+"""Bridges that Docker, libvirt, LXC, LXD, Incus and Podman make for networks of this machine."""
+_WIREGUARD = "wireguard"
+"""rtnetlink's name for the kind of interface."""
 _CONTAINERS = re.compile(r"docker\d|br-[0-9a-f]{12}\Z|virbr\d|lxc|lxd|veth[0-9a-f]{6}|cni|podman\d")
 """Bridges and ports that container and VM managers make: never taken for a LAN by themselves."""
 
@@ -52,6 +59,13 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
     """All WANs that there have been, in the order of their numbers: see `inbound`."""
+    local: tuple[str, ...] = ()
+    """Networks that are neither LAN nor WAN: containers, virtual machines, a VPN server's callers.
+    Who is there without a rule is no concern of egressd's."""
+    local_networks: tuple[tuple[str, IPv4Network], ...] = ()
+    """The source networks that belong on each of them."""
+    multicast: bool = False
+    """Whether what other programs route by multicast reaches the LANs."""
     direct_exits: tuple[str, ...] = ()
     """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
     routable: tuple[str, ...] = ()
@@ -80,7 +94,12 @@ def interface_mark(interface: str, number: int) -> int:
     return line_mark(number) if is_line(interface) else egress_mark(number)
 
 
-def recalled(lansrc: Iterable[str], inmark: Mapping[str, str], outside: Iterable[str]) -> Topology:
+def recalled(
+    lansrc: Iterable[str],
+    inmark: Mapping[str, str],
+    outside: Iterable[str],
+    localif: Collection[str] = (),
+) -> Topology:
     """What was known of LANs and WANs when these elements of an earlier table were loaded.
 
     A WAN that had no route then is only among `outside`: it gets another number. Raises ValueError
@@ -89,7 +108,8 @@ def recalled(lansrc: Iterable[str], inmark: Mapping[str, str], outside: Iterable
     networks = []
     for key in lansrc:
         name, network = key.split(" . ")
-        networks.append((name.strip('"'), IPv4Network(network)))
+        if name not in localif:
+            networks.append((name.strip('"'), IPv4Network(network)))
     places = {}
     for name, mark in inmark.items():
         if (place := inbound_place(int(mark, 16))) is not None:
@@ -122,6 +142,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     found_wans = dict.fromkeys(r.interface for r in sorted(defaults, key=lambda r: r.metric))
     wans = roles.wan or tuple(name for name in found_wans if name not in roles.lan)
     no_lans = {*wans, *(name for name in before.seen_wans if name not in before.lans)}
+    no_lans |= {*roles.local, *(i.name for i in present.values() if _looks_local(i, facts))}
     found_lans = [i.name for i in present.values() if i.name not in no_lans and _looks_like_lan(i)]
     # A one-armed device stays one when another interface comes up.
     both = {name for name in before.lans if name in before.seen_wans}
@@ -148,9 +169,16 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         is_outside = route.gateway is not None and route.interface in wans
         if route.interface in lans and route.destination != _DEFAULT and not is_outside:
             networks[route.interface, route.destination] = None
+    local = tuple(
+        name
+        for name, interface in present.items()
+        if name not in (*lans, *wans, *before.seen_wans)
+        and (name in roles.local or _looks_local(interface, facts))
+    )
     routed = dict.fromkeys(r.interface for r in facts.routes if r.interface not in lans)
     exits = dict.fromkeys(wans)
-    exits |= {n: None for n in routed if not is_line(n) and not _is_loopback(present.get(n))}
+    inner = {*local, *(name for name, i in present.items() if i.is_loopback)}
+    exits |= {name: None for name in routed if not is_line(name) and name not in inner}
     missing = tuple(n for n in roles.lan if n not in present or not present[n].addresses)
     addressed = [name for name, i in present.items() if i.addresses]
     known_roles = {*lans, *wans, *before.seen_wans}
@@ -167,6 +195,9 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         ),
         wans=wans,
         seen_wans=_seen(before.seen_wans, wans),
+        local=local,
+        local_networks=tuple(_local_networks(local, facts, [network for _, network in networks])),
+        multicast=roles.multicast,
         direct_exits=tuple(exits),
         routable=tuple(name for name in present if uplink(name, facts, roles).has_route),
         missing=missing,
@@ -249,6 +280,30 @@ def _beneath(name: str, present: Mapping[str, Interface]) -> Iterable[str]:
     return found.values()
 
 
+def _looks_local(interface: Interface, facts: Facts) -> bool:
+    """Whether it is such a network by itself. WireGuard's is one where it leads to its callers: by
+    an interface that has a default route, in whichever table, clients and this machine go out.
+    """
+    if interface.kind == _WIREGUARD:
+        return bool(interface.addresses) and interface.name not in facts.uplinks
+    return _LOCAL.match(interface.name) is not None
+
+
+def _local_networks(
+    local: Iterable[str], facts: Facts, lan_networks: Collection[IPv4Network]
+) -> Iterator[tuple[str, IPv4Network]]:
+    """Those that no LAN has, each once."""
+    taken: set[IPv4Network] = set()
+    for name in local:
+        interface = facts.interfaces[name]
+        routed = (r.destination for r in facts.routes if r.interface == name)
+        for network in (*(a.network for a in interface.addresses), *routed):
+            is_free = not any(network.overlaps(other) for other in lan_networks)
+            if is_free and network != _DEFAULT and network not in taken:
+                taken.add(network)
+                yield name, network
+
+
 def _outer_addresses(
     present: Mapping[str, Interface], lans: Collection[str], wans: Collection[str]
 ) -> Iterator[tuple[str, IPv4Address]]:
@@ -279,10 +334,6 @@ def _may_be_lan(interface: Interface) -> bool:
 
 def _looks_like_lan(interface: Interface) -> bool:
     return _may_be_lan(interface) and _has_client_address(interface)
-
-
-def _is_loopback(interface: Interface | None) -> bool:
-    return interface is not None and interface.is_loopback
 
 
 def _has_client_address(interface: Interface) -> bool:

@@ -20,11 +20,9 @@ class Interfaces {
   /** Those that clients' traffic can leave by, for a picker: WANs and lines come first. */
   get outward(): string[] {
     const roles = new Map(live.overview?.interfaces.map((one) => [one.name, one.role]));
+    const inner = ["lan", "local", ""];
     const others = this.names.filter((name) => roles.get(name) === "");
-    return [
-      ...this.names.filter((name) => roles.get(name) !== "lan" && roles.get(name) !== ""),
-      ...others,
-    ];
+    return [...this.names.filter((name) => !inner.includes(roles.get(name) ?? "wan")), ...others];
   }
 }
 

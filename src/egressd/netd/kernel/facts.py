@@ -11,6 +11,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
 from typing import Final
 
 from egressd.model.facts import Facts, ForeignRule, Interface, Route
@@ -47,6 +48,9 @@ _RTA_MULTIPATH = 9
 
 _UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10000
 _AF_INET: Final = 2
+_TUN, _WIREGUARD = "tun", "wireguard"
+_USERSPACE: Final = Path("/var/run/wireguard")
+"""Where programs that do WireGuard by a tun interface (wireguard-go) have a socket for each."""
 _UNICAST: Final = 1
 
 _GROUPS: Final = (1, 5, 7, 8, 19, 24)
@@ -69,10 +73,12 @@ def read() -> Facts:
         found = (_interface(body, addresses, peers) for body in links)
         interfaces = [interface for interface in found if is_interface_name(interface.name)]
         names = {interface.index: interface.name for interface in interfaces}
+        tunnels = [interface for interface in interfaces if interface.kind == _WIREGUARD]
         return Facts(
             interfaces={interface.name: interface for interface in interfaces},
             routes=tuple(_routes(asked, names)),
             policy_rules=tuple(_foreign_rules(asked)),
+            uplinks=frozenset(i.name for i in tunnels if _is_uplink(asked, i)),
         )
 
 
@@ -96,11 +102,14 @@ def _interface(
 ) -> Interface:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     found = attributes(body, _LINK.size)
-    kind = attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"")
+    kind = text(attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b""))
+    name = text(found[_IFLA_NAME])
+    if kind == _TUN and is_interface_name(name) and (_USERSPACE / f"{name}.sock").exists():
+        kind = _WIREGUARD
     return Interface(
-        name=text(found[_IFLA_NAME]),
+        name=name,
         index=index,
-        kind=text(kind),
+        kind=kind,
         is_up=flags & (_UP | _LOWER_UP) == _UP | _LOWER_UP,
         is_loopback=bool(flags & _LOOPBACK),
         is_point_to_point=bool(flags & (_POINT_TO_POINT | _NO_ARP)),
@@ -164,6 +173,17 @@ def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:
                 raise
             continue
         yield from filter(None, map(fib.decode_foreign_rule, bodies))
+
+
+def _is_uplink(asked: NetlinkSocket, interface: Interface) -> bool:
+    """Whether any table has a default route by the interface, in one piece or in two halves."""
+    request = _ROUTE.pack(_AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+    request += attribute(_RTA_DEVICE, u32(interface.index))
+    for body in asked.dump(_GET_ROUTE, request):
+        found = attributes(body, _ROUTE.size)
+        if body[1] <= 1 and number(found.get(_RTA_DEVICE)) == interface.index:
+            return True
+    return False
 
 
 def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:

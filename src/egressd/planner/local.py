@@ -1,0 +1,45 @@
+"""Clients in local networks: who is there with a rule is a client as in a LAN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address
+from socket import inet_aton
+
+from egressd.model.plan import Change, Plan
+from egressd.planner.topology import Topology
+
+
+def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
+    """The local interfaces behind which the plan has clients. O(rules), where there are any."""
+    if not topology.local_networks:
+        return ()
+    found = {name for name, _ in _covered(plan.nets, topology)}
+    hosts = [int.from_bytes(inet_aton(host)) for host in plan.hosts]
+    for name, first, last in _ranges(topology):
+        if name not in found and any(first <= host <= last for host in hosts):
+            found.add(name)
+    return tuple(sorted(found))
+
+
+def touches(change: Change, topology: Topology) -> bool:
+    """Whether a change may be about a client in a local network."""
+    if not topology.local_networks:
+        return False
+    hosts = [int.from_bytes(inet_aton(ip)) for ip in (*change.hosts.put, *change.hosts.drop)]
+    return bool(change.nets) or any(
+        first <= host <= last for _, first, last in _ranges(topology) for host in hosts
+    )
+
+
+def _ranges(topology: Topology) -> Iterator[tuple[str, int, int]]:
+    for name, network in topology.local_networks:
+        yield name, int(network.network_address), int(network.broadcast_address)
+
+
+def _covered(nets: Iterable[str], topology: Topology) -> Iterator[tuple[str, str]]:
+    for key in nets:
+        first, last = (int(IPv4Address(end)) for end in key.split("-"))
+        for name, low, high in _ranges(topology):
+            if first <= high and low <= last:
+                yield name, key
