@@ -5,7 +5,9 @@ address, or not at all (P1).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -14,12 +16,14 @@ from egressd.lab.capture import Capture
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, TCP_ACK, UDP, new_token
+from egressd.lab.process import Program
 from egressd.lab.spec import LabSpec, Place
 from tests.lab.device_state import SERVER, clear, eventually, send, suspended
 
 pytestmark = pytest.mark.lab
 
 FORGETS = 40
+ASKING = 100
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +155,40 @@ def test_without_the_table_errors_leave_by_their_own_wan(lab: Lab) -> None:
 
 def errors(capture: Capture, source: str) -> set[str]:
     return {f.protocol for f in capture.flows(source=source) if f.protocol in ("tcp", "icmp")}
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["nft flush ruleset", "nft flush table inet egressd", "nft delete table inet egressd"],
+)
+def test_p3_answers_under_way_are_translated_while_the_table_is_gone(
+    lab: Lab, late: int, command: str
+) -> None:
+    send(lab, 1, "Interface:wan2")
+    client = lab.client(1)
+    with leaves_by_its_own_wan(lab) as capture, ThreadPoolExecutor(ASKING) as threads:
+        token = new_token()
+        # Before the table goes: without it a question is refused.
+        asked = [
+            threads.submit(client.udp_echo, token, SERVER, late, timeout=2) for _ in range(ASKING)
+        ]
+        eventually(lambda: sum(f.packets for f in capture.flows(token, outgoing=False)) == ASKING)
+        with suspended(lab, "egressd.app netd"):
+            lab.router.run(*command.split())
+            assert {each.result().error for each in asked} == {""}
+        assert not capture.flows(source=lab.wan(2).address, protocol="icmp")
+    eventually(lambda: client.http(f"http://{SERVER}/", timeout=1).ok)
+
+
+@pytest.fixture(scope="module")
+def late(lab: Lab) -> Iterator[int]:
+    """The port of a far end that answers late."""
+    port = 5_555
+    command = [sys.executable, "-m", "tests.lab.late", SERVER, str(port)]
+    program = Program(lab.internet.namespace, command, lab.folder / "late.log", {})
+    program.start()
+    try:
+        eventually(lambda: "ready" in program.tail())
+        yield port
+    finally:
+        program.stop(10)

@@ -14,7 +14,7 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
-from egressd.netd.kernel import firewalls, routes, sysctl
+from egressd.netd.kernel import firewalls, multicast, routes, sysctl
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import local, routing, sysctls
@@ -94,7 +94,21 @@ class Machine:
             " interfaces that may be it under another name is not forwarded"
             for name in self.topology.missing
         )
-        self.problems = (*settled.problems, *synced.problems, *desired.problems, *absent)
+        self.problems = (
+            *settled.problems,
+            *synced.problems,
+            *desired.problems,
+            *absent,
+            *self._dropped_multicast(),
+        )
+
+    def _dropped_multicast(self) -> Iterator[str]:
+        lans = multicast.destinations() & set(self.topology.lans)
+        if lans and not self.topology.multicast:
+            yield (
+                f"another program routes multicast to {', '.join(sorted(lans))}, and it is dropped:"
+                " to let it in, set [lan] multicast = true in the configuration"
+            )
 
     def forward(self) -> None:
         """Let the machine forward packets: the last step of putting up the guard.
@@ -136,6 +150,13 @@ class Machine:
             self.silent = frozenset(map(read_resolver, substitutes))
         except ValueError as error:
             log.warning("another program has changed our table", error=str(error))
+
+    def hold_translation(self) -> None:
+        """Have known flows stay translated while another program has flushed our table."""
+        try:
+            self._nft.hold_translation()
+        except Failed as error:
+            log.warning("a flushed ruleset will cut connections", error=str(error))
 
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""

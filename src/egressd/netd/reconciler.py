@@ -129,6 +129,7 @@ class Reconciler:
             self._applier.route()
             if not self.machine.has_table():
                 await self.machine.load(self.plan, {})
+            self.machine.hold_translation()
             self.machine.forward()
 
     async def limit(self) -> None:

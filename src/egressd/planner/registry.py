@@ -187,6 +187,9 @@ ROUTE_PROTOCOL: Final = 0xE6
 NFT_TABLE: Final = "egressd"
 """Name of our tables: family inet, and netdev for speed limits."""
 
+NFT_HOLD_TABLE: Final = "egressd_hold"
+"""Name of the table that keeps the kernel translating flows while ours is gone."""
+
 ENGINE_PORTS: Final = range(20_000, 30_000)
 """Loopback ports of engine listeners: below Linux's ephemeral range (32768 to 60999)."""
 

@@ -175,6 +175,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "nftables 库已升级，而 netd 仍在使用之前的版本：运行 systemctl reload egressd-netd 即可切换，不会中断任何连接",
   "policy rules of other programs come before egressd's, and clients may be blocked: give them a priority above {n} ({command}; priorities {list})":
     "其他程序的策略路由规则排在 egressd 之前，客户端可能被阻断：请为其设置大于 {n} 的优先级（{command}；优先级 {list}）",
+  "another program routes multicast to {lans}, and it is dropped: to let it in, set [lan] multicast = true in the configuration":
+    "其他程序将组播路由到 {lans}，但已被丢弃：如需放行，请在配置中设置 [lan] multicast = true",
   "UDP through nodes to outside ports on which this machine has servers of its own may get no answers ({ports}), since the kernel does not let the engine answer from another port: {>reason}":
     "经节点访问外部的 UDP 端口时，若本机自身的服务占用同一端口（{ports}），可能收不到应答，因为内核不允许引擎从其他端口应答：{reason}",
   "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":

@@ -13,9 +13,10 @@ import threading
 from functools import cache
 from ipaddress import IPv4Address, summarize_address_range
 from pathlib import Path
+from typing import Final
 
 from egressd.model.errors import Failed
-from egressd.planner.registry import NFT_TABLE
+from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 
 _STATELESS = 1 << 2
 _NUMERIC_ALL = 0b1111 << 7  # protocols, priorities, symbols, times
@@ -75,6 +76,21 @@ def is_library_replaced() -> bool:
         return True
 
 
+_HOOKS: Final = ("prerouting", "input", "output", "postrouting")
+_HOLD: Final = "\n".join(
+    (
+        f"add table inet {NFT_HOLD_TABLE} {{ flags owner; }}",
+        *(
+            f"add chain inet {NFT_HOLD_TABLE} {hook} {{ type nat hook {hook} priority 0; }}"
+            for hook in _HOOKS
+        ),
+        # Connection tracking goes with the last rule that asks it for something.
+        f"add rule inet {NFT_HOLD_TABLE} prerouting ct state established",
+        "",
+    )
+)
+
+
 class _Context:
     """A libnftables context: it carries out commands one at a time."""
 
@@ -124,17 +140,32 @@ class Nft:
         _library_file()  # read while it surely is the one in place
         self._changing = _Context(library)
         self._looking = _Context(library)
+        self._holding = _Context(library)
 
     def close(self) -> None:
         """Free what it holds. No method may be called afterwards."""
         self._changing.close()
         self._looking.close()
+        self._holding.close()
 
     def run(self, script: str) -> None:
         """Carry out `script` as one transaction: all of it, or nothing. Raises Failed."""
         problem, _ = self._changing.run(script)
         if problem:
             raise Failed("change nftables", problem)
+
+    def hold_translation(self) -> None:
+        """Keep the kernel translating known flows for as long as this process lives, whatever other
+        programs flush.
+
+        Without a rule that uses connection tracking and a chain of type nat the kernel neither
+        knows nor translates flows: an answer to a client that comes while our table is gone would
+        be taken for this machine's own. So there is a table of such chains that only its owner can
+        take away (``flags owner``, nft(8)). Raises Failed.
+        """
+        problem, _ = self._holding.run(_HOLD)
+        if problem:
+            raise Failed("keep flows translated", problem)
 
     def check(self, script: str) -> None:
         """Raise Failed if `run` would, as far as that can be known without doing it."""

@@ -1,0 +1,29 @@
+"""The interfaces that other programs (igmpproxy, smcroute) have the kernel route multicast to.
+
+Read from /proc/net/ip_mr_vif and /proc/net/ip_mr_cache (the kernel's ipmr.c).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = Path("/proc/self/net")
+_OUTGOING_AT: Final = 6
+"""The field of a cached route from which on its ``vif:ttl`` pairs are listed."""
+
+
+def destinations(folder: Path = _FOLDER) -> frozenset[str]:
+    """Names of the interfaces that multicast routes lead to; none on a kernel without them."""
+    found: set[str] = set()
+    with suppress(FileNotFoundError):
+        vifs = {
+            fields[0]: fields[1]
+            for line in (folder / "ip_mr_vif").read_text().splitlines()[1:]
+            if len(fields := line.split()) > 1
+        }
+        for line in (folder / "ip_mr_cache").read_text().splitlines()[1:]:
+            for pair in line.split()[_OUTGOING_AT:]:
+                found.add(vifs.get(pair.partition(":")[0], ""))
+    return frozenset(found - {""})
