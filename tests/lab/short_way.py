@@ -8,21 +8,23 @@ from ipaddress import IPv4Address
 from egressd.lab.lab import Lab
 from egressd.model.messages import RuleCount
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.fast_path.elements import COUNT
+from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
 from tests.lab.netns import JoinedNamespace
 
 
-def filters_here() -> dict[str, filters.Filter]:
+def programs_here() -> dict[str, int]:
+    """Interface -> the number of the classifier that it has."""
+    hooks = Hooks()
     with NetlinkSocket(ROUTE) as kernel:
-        found = {name: filters.find(kernel, index) for index, name in socket.if_nameindex()}
+        found = {name: hooks.find(kernel, index) for index, name in socket.if_nameindex()}
     return {name: there for name, there in found.items() if there}
 
 
 def _passed(address: str) -> RuleCount:
-    for there in filters_here().values():
-        maps = {each.name: each for each in system.maps_of(there.program)}
+    for program in programs_here().values():
+        maps = {each.name: each for each in system.maps_of(program)}
         if value := maps["counts"].get(IPv4Address(address).packed):
             return RuleCount(*COUNT.unpack(value))
     return RuleCount(0, 0, 0, 0)
@@ -31,7 +33,7 @@ def _passed(address: str) -> RuleCount:
 def hooked(lab: Lab) -> set[str]:
     """The interfaces of the router that have the classifier."""
     with JoinedNamespace(lab.router.namespace) as router:
-        return set(router.run(filters_here))
+        return set(router.run(programs_here))
 
 
 def passed(lab: Lab, client: int) -> RuleCount:

@@ -32,7 +32,7 @@ from egressd.model.messages import RuleCount
 from egressd.model.plan import Egress, Limit, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import FastPath, filters, tracking
+from egressd.netd.kernel.fast_path import FastPath, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
 from egressd.planner.registry import MARK_DIRECT
@@ -40,7 +40,7 @@ from egressd.planner.topology import discover
 from tests.lab.device_state import SERVER, clear, eventually, send
 from tests.lab.leaks import watched
 from tests.lab.netns import JoinedNamespace, Namespace
-from tests.lab.short_way import filters_here, hooked, passed
+from tests.lab.short_way import hooked, passed, programs_here
 from tests.lab.test_failures import kill
 
 pytestmark = pytest.mark.lab
@@ -473,7 +473,7 @@ def ask_again(path: FastPath) -> None:
 
 def count_some() -> None:
     """As if traffic had gone the short way."""
-    program = next(iter(filters_here().values())).program
+    program = next(iter(programs_here().values()))
     counts = next(each for each in system.maps_of(program) if each.name == "counts")
     counts.put(address_key(CLIENT), COUNT.pack(*astuple(SOME)))
 
@@ -500,12 +500,12 @@ def router(namespace: Namespace) -> Iterator[Namespace]:
 def test_without_it_all_go_the_long_way(router: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "kernel_types", lambda: refuse(errno.ENOENT))
 
-    def body() -> tuple[str, dict[str, filters.Filter]]:
+    def body() -> tuple[str, dict[str, int]]:
         path = FastPath()
         for _ in range(2):
             ask_again(path)
         assert path.counts([CLIENT]) == {}
-        return path.obstacle, filters_here()
+        return path.obstacle, programs_here()
 
     obstacle, there = router.run(body)
     assert "No such file or directory" in obstacle
@@ -522,12 +522,12 @@ def test_what_was_refused_for_want_of_memory_is_tried_again(
         with monkeypatch.context() as refusing:
             refusing.setattr(system, "load", lambda *_: refuse(errno.ENOMEM))
             ask_again(path)
-        found.append((path.obstacle != "", set(filters_here())))
+        found.append((path.obstacle != "", set(programs_here())))
         ask_again(path)  # too soon
-        found.append((path.obstacle != "", set(filters_here())))
+        found.append((path.obstacle != "", set(programs_here())))
         time.sleep(0.6)
         ask_again(path)
-        return [*found, (path.obstacle != "", set(filters_here()))]
+        return [*found, (path.obstacle != "", set(programs_here()))]
 
     refused = (True, set[str]())
     assert router.run(body) == [refused, refused, (False, {"lan0", "wan1"})]
@@ -545,7 +545,7 @@ def test_what_was_counted_outlives_a_refusal(
         with monkeypatch.context() as refusing:
             refusing.setattr(tracking, "timeouts", lambda: refuse(errno.ENOMEM))
             ask_again(path)
-        assert filters_here() == {}
+        assert programs_here() == {}
         ask_again(path)
         found = [path.counts([CLIENT])]
         count_some()
@@ -561,13 +561,13 @@ def test_time_outs_that_change_are_followed(router: Namespace) -> None:
     def body() -> tuple[set[int], set[int]]:
         path = FastPath()
         ask_again(path)
-        before = {each.program for each in filters_here().values()}
+        before = set(programs_here().values())
         ask_again(path)
-        assert {each.program for each in filters_here().values()} == before
+        assert set(programs_here().values()) == before
         Path("/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream").write_text("77")
         ask_again(path)
         assert path.obstacle == ""
-        return before, {each.program for each in filters_here().values()}
+        return before, set(programs_here().values())
 
     before, after = router.run(body)
     assert len(before) == len(after) == 2

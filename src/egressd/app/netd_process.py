@@ -27,6 +27,7 @@ from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
 from egressd.netd.kernel import sysctl
 from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel.fast_path import ForeignFilters
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
 from egressd.netd.kernel.shaping import ForeignShaping, Shaper
@@ -124,6 +125,8 @@ async def _serve(settings: config.Config) -> None:
         lans = reconciler.machine.topology.lans
         log.info("netd is ready", revision=reconciler.plan.revision, lan=lans)
         await stack.enter_async_context(Watcher(reconciler.refresh))
+        filters = ForeignFilters(machine.fast_path, shaper.port, reconciler.refresh)
+        await stack.enter_async_context(filters)
         await reconciler.refresh()  # what changed since guard looked, which nobody watched
         await _look_after(reconciler, server, ending)
     if ending.result() == signal.SIGUSR1:

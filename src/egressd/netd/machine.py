@@ -16,6 +16,7 @@ from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import firewalls, multicast, routes, sysctl
 from egressd.netd.kernel.fast_path import FastPath
+from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import local, routing, sysctls
 from egressd.planner import nft as script
@@ -23,6 +24,7 @@ from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
 from egressd.planner.resolvers import Resolver, read_resolver
 from egressd.planner.sets import Elements
+from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology, discover, is_line, recalled
 
 log = structlog.get_logger()
@@ -224,6 +226,16 @@ class Machine:
     def doubt(self) -> None:
         """The table may say what the plan does not: the next update or move loads all anew."""
         self._is_doubtful = True
+
+    def beside(self, plan: Plan) -> tuple[str, ...]:
+        """What other programs' traffic control means for the plan, in plain words."""
+        return tuple(
+            told(
+                self.fast_path.others,
+                has_fast_path=not self.fast_path.obstacle,
+                has_limits=any(map(is_limited, plan.limits.values())),
+            )
+        )
 
     async def shield(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""

@@ -84,6 +84,7 @@ class Monitor:
                 *self._pool.problems(),
                 *self._machine.problems,
                 *self._machine.obstacles,
+                *self._machine.beside(plan),
                 *self._resolvers.problems,
                 *self._limits.problems,
                 *conntrack.crowding(),

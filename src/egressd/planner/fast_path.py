@@ -8,7 +8,7 @@ flows that are not what the client's mark says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 from typing import Final, NamedTuple
 
@@ -52,17 +52,15 @@ class Place(NamedTuple):
 
 
 class Neighbourhood:
-    """The LANs, and which addresses are next to the machine there."""
+    """The LANs, and which addresses are next to the machine there. Those that are `occupied`, by
+    their indexes, are left out.
+    """
 
-    def __init__(self, facts: Facts, topology: Topology) -> None:
-        self.indexes: set[int] = set()
+    def __init__(self, facts: Facts, topology: Topology, occupied: Collection[int] = ()) -> None:
+        lans = [lan for lan in plain_lans(facts, topology) if lan.index not in occupied]
+        self.indexes = {lan.index for lan in lans}
         """Of the LANs."""
-        self._lans: list[tuple[int, int, int]] = []
-        for name in topology.lans:
-            lan = facts.interfaces.get(name)
-            if lan is not None and _is_plain(lan):
-                self.indexes.add(lan.index)
-                self._lans += [(*_bits(each.network), lan.index) for each in lan.addresses]
+        self._lans = [(*_bits(each.network), lan.index) for lan in lans for each in lan.addresses]
         # Who lives behind another router, or elsewhere, is not asked for by its own address there.
         self._routed = [
             _bits(route.destination)
@@ -85,6 +83,12 @@ class Neighbourhood:
         if len(found) != 1 or any(number & mask == network for network, mask in self._routed):
             return 0
         return found.pop()
+
+
+def plain_lans(facts: Facts, topology: Topology) -> list[Interface]:
+    """The LANs that known flows may come in by."""
+    found = (facts.interfaces.get(name) for name in topology.lans)
+    return [lan for lan in found if lan is not None and _is_plain(lan)]
 
 
 def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:

@@ -93,6 +93,16 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
     return found
 
 
+def items(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """As `attributes`, one by one: of a list several have the same type."""
+    while start + 4 <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, start)
+        if length < 4:
+            return
+        yield kind & _TYPE_MASK, data[start + 4 : start + length]
+        start += (length + 3) & ~3
+
+
 def text(value: bytes) -> str:
     """A NUL-terminated string attribute as text."""
     return value.split(b"\0", 1)[0].decode(errors="replace")

@@ -20,7 +20,8 @@ from typing import Final, Self
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280}
 """Of the system call, by machine (asm/unistd.h)."""
 _MAP_CREATE, _MAP_LOOK_UP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = range(5)
-_LOAD, _PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 5, 13, 14, 15, 19, 23
+_LOAD, _ATTACH, _DETACH, _QUERY = 5, 8, 9, 16
+_PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 13, 14, 15, 19, 23
 _ATTRIBUTES_BYTES: Final = 160
 _LINK_CREATE: Final = 28
 _HASH: Final = 1  # BPF_MAP_TYPE_HASH
@@ -34,10 +35,21 @@ _ELEMENT: Final = struct.Struct("=I4xQQQ")
 _LOAD_ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s4xI48xQ")
 _LINK_ATTRIBUTES: Final = struct.Struct("=IIII")  # link_create: program, target, type, flags
 _INFO_ATTRIBUTES: Final = struct.Struct("=IIQ")
-_PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")  # struct bpf_prog_info: number and place of maps
+_PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")
+"""struct bpf_prog_info: number and place of maps, name."""
+_ATTACH_ATTRIBUTES: Final = struct.Struct("=6IQ")
+"""Interface, descriptor, place, flags, descriptor of what is replaced, of what is beside it;
+revision."""
+_QUERY_ATTRIBUTES: Final = struct.Struct("=4IQI4x3QQ")
+"""Interface, place, two sorts of flags, where the programs' numbers go, room for so many, where
+flags and links go; revision."""
+_REPLACE: Final = 1 << 2  # BPF_F_REPLACE
+INGRESS, EGRESS = 46, 47  # BPF_TCX_INGRESS, BPF_TCX_EGRESS
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
 _BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
 
+_ATTACHED_MAX: Final = 64
+"""Programs at one place of an interface (BPF_MPROG_MAX)."""
 _LOAD_TRIES: Final = 5
 """The verifier gives up where a signal comes (EAGAIN)."""
 _LICENSE: Final = b"Dual MIT/GPL\0"
@@ -177,15 +189,48 @@ def link(program: int, target: int, attach_type: int) -> int:
     return _call(_LINK_CREATE, _LINK_ATTRIBUTES.pack(program, target, attach_type, 0))
 
 
+def attached(interface: int, place: int) -> list[int]:
+    """The numbers of the programs at an interface's `INGRESS` or `EGRESS`, in the order in which
+    they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a kernel before 6.6.
+    """
+    numbers = (ctypes.c_uint32 * _ATTACHED_MAX)()
+    at = ctypes.addressof(numbers)
+    asked = _QUERY_ATTRIBUTES.pack(interface, place, 0, 0, at, _ATTACHED_MAX, 0, 0, 0, 0)
+    count = _QUERY_ATTRIBUTES.unpack_from(_answer(_QUERY, asked))[5]
+    return numbers[:count]
+
+
+def attach(interface: int, descriptor: int, replaced: int | None = None) -> None:
+    """Put a program at an interface's `INGRESS`, behind all that are there, or in the place of the
+    one that has the number `replaced`. It stays when its process ends. Raises OSError.
+    """
+    if replaced is None:
+        _call(_ATTACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
+        return
+    with _program(replaced) as old:
+        _call(_ATTACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, _REPLACE, old, 0, 0))
+
+
+def detach(interface: int, program: int) -> None:
+    """Take the program of that number from an interface's `INGRESS`. Raises OSError."""
+    with _program(program) as descriptor:
+        _call(_DETACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
+
+
+def name_of(program: int) -> str:
+    """What the program of that number is called. Raises OSError."""
+    with _program(program) as descriptor:
+        info = _info(descriptor, _PROGRAM_INFO.size)
+    name: bytes = _PROGRAM_INFO.unpack(info)[2]
+    return name.rstrip(b"\0").decode(errors="replace")
+
+
 def maps_of(program: int) -> list[Map]:
     """The maps that the program of that number uses. Raises OSError."""
-    descriptor = _call(_PROGRAM_BY_ID, struct.pack("=I", program))
-    try:
+    with _program(program) as descriptor:
         numbers = (ctypes.c_uint32 * 16)()
         asked = _PROGRAM_INFO.pack(len(numbers), ctypes.addressof(numbers), b"")
         count = _PROGRAM_INFO.unpack(_info(descriptor, _PROGRAM_INFO.size, asked))[0]
-    finally:
-        os.close(descriptor)
     with ExitStack() as undo:
         maps = []
         for number in numbers[:count]:
@@ -220,6 +265,16 @@ def _module_descriptor(module: str) -> int:
             is_kernels = _BTF_INFO.unpack(_info(descriptor, _BTF_INFO.size, asked))[5]
         if is_kernels and name.value == module.encode():
             return descriptor
+        os.close(descriptor)
+
+
+@contextmanager
+def _program(number: int) -> Iterator[int]:
+    """A descriptor of the program of that number. Raises OSError."""
+    descriptor = _call(_PROGRAM_BY_ID, struct.pack("=I", number))
+    try:
+        yield descriptor
+    finally:
         os.close(descriptor)
 
 

@@ -9,12 +9,16 @@ alive, and meets all rules.
 - `tracking`: what it has to know of the kernel that runs.
 - `elements`: what it looks up.
 - `program`: the classifier.
-- `filters`: puts it on interfaces.
+- `maps`: where it looks.
+- `hooks`: puts it on interfaces; on kernels before 6.6 `filters` does.
+- `others`: what other programs have there, who come first.
 - `path`: keeps clients, ways and counts in step with the plan.
+- `events`: when others' things change.
 
 Who may go this way is `egressd.planner.fast_path`'s to say.
 """
 
+from egressd.netd.kernel.fast_path.events import ForeignFilters
 from egressd.netd.kernel.fast_path.path import FastPath, close
 
-__all__ = ["FastPath", "close"]
+__all__ = ["FastPath", "ForeignFilters", "close"]

@@ -1,14 +1,17 @@
-"""Puts classifiers on interfaces, where what comes in is looked at first (tc-bpf(8))."""
+"""Puts the classifier on an interface as a filter (tc-bpf(8)): the way of kernels before 6.6.
+
+A filter needs a qdisc of kind ``ingress``, of which an interface has one at most. SQM's scripts and
+others' delete what is there, whosever it is, and make their own. So ours is of just that kind; and
+one that is there already is used and never taken away.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel.netlink import (
     CREATE,
     EXCLUSIVE,
@@ -24,76 +27,99 @@ from egressd.netd.kernel.netlink import (
 )
 from egressd.planner.registry import FAST_PATH_PREFERENCE
 
-# linux/rtnetlink.h, linux/pkt_sched.h, linux/pkt_cls.h, linux/if_ether.h
-_NEW_QDISC = 36
-_NEW_FILTER, _DELETE_FILTER, _GET_FILTER = 44, 45, 46
-_MESSAGE: Final = struct.Struct("=BxxxiIII")  # tcmsg: family, interface, handle, parent, info
-_CLSACT_HANDLE, _CLSACT_PARENT, _INGRESS = 0xFFFF_0000, 0xFFFF_FFF1, 0xFFFF_FFF2
-_KIND, _OPTIONS = 1, 2
 _DESCRIPTOR, _NAME, _FLAGS, _PROGRAM = 6, 7, 8, 11  # TCA_BPF_FD, _NAME, _FLAGS, _ID
 _ACTS_ITSELF: Final = 1  # TCA_BPF_FLAG_ACT_DIRECT
 _PROTOCOL_IP: Final = socket.htons(0x0800)
 _INFO: Final = FAST_PATH_PREFERENCE << 16 | _PROTOCOL_IP
 _HANDLE: Final = 1
-_NOT_THERE: Final = (errno.ENOENT, errno.EINVAL, errno.ENODEV)
-"""What the kernel says of an interface that has nowhere for filters, or is gone."""
+_KIND: Final = tc.KIND, b"bpf\0"
+_AT_HOME, _AS_GUEST = "egressd", "egressd-guest"
+"""Names that tell whose the qdisc is, also to a later netd: ours, or another program's."""
 
 
-class Filter(NamedTuple):
-    """One that is in place."""
+class Ours(NamedTuple):
+    """The filter that is in place."""
 
     name: str
     program: int
     """The kernel's number of its program."""
 
 
-def put(kernel: NetlinkSocket, interface: int, name: str, descriptor: int) -> None:
+def find(kernel: NetlinkSocket, interface: int) -> Ours | None:
+    """Ours on an interface. Raises OSError."""
+    return next(filter(None, map(_read, tc.filters(kernel, interface, tc.INGRESS))), None)
+
+
+def others(kernel: NetlinkSocket, interface: int, parent: int) -> list[tc.Filter]:
+    """The filters that other programs have at a place. Raises OSError."""
+    found = tc.filters(kernel, interface, parent)
+    ours = parent == tc.INGRESS and any(map(_read, found))
+    return [it for it in found if not (ours and (_read(it) or it == _HEAD))]
+
+
+def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
     """Put a program on an interface, in the place of an earlier one if there is any.
 
-    Raises NetlinkError.
+    Raises OSError.
     """
-    body = _MESSAGE.pack(0, interface, _CLSACT_HANDLE, _CLSACT_PARENT, 0)
-    with _unless(errno.EEXIST):
-        kernel.request(_NEW_QDISC, body + attribute(_KIND, b"clsact\0"), CREATE | EXCLUSIVE)
+    there = find(kernel, interface)
+    front = _front(kernel, interface)
+    if there is not None and there.name == _AT_HOME and front == "clsact":
+        take_away(kernel, interface)  # as earlier versions put it
+        there, front = None, _front(kernel, interface)
+    name = there.name if there else _AS_GUEST
+    if not front:
+        body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, tc.FRONT, 0)
+        try:
+            kernel.request(
+                tc.NEW_QDISC, body + attribute(tc.KIND, b"ingress\0"), CREATE | EXCLUSIVE
+            )
+            name = _AT_HOME
+        except NetlinkError as error:
+            if error.errno != errno.EEXIST:
+                raise
     options = nest(
-        _OPTIONS,
+        tc.OPTIONS,
         attribute(_DESCRIPTOR, u32(descriptor)),
         attribute(_NAME, name.encode() + b"\0"),
         attribute(_FLAGS, u32(_ACTS_ITSELF)),
     )
-    body = _MESSAGE.pack(0, interface, _HANDLE, _INGRESS, _INFO)
-    kernel.request(_NEW_FILTER, body + attribute(_KIND, b"bpf\0") + options, CREATE | REPLACE)
+    kernel.request(tc.NEW_FILTER, _which(interface) + options, CREATE | REPLACE)
 
 
 def take_away(kernel: NetlinkSocket, interface: int) -> None:
-    """Take our program off an interface, if it is there. Raises NetlinkError."""
-    body = _MESSAGE.pack(0, interface, _HANDLE, _INGRESS, _INFO)
-    with _unless(*_NOT_THERE):
-        kernel.request(_DELETE_FILTER, body + attribute(_KIND, b"bpf\0"))
+    """Take our program off an interface, if it is there, and the qdisc when it is ours and nobody
+    else uses it. Raises OSError.
+    """
+    there = find(kernel, interface)
+    if there is None:
+        return
+    with tc.unless_absent():
+        kernel.request(tc.DELETE_FILTER, _which(interface))
+    front = _front(kernel, interface)
+    places = (tc.INGRESS, tc.EGRESS) if front == "clsact" else (tc.INGRESS,)
+    if there.name == _AT_HOME and not any(tc.filters(kernel, interface, it) for it in places):
+        with tc.unless_absent():
+            body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, tc.FRONT, 0)
+            kernel.request(tc.DELETE_QDISC, body)
 
 
-def find(kernel: NetlinkSocket, interface: int) -> Filter | None:
-    """Ours on an interface. Raises NetlinkError."""
-    return next(_ours(kernel, interface), None)
+def _front(kernel: NetlinkSocket, interface: int) -> str:
+    """The kind of the qdisc that filters need; empty when there is none."""
+    found = (it for it in tc.qdiscs(kernel) if it.interface == interface)
+    return next((it.kind for it in found if it.parent == tc.FRONT), "")
 
 
-def _ours(kernel: NetlinkSocket, interface: int) -> Iterator[Filter]:
-    body = _MESSAGE.pack(0, interface, 0, _INGRESS, 0)
-    found: list[bytes] = []
-    with _unless(*_NOT_THERE):
-        found = kernel.dump(_GET_FILTER, body)
-    for each in found:
-        info = _MESSAGE.unpack_from(each)[4]
-        options = attributes(attributes(each, _MESSAGE.size).get(_OPTIONS, b""))
-        if info == _INFO and _PROGRAM in options:
-            yield Filter(text(options.get(_NAME, b"")), number(options[_PROGRAM]))
+def _which(interface: int) -> bytes:
+    return tc.HEADER.pack(0, interface, _HANDLE, tc.INGRESS, _INFO) + attribute(*_KIND)
 
 
-@contextmanager
-def _unless(*errors: int) -> Iterator[None]:
-    """Take these refusals for what was to be done already."""
-    try:
-        yield
-    except NetlinkError as error:
-        if error.errno not in errors:
-            raise
+_HEAD: Final = tc.Filter(_INFO, "bpf", b"")
+
+
+def _read(found: tc.Filter) -> Ours | None:
+    options = attributes(found.options)
+    if (found.info, found.kind) != (_HEAD.info, _HEAD.kind) or _PROGRAM not in options:
+        return None
+    name = text(options.get(_NAME, b""))
+    return Ours(name, number(options[_PROGRAM])) if name in (_AT_HOME, _AS_GUEST) else None

@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
 from operator import add
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 from msgspec.structs import astuple
@@ -25,16 +25,15 @@ from egressd.model.messages import RuleCount
 from egressd.model.plan import Plan
 from egressd.netd.kernel import sysctl
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import elements, filters, program, tracking
+from egressd.netd.kernel.fast_path import elements, others, program, tracking
+from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
+from egressd.netd.kernel.fast_path.maps import Maps
 from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
-from egressd.planner.fast_path import Neighbourhood, Place, Way, place, ways
+from egressd.planner.fast_path import Neighbourhood, Place, Way, place, plain_lans, ways
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
 
-_NAME: Final = "egressd"
-_CLIENTS_MAX: Final = 1 << 18
-_WAYS_MAX: Final = 1 << 12
 _SETTINGS: Final = {
     # Connection tracking does not see every packet of a connection: the next that it sees is not to
     # be outside of what it expects, nor is a reset 2 GiB later (nf_conntrack-sysctl.rst).
@@ -45,23 +44,6 @@ _SETTINGS: Final = {
     "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged": "7440",
 }
 
-
-class _Maps(NamedTuple):
-    clients: system.Map
-    ways: system.Map
-    counts: system.Map
-
-    @property
-    def descriptors(self) -> program.Maps:
-        return program.Maps(*(each.descriptor for each in self))
-
-
-_SHAPES: Final = {
-    "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
-    "ways": (elements.MARK_BYTES, elements.WAY_BYTES, _WAYS_MAX),
-    "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
-}
-"""Name -> sizes of key and value, and room."""
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EINTR})
 """Refusals that may be none a while later."""
@@ -76,13 +58,17 @@ class FastPath:
 
     `follow` and `move` come before the nftables transaction that they belong to: a client who is
     to go elsewhere goes the long way from there on, where that transaction finds him. `settle`
-    comes after it. A kernel that cannot do it (`obstacle`) just sends all the long way.
+    comes after it. A kernel that cannot do it (`obstacle`) just sends all the long way, and so does
+    an interface where another program has what is to see all packets (`others`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_tcx: bool = True) -> None:
         self.obstacle = ""
         """Why there is no short way, in plain words; empty while there may be one."""
-        self._maps: _Maps | None = None
+        self.others = others.Others({})
+        """What other programs had on the interfaces of LANs and ways, as of the last look."""
+        self._hooks = Hooks(has_tcx=has_tcx)
+        self._maps: Maps | None = None
         self._reading = threading.Lock()
         """Held by who reads counts, in a thread of its own, and by who closes the maps."""
         self._programs: dict[bool, int] = {}
@@ -111,12 +97,12 @@ class FastPath:
             with NetlinkSocket(ROUTE) as kernel:
                 found = {}
                 for index, _ in socket.if_nameindex():
-                    if there := filters.find(kernel, index):
+                    if there := self._hooks.find(kernel, index):
                         found[index] = there
             if not found:
                 return
             self._hooked = dict.fromkeys(found, _UNKNOWN_PROGRAM)
-            self._maps = _adopted(found.values())
+            self._maps = Maps.adopt(found.values())
             if self._maps is None:
                 self._close()
                 return
@@ -140,8 +126,17 @@ class FastPath:
         looked at again only where the LANs have changed.
         """
         self._is_settled = False
-        self._lead(ways(plan, facts, topology, roles))
-        neighbourhood = Neighbourhood(facts, topology)
+        wanted = ways(plan, facts, topology, roles)
+        indexes = {way.interface for way in wanted.values()}
+        indexes.update(lan.index for lan in plain_lans(facts, topology))
+        names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
+        self.others = others.Others(names)
+        with self._refusals(), NetlinkSocket(ROUTE) as kernel:
+            self.others = others.find(kernel, self._hooks, names)
+            self._hooks.see(self.others.fronts)
+        occupied = self.others.commands.keys()
+        self._lead({mark: way for mark, way in wanted.items() if way.interface not in occupied})
+        neighbourhood = Neighbourhood(facts, topology, occupied)
         if everybody or neighbourhood != self._neighbourhood:
             self._neighbourhood = neighbourhood
             known = {*self._clients, *plan.hosts}
@@ -173,6 +168,10 @@ class FastPath:
                 self._hook(is_wanted)
             self._is_open, self._is_settled = is_wanted, True
             self.obstacle = ""
+
+    def is_concerned(self, index: int) -> bool:
+        """Whether it matters to known flows what another program puts on an interface."""
+        return index in self.others.interfaces
 
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
         """What clients' flows carried this way. Raises OSError."""
@@ -229,30 +228,27 @@ class FastPath:
             self._let(self._maps, address, where)
 
     def _open(self) -> None:
-        with ExitStack() as undo:
-            made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
-            undo.pop_all()
-        maps = self._maps = _Maps(*made)
+        maps = self._maps = Maps.make()
         for mark, way in self._ways.items():
             maps.ways.put(elements.mark_key(mark), elements.way_value(way))
         for address, where in self._clients.items():
             self._let(maps, address, where)
 
-    def _let(self, maps: _Maps, address: str, where: Place) -> None:
+    def _let(self, maps: Maps, address: str, where: Place) -> None:
         key = elements.address_key(address)
         maps.counts.put_new(key, bytes(elements.COUNT.size))
         maps.clients.put(key, elements.place_value(where))
 
     # --- The classifiers. -----------------------------------------------------------------
 
-    def _load(self, maps: _Maps) -> None:
+    def _load(self, maps: Maps) -> None:
         """Have the kernel take programs for the time-outs there are now."""
         with tracking.kernel() as kernel:
             modules = (kernel.module,) if kernel.module else ()
             self._let_go_of_programs()
             for lan_only in (False, True):
                 code = program.assemble(kernel, maps.descriptors, lan_only=lan_only)
-                self._programs[lan_only] = system.load(_NAME, code, modules)
+                self._programs[lan_only] = system.load(NAME, code, modules)
             self._made_for = kernel.timeouts_s
         self._hooked = dict.fromkeys(self._hooked, _UNKNOWN_PROGRAM)
 
@@ -271,20 +267,26 @@ class FastPath:
         inner = self._neighbourhood.indexes
         with NetlinkSocket(ROUTE) as kernel:
             for index in self._hooked.keys() - outer - inner:
-                filters.take_away(kernel, index)
+                self._hooks.take_away(kernel, index)
                 del self._hooked[index]
             for index in outer | inner:
-                lan_only = index not in outer
-                there = filters.find(kernel, index)
-                if there is None or self._hooked.get(index) != (lan_only, there.program):
-                    try:
-                        filters.put(kernel, index, _NAME, self._programs[lan_only])
-                    except OSError as error:
-                        if error.errno != errno.ENODEV:
-                            raise
-                        continue  # it has just gone, which somebody is about to hear of
-                    there = filters.find(kernel, index)
-                    self._hooked[index] = lan_only, there.program if there else 0
+                self._hook_one(kernel, index, lan_only=index not in outer)
+
+    def _hook_one(self, kernel: NetlinkSocket, index: int, *, lan_only: bool) -> None:
+        there = self._hooks.find(kernel, index)
+        if there is None:
+            self._hooked.pop(index, None)
+            if self._hooks.is_resting(index):
+                return  # until it is looked after the machine again
+        if self._hooked.get(index) == (lan_only, there) and self._hooks.is_last(index):
+            return
+        try:
+            put = self._hooks.put(kernel, index, self._programs[lan_only])
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return  # it has just gone, which somebody is about to hear of
+        self._hooked[index] = lan_only, put or 0
 
     # --- When the kernel refuses. ---------------------------------------------------------
 
@@ -305,7 +307,12 @@ class FastPath:
 
     def _close(self) -> None:
         """Leave nothing of it on any interface. Raises OSError."""
-        close()
+        try:
+            close()
+        except PermissionError:
+            if self._maps is not None:
+                raise
+            # Who may not even ask has put nothing there.
         self._hooked = {}
         self._is_open = self._is_settled = False
         self._let_go_of_programs()
@@ -326,11 +333,11 @@ def close() -> None:
     Raises OSError, once it has been tried on all interfaces, where one kept its classifier.
     """
     failure: OSError | None = None
+    hooks = Hooks()
     with NetlinkSocket(ROUTE) as kernel:
         for index, _ in socket.if_nameindex():
             try:
-                if filters.find(kernel, index):
-                    filters.take_away(kernel, index)
+                hooks.take_away(kernel, index)
             except OSError as error:
                 failure = error
     if failure is not None:
@@ -342,20 +349,3 @@ def _set_up_tracking() -> None:
     done = sysctl.write(_SETTINGS)
     if done.problems:
         raise OSError(errno.EPERM, done.problems[0])
-
-
-def _made(name: str) -> system.Map:
-    key_size, value_size, room = _SHAPES[name]
-    return system.Map.make(name, key_size=key_size, value_size=value_size, room=room)
-
-
-def _adopted(found: Iterable[filters.Filter]) -> _Maps | None:
-    """The maps of programs in place, if they are such as ours."""
-    for each in found:
-        maps = {one.name: one for one in system.maps_of(each.program)}
-        shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}
-        if shapes == _SHAPES:
-            return _Maps(**maps)
-        for one in maps.values():
-            one.close()
-    return None

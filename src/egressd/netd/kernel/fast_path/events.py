@@ -1,0 +1,48 @@
+"""Tells when another program changed what packets meet on interfaces that known flows use.
+
+rtnetlink announces queueing disciplines and filters on the multicast group RTNLGRP_TC. Programs
+that are attached without a filter (tcx) are announced nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from egressd.netd.bpf import PORT_AT, TYPE_AT, Check, any_of
+from egressd.netd.kernel import traffic_control as tc
+from egressd.netd.kernel.announcements import Announcements
+from egressd.netd.kernel.fast_path.path import FastPath
+from egressd.netd.kernel.netlink import ROUTE, Listener, Message
+
+_GROUP_TC: Final = 4
+_CHANGES: Final = (tc.NEW_QDISC, tc.DELETE_QDISC, tc.NEW_FILTER, tc.DELETE_FILTER)
+
+
+class ForeignFilters(Announcements):
+    """Awaits ``on_change()`` soon after filters or qdiscs changed where they concern `fast_path`.
+
+    Our own filters' changes count too, so a call that has nothing left to do must change nothing;
+    those of the netlink port `limits`, which changes the queues of limited clients, do not.
+    Announcements that the kernel had to drop count as a change.
+    """
+
+    def __init__(
+        self, fast_path: FastPath, limits: int, on_change: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._fast_path = fast_path
+        self._limits = limits
+        self._on_change = on_change
+
+    def _listen(self) -> Listener:
+        not_limits = Check("I", PORT_AT, "is not", self._limits)
+        heard = [(Check("H", TYPE_AT, "is", kind), not_limits) for kind in _CHANGES]
+        return Listener(ROUTE, [_GROUP_TC], self._heard, any_of(heard))
+
+    async def _call(self) -> None:
+        await self._on_change()
+
+    def _heard(self, heard: list[Message], lost: bool) -> None:
+        touched = {tc.HEADER.unpack_from(message.body)[1] for message in heard}
+        if lost or any(map(self._fast_path.is_concerned, touched)):
+            self._follower.tell()

@@ -1,0 +1,127 @@
+"""Puts the classifier on interfaces, where what comes in is looked at first.
+
+Since Linux 6.6 a program can be there by itself (tcx), ahead of all filters, and needs no qdisc: SQM
+and others make theirs beside it. On kernels before that it is a filter (`filters`).
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Collection
+from functools import cached_property
+from typing import Final
+
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import filters
+from egressd.netd.kernel.netlink import NetlinkSocket
+
+NAME: Final = "egressd"
+"""Of the programs: by it they are told from others'."""
+_LOOPBACK: Final = 1
+"""The index of ``lo``, in every network namespace."""
+_UNKNOWN_PLACE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+REST_S: Final = 5.0
+"""Seconds that an interface is left alone after its qdisc for filters went away: who deletes one is
+likely to make another the next moment, and would be refused beside ours."""
+
+
+class Hooks:
+    """The places of the classifier, of which an interface has one. Methods raise OSError.
+
+    With `has_tcx` false they are filters whatever the kernel has.
+    """
+
+    def __init__(self, *, has_tcx: bool = True) -> None:
+        self._may_have_tcx = has_tcx
+        self._fronts = frozenset[int]()
+        """Interfaces that had a qdisc for filters when they were looked at last."""
+        self._resting: dict[int, float] = {}
+        """Interface -> until when it is left alone, on the monotonic clock."""
+
+    @cached_property
+    def has_tcx(self) -> bool:
+        """Whether the classifier needs no qdisc here."""
+        if not self._may_have_tcx:
+            return False
+        try:
+            system.attached(_LOOPBACK, system.INGRESS)
+        except OSError as error:
+            if error.errno not in _UNKNOWN_PLACE:
+                raise
+            return False
+        return True
+
+    def see(self, fronts: Collection[int]) -> None:
+        """Learn which interfaces have a qdisc for filters now, whoever's."""
+        now = time.monotonic()
+        self._resting = {it: until for it, until in self._resting.items() if until > now}
+        if not self.has_tcx:
+            self._resting |= dict.fromkeys(self._fronts.difference(fronts), now + REST_S)
+        self._fronts = frozenset(fronts)
+
+    def is_resting(self, interface: int) -> bool:
+        """Whether nothing is to be put on an interface at the moment."""
+        return time.monotonic() < self._resting.get(interface, 0)
+
+    def find(self, kernel: NetlinkSocket, interface: int) -> int | None:
+        """The number of our program on an interface."""
+        found = self._attached(interface)
+        if found is None and (there := filters.find(kernel, interface)):
+            found = there.program
+        return found
+
+    def is_last(self, interface: int) -> bool:
+        """Whether other programs that see what comes in without a filter do so before ours."""
+        if not self.has_tcx:
+            return True
+        programs = _programs(interface, system.INGRESS)
+        return not programs or programs[-1] == self._attached(interface)
+
+    def put(self, kernel: NetlinkSocket, interface: int, descriptor: int) -> int | None:
+        """Put a program on an interface, in the place of an earlier one if there is any; its number
+        unless it is gone already.
+        """
+        if self.has_tcx:
+            there = self._attached(interface)
+            if there is not None and not self.is_last(interface):
+                system.detach(interface, there)
+                there = None
+            system.attach(interface, descriptor, there)
+            filters.take_away(kernel, interface)  # that of an earlier version
+        else:
+            filters.put(kernel, interface, descriptor)
+            self._fronts |= {interface}
+        return self.find(kernel, interface)
+
+    def take_away(self, kernel: NetlinkSocket, interface: int) -> None:
+        """Take our program off an interface, if it is there."""
+        if (there := self._attached(interface)) is not None:
+            system.detach(interface, there)
+        filters.take_away(kernel, interface)
+        self._fronts -= {interface}
+
+    def has_others_at_egress(self, interface: int) -> bool:
+        """Whether programs of others see what goes out without a filter."""
+        return self.has_tcx and bool(_programs(interface, system.EGRESS))
+
+    def _attached(self, interface: int) -> int | None:
+        if not self.has_tcx:
+            return None
+        return next(filter(_is_ours, _programs(interface, system.INGRESS)), None)
+
+
+def _programs(interface: int, place: int) -> list[int]:
+    try:
+        return system.attached(interface, place)
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return []
+
+
+def _is_ours(program: int) -> bool:
+    try:
+        return system.name_of(program) == NAME
+    except FileNotFoundError:  # it has just gone
+        return False

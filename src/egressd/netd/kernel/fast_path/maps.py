@@ -1,0 +1,57 @@
+"""The classifier's maps, made anew or taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from typing import Final, NamedTuple, Self
+
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import elements, program
+
+_CLIENTS_MAX: Final = 1 << 18
+_WAYS_MAX: Final = 1 << 12
+_SHAPES: Final = {
+    "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
+    "ways": (elements.MARK_BYTES, elements.WAY_BYTES, _WAYS_MAX),
+    "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
+}
+"""Name -> sizes of key and value, and room."""
+
+
+class Maps(NamedTuple):
+    """What the classifier looks up."""
+
+    clients: system.Map
+    ways: system.Map
+    counts: system.Map
+
+    @property
+    def descriptors(self) -> program.Maps:
+        """As the classifier is put together with them."""
+        return program.Maps(*(each.descriptor for each in self))
+
+    @classmethod
+    def make(cls) -> Self:
+        """Empty ones. Raises OSError."""
+        with ExitStack() as undo:
+            made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
+            undo.pop_all()
+        return cls(*made)
+
+    @classmethod
+    def adopt(cls, programs: Iterable[int]) -> Self | None:
+        """Those of programs in place, by their numbers, if they are such as ours. Raises OSError."""
+        for each in programs:
+            maps = {one.name: one for one in system.maps_of(each)}
+            shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}
+            if shapes == _SHAPES:
+                return cls(**maps)
+            for one in maps.values():
+                one.close()
+        return None
+
+
+def _made(name: str) -> system.Map:
+    key_size, value_size, room = _SHAPES[name]
+    return system.Map.make(name, key_size=key_size, value_size=value_size, room=room)

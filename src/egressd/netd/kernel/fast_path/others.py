@@ -1,0 +1,155 @@
+"""Finds what other programs have on interfaces that known flows would pass by.
+
+What comes in by an interface meets programs and filters there (tc(8)), then nftables' chains of
+that device; what goes out meets such chains, programs, filters, and at last a qdisc. Of all that
+the short way leaves out the filters and chains where a packet comes in, and the chains where it
+goes out. It does meet programs and filters there, and the qdisc, but without the mark and priority
+that nftables may have given it, by which those may sort. What has only one queue for all, or sorts
+by itself, is as it should be (``fq_codel``, ``cake``, ``tbf``, ``htb`` with one class); and so is
+XDP, which comes before everything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel import traffic_control as tc
+from egressd.netd.kernel.fast_path import filters
+from egressd.netd.kernel.fast_path.hooks import Hooks
+from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket, attributes, items, text
+from egressd.planner.registry import NFT_TABLE
+
+_SORTING: Final = frozenset(
+    {"cbq", "drr", "dsmark", "ets", "hfsc", "htb", "mqprio", "multiq", "prio", "qfq", "taprio"}
+)
+"""Kinds of qdiscs that have classes, of which a packet's mark or priority may be the choice."""
+_REDIRECTING: Final = b"mirred\0"
+"""The action that takes packets to another device, as the options of a filter hold it."""
+
+# linux/netfilter/nf_tables.h
+_GET_CHAIN, _GET_FLOWTABLE = 10 << 8 | 4, 10 << 8 | 23
+_NFGENMSG: Final = bytes(4)  # of all families
+_INET, _NETDEV = 1, 5
+_FAMILIES: Final = {1: "inet", 2: "ip", 5: "netdev", 10: "ip6"}
+_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
+_HOOK_NUMBER, _HOOK_DEVICE, _HOOK_DEVICES = 1, 3, 4
+_INET_INGRESS: Final = 5
+_FLOWTABLE_TABLE, _FLOWTABLE_NAME, _FLOWTABLE_HOOK = 1, 2, 3
+_FLOWTABLE_DEVICES: Final = 3
+_DEVICE_PREFIX: Final = 2
+
+
+class Others(NamedTuple):
+    """What other programs have on some interfaces."""
+
+    interfaces: Mapping[int, str]
+    """Index -> name."""
+    commands: Mapping[int, tuple[str, ...]] = {}
+    """Interface that known flows must not take the short way by -> commands that show why."""
+    fronts: frozenset[int] = frozenset()
+    """Interfaces with a qdisc for filters, ours included."""
+    diverted: frozenset[int] = frozenset()
+    """Interfaces where filters may take what comes in past nftables' chains of that device."""
+    flowtables: tuple[str, ...] = ()
+    """Family, table and name of each that has one of the interfaces."""
+
+
+def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> Others:
+    """Look at interfaces, by index and name. Raises OSError."""
+    commands = defaultdict[int, list[str]](list)
+    fronts, diverted = set[int](), set[int]()
+    for qdisc in tc.qdiscs(kernel):
+        index = qdisc.interface
+        name = interfaces.get(index)
+        if name is None:
+            continue
+        if qdisc.parent == tc.FRONT:
+            fronts.add(index)
+            incoming = filters.others(kernel, index, tc.INGRESS)
+            # A filter of ours would be all interfaces' that share it.
+            if incoming or (qdisc.is_shared and not hooks.has_tcx):
+                commands[index].append(f"tc filter show dev {name} ingress")
+            if any(it.kind == "bpf" or _REDIRECTING in it.options for it in incoming):
+                diverted.add(index)
+            if qdisc.kind == "clsact" and filters.others(kernel, index, tc.EGRESS):
+                commands[index].append(f"tc filter show dev {name} egress")
+        elif qdisc.kind in _SORTING and _sorts(kernel, qdisc):
+            commands[index].append(f"tc class show dev {name}")
+    for index, name in interfaces.items():
+        if hooks.has_others_at_egress(index):
+            commands[index].append(f"bpftool net show dev {name}")
+    with NetlinkSocket(NETFILTER) as netfilter:
+        for devices, command in _chains(netfilter):
+            for index in _of(devices, interfaces):
+                commands[index].append(command)
+        flowtables = [
+            found for devices, found in _flowtables(netfilter) if any(_of(devices, interfaces))
+        ]
+    unique = {index: tuple(dict.fromkeys(found)) for index, found in commands.items()}
+    return Others(interfaces, unique, frozenset(fronts), frozenset(diverted), tuple(flowtables))
+
+
+def told(found: Others, *, has_fast_path: bool, has_limits: bool) -> Iterator[str]:
+    """What there is to be said of it, in plain words."""
+    if has_fast_path:
+        for index, commands in found.commands.items():
+            yield (
+                f"traffic by {found.interfaces[index]} takes more of the processor, since another"
+                f" program's rules there are to see every packet (list them: {'; '.join(commands)})"
+            )
+    if has_limits:
+        for index in found.diverted:
+            name = found.interfaces[index]
+            yield (
+                f"another program's filters may take what comes in by {name} past the upload limits"
+                f" of clients (list them: tc filter show dev {name} ingress)"
+            )
+    for flowtable in found.flowtables:
+        yield (
+            f"another program's flowtable {flowtable} takes connections past egressd's rules: a"
+            f" client that moves may go on by its former way for some seconds (list it: nft list"
+            f" flowtable {flowtable})"
+        )
+
+
+def _sorts(kernel: NetlinkSocket, qdisc: tc.Qdisc) -> bool:
+    """Whether a qdisc has a choice of where a packet belongs."""
+    is_filtered = bool(tc.filters(kernel, qdisc.interface, qdisc.handle))
+    return is_filtered or tc.leaves(kernel, qdisc) > 1
+
+
+def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
+    """Devices of each chain that sees what comes in or goes out by them, and what shows it."""
+    for body in kernel.dump(_GET_CHAIN, _NFGENMSG):
+        family, found = body[0], attributes(body, len(_NFGENMSG))
+        hook = attributes(found.get(_CHAIN_HOOK, b""))
+        number = int.from_bytes(hook.get(_HOOK_NUMBER, b""), "big")
+        if not hook or ((family, number) != (_INET, _INET_INGRESS) and family != _NETDEV):
+            continue
+        table, chain = text(found[_CHAIN_TABLE]), text(found[_CHAIN_NAME])
+        if table != NFT_TABLE:
+            devices = [*items(hook.get(_HOOK_DEVICES, b"")), (0, hook.get(_HOOK_DEVICE, b""))]
+            command = f"nft list chain {_FAMILIES[family]} {table} {chain}"
+            yield [(kind, text(name)) for kind, name in devices if name], command
+
+
+def _flowtables(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
+    """Devices of each flowtable, and what it is called."""
+    for body in kernel.dump(_GET_FLOWTABLE, _NFGENMSG):
+        found = attributes(body, len(_NFGENMSG))
+        hook = attributes(found.get(_FLOWTABLE_HOOK, b""))
+        devices = [(kind, text(name)) for kind, name in items(hook.get(_FLOWTABLE_DEVICES, b""))]
+        names = text(found[_FLOWTABLE_TABLE]), text(found[_FLOWTABLE_NAME])
+        yield devices, " ".join((_FAMILIES.get(body[0], "bridge"), *names))
+
+
+def _of(devices: list[tuple[int, str]], interfaces: Mapping[int, str]) -> Iterator[int]:
+    """The interfaces that are meant. A device is a name, or (Linux 6.17) what it begins with."""
+    for index, name in interfaces.items():
+        if any(
+            name.startswith(device) if kind == _DEVICE_PREFIX else name == device
+            for kind, device in devices
+        ):
+            yield index

@@ -1,0 +1,95 @@
+"""Queueing disciplines, classes and filters of any program's, as rtnetlink lists them (tc(8)).
+
+What egressd makes of them itself is `shaping.messages`'s and `fast_path.filters`'s.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attributes, number, text
+
+# linux/rtnetlink.h, linux/pkt_sched.h, linux/pkt_cls.h
+NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
+GET_CLASS: Final = 42
+NEW_FILTER, DELETE_FILTER, GET_FILTER = 44, 45, 46
+HEADER: Final = struct.Struct("=BxxxiIII")
+"""tcmsg: family, interface, handle, parent, info."""
+KIND, OPTIONS = 1, 2
+_INGRESS_BLOCK, _EGRESS_BLOCK = 13, 14
+
+FRONT_HANDLE: Final = 0xFFFF_0000
+FRONT: Final = 0xFFFF_FFF1
+"""The parent of a qdisc that only is a place for filters, of which an interface has one at most:
+``ingress`` or ``clsact`` (TC_H_CLSACT)."""
+INGRESS, EGRESS = 0xFFFF_FFF2, 0xFFFF_FFF3
+"""The parents of filters there. Only ``clsact`` has any for what goes out."""
+_MAJOR: Final = 0xFFFF_0000
+"""The bits of a handle that a qdisc shares with its classes."""
+_NOT_THERE: Final = (errno.ENOENT, errno.EINVAL, errno.ENODEV)
+"""What the kernel says of an interface that has nowhere for filters, or is gone."""
+
+
+class Qdisc(NamedTuple):
+    """A queueing discipline."""
+
+    interface: int
+    handle: int
+    parent: int
+    kind: str
+    is_shared: bool
+    """Whether its filters are other interfaces' too (``ingress_block``)."""
+
+
+class Filter(NamedTuple):
+    """A filter, or the head of those of one priority and protocol."""
+
+    info: int
+    """Its priority, and 16 bits lower its protocol."""
+    kind: str
+    options: bytes
+    """Empty in a head."""
+
+
+def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
+    """All interfaces'. Raises OSError."""
+    for body in kernel.dump(GET_QDISC, HEADER.pack(0, 0, 0, 0, 0)):
+        _, interface, handle, parent, _ = HEADER.unpack_from(body)
+        found = attributes(body, HEADER.size)
+        is_shared = bool(number(found.get(_INGRESS_BLOCK)) or number(found.get(_EGRESS_BLOCK)))
+        yield Qdisc(interface, handle, parent, text(found[KIND]), is_shared)
+
+
+def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
+    """Those of an interface at `INGRESS` or `EGRESS`, or of a qdisc of it. Raises OSError."""
+    with unless_absent():
+        bodies = kernel.dump(GET_FILTER, HEADER.pack(0, interface, 0, parent, 0))
+        found = [(HEADER.unpack_from(body)[4], attributes(body, HEADER.size)) for body in bodies]
+        return [Filter(info, text(it[KIND]), it.get(OPTIONS, b"")) for info, it in found]
+    return []
+
+
+def leaves(kernel: NetlinkSocket, qdisc: Qdisc) -> int:
+    """How many classes a qdisc has that have none below them. Raises OSError."""
+    with unless_absent():
+        asked = HEADER.pack(0, qdisc.interface, 0, qdisc.handle, 0)
+        bodies = kernel.dump(GET_CLASS, asked)
+        found = [HEADER.unpack_from(body) for body in bodies]
+        classes = {handle: parent for _, _, handle, parent, _ in found}
+        own = {handle for handle in classes if handle & _MAJOR == qdisc.handle}
+        return len(own - set(classes.values()))
+    return 0
+
+
+@contextmanager
+def unless_absent() -> Iterator[None]:
+    """End the block where the kernel says that there is no such place, or interface any more."""
+    try:
+        yield
+    except NetlinkError as error:
+        if error.errno not in _NOT_THERE:
+            raise
