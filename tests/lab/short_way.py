@@ -22,7 +22,8 @@ def programs_here() -> dict[str, int]:
     return {name: there for name, there in found.items() if there}
 
 
-def _passed(address: str) -> RuleCount:
+def passed_here(address: str) -> RuleCount:
+    """What of a client's traffic went the short way."""
     for program in programs_here().values():
         maps = {each.name: each for each in system.maps_of(program)}
         if value := maps["counts"].get(IPv4Address(address).packed):
@@ -39,4 +40,4 @@ def hooked(lab: Lab) -> set[str]:
 def passed(lab: Lab, client: int) -> RuleCount:
     """What of a client's traffic went the short way."""
     with JoinedNamespace(lab.router.namespace) as router:
-        return router.run(_passed, lab.client(client).address)
+        return router.run(passed_here, lab.client(client).address)

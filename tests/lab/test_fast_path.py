@@ -441,11 +441,17 @@ def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab)
     eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(1).address)
 
 
+def take_away(interface: str) -> None:
+    """As ``bpftool net detach`` does."""
+    system.detach(socket.if_nametoindex(interface), programs_here()[interface])
+
+
 def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
-    lab.router.run("tc", "qdisc", "delete", "dev", "lan0", "clsact")
+    with JoinedNamespace(lab.router.namespace) as router:
+        router.run(take_away, "lan0")
     talk(connection)
     eventually(lambda: "lan0" in hooked(lab), 15)
     assert goes_it(lab, 1, connection)

@@ -1,7 +1,7 @@
 """Puts the classifier on interfaces, where what comes in is looked at first.
 
-Since Linux 6.6 a program can be there by itself (tcx), ahead of all filters, and needs no qdisc: SQM
-and others make theirs beside it. On kernels before that it is a filter (`filters`).
+Since Linux 6.6 a program can be there by itself (tcx), ahead of all filters. It needs no qdisc, so
+that SQM and others make theirs beside it. On kernels before that it is a filter (`filters`).
 """
 
 from __future__ import annotations

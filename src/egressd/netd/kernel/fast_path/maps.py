@@ -41,7 +41,7 @@ class Maps(NamedTuple):
 
     @classmethod
     def adopt(cls, programs: Iterable[int]) -> Self | None:
-        """Those of programs in place, by their numbers, if they are such as ours. Raises OSError."""
+        """Those of programs in place, by number, if they are such as ours. Raises OSError."""
         for each in programs:
             maps = {one.name: one for one in system.maps_of(each)}
             shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}

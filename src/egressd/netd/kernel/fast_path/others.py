@@ -12,7 +12,7 @@ XDP, which comes before everything.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import traffic_control as tc
@@ -51,7 +51,11 @@ class Others(NamedTuple):
     fronts: frozenset[int] = frozenset()
     """Interfaces with a qdisc for filters, ours included."""
     diverted: frozenset[int] = frozenset()
-    """Interfaces where filters may take what comes in past nftables' chains of that device."""
+    """Interfaces where filters may take what comes in past nftables' chains of that device, where
+    upload limits are."""
+    passed: frozenset[int] = frozenset()
+    """Interfaces with filters for what goes out. What has waited for a download limit passes their
+    actions: to the kernel it has met them."""
     flowtables: tuple[str, ...] = ()
     """Family, table and name of each that has one of the interfaces."""
 
@@ -59,7 +63,7 @@ class Others(NamedTuple):
 def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> Others:
     """Look at interfaces, by index and name. Raises OSError."""
     commands = defaultdict[int, list[str]](list)
-    fronts, diverted = set[int](), set[int]()
+    fronts, diverted, passed = set[int](), set[int](), set[int]()
     for qdisc in tc.qdiscs(kernel):
         index = qdisc.interface
         name = interfaces.get(index)
@@ -75,6 +79,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
                 diverted.add(index)
             if qdisc.kind == "clsact" and filters.others(kernel, index, tc.EGRESS):
                 commands[index].append(f"tc filter show dev {name} egress")
+                passed.add(index)
         elif qdisc.kind in _SORTING and _sorts(kernel, qdisc):
             commands[index].append(f"tc class show dev {name}")
     for index, name in interfaces.items():
@@ -88,23 +93,36 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
             found for devices, found in _flowtables(netfilter) if any(_of(devices, interfaces))
         ]
     unique = {index: tuple(dict.fromkeys(found)) for index, found in commands.items()}
-    return Others(interfaces, unique, frozenset(fronts), frozenset(diverted), tuple(flowtables))
+    return Others(
+        interfaces,
+        commands=unique,
+        fronts=frozenset(fronts),
+        diverted=frozenset(diverted),
+        passed=frozenset(passed),
+        flowtables=tuple(flowtables),
+    )
 
 
-def told(found: Others, *, has_fast_path: bool, has_limits: bool) -> Iterator[str]:
-    """What there is to be said of it, in plain words."""
+def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iterator[str]:
+    """What there is to be said of it, in plain words. `limited`: LANs with clients that have speed
+    limits.
+    """
     if has_fast_path:
         for index, commands in found.commands.items():
             yield (
                 f"traffic by {found.interfaces[index]} takes more of the processor, since another"
                 f" program's rules there are to see every packet (list them: {'; '.join(commands)})"
             )
-    if has_limits:
-        for index in found.diverted:
-            name = found.interfaces[index]
+    for index, name in found.interfaces.items():
+        if index in found.diverted and name in limited:
             yield (
-                f"another program's filters may take what comes in by {name} past the upload limits"
-                f" of clients (list them: tc filter show dev {name} ingress)"
+                f"another program's filters may take what comes in by {name} past clients' upload"
+                f" limits (list them: tc filter show dev {name} ingress)"
+            )
+        if index in found.passed and name in limited:
+            yield (
+                f"another program's filters for what goes out by {name} do not apply to clients"
+                f" with a download limit (list them: tc filter show dev {name} egress)"
             )
     for flowtable in found.flowtables:
         yield (
