@@ -89,6 +89,9 @@ def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> No
     assert "egressd-block.service" in netd["Wants"]
     assert " ".join(block["ExecStop"]).endswith("-P -m egressd.app block; sleep 0.1; done'")
     assert block["RemainAfterExit"] == ["yes"]
+    # It takes known flows' short way away, which is found by what the kernel tells of programs.
+    assert "bpf" in block["SystemCallFilter"]
+    assert "CAP_SYS_ADMIN" in block["CapabilityBoundingSet"]
 
 
 def test_the_api_has_no_capability_and_another_user() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,8 +13,10 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
+from egressd.model.messages import RuleCount
 from tests.lab.device_state import SERVER, clear, eventually, send
 from tests.lab.short_way import hooked, passed
+from tests.lab.test_fast_path import limit
 
 pytestmark = pytest.mark.lab
 
@@ -275,3 +278,56 @@ def test_a_queue_for_all_that_goes_out_holds_for_what_goes_it_too(lab: Lab, case
         assert is_limited(lab, case)
         assert goes_it(lab, upload=case.is_upload)
         assert problems(lab) == []
+
+
+def test_sqm_that_was_first_sees_all_and_outlives_egressd(namespaces: None) -> None:
+    cases = [sqm("wan1"), sqm("lan0")._replace(commands=sqm("lan0").commands[len(MAKE_IFB) :])]
+    with Lab(LabSpec(nodes=(), clients=1, wans=1)) as lab, ExitStack() as stack:
+        for case in cases:
+            stack.enter_context(theirs(lab, case))
+        before = [lab.router.run(*case.told.split()).stdout for case in cases]
+        assert all("mirred" in shown for shown in before)
+        lab.start_egressd()
+        send(lab, 1, "DIRECT")
+        assert is_limited(lab, cases[0])
+        assert is_limited(lab, cases[1])
+        assert passed(lab, 1) == RuleCount(0, 0, 0, 0)
+        assert len(problems(lab)) == 2
+        lab.device.stop()
+        lab.router.run(sys.executable, "-m", "egressd.app", "block")
+        assert [lab.router.run(*case.told.split()).stdout for case in cases] == before
+        assert hooked(lab) == set()
+
+
+# --- Beside speed limits. ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [(sqm("lan0"), "past clients' upload limits"), (at_egress("lan0"), "with a download limit")],
+    ids=["what comes in", "what goes out"],
+)
+def test_filters_that_get_in_the_way_of_limits_are_told(lab: Lab, case: Case, told: str) -> None:
+    send(lab, 1, "DIRECT")
+    with theirs(lab, case):
+        eventually(lambda: len(problems(lab)) == 1)
+        limit(lab, 1, 50_000)
+        eventually(lambda: any(told in problem for problem in problems(lab)))
+        shown = lab.router.run(*case.told.split()).stdout
+        assert "mirred" in shown
+        lab.device.stop()
+        lab.device.start()
+        assert lab.router.run(*case.told.split()).stdout == shown
+        assert any(told in problem for problem in problems(lab))
+    eventually(lambda: problems(lab) == [])
+
+
+def test_a_root_qdisc_of_the_lan_holds_beside_a_limit(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    limit(lab, 1, 50_000)
+    with theirs(lab, case := at_root("lan0", *RATE)):
+        assert is_limited(lab, case)
+        assert problems(lab) == []
+        limit(lab, 1, 4_000)  # the narrower of the two counts
+        assert transfer(lab, upload=False) > 2 * LEAST_S
+        assert "tbf 1:" in lab.router.run("tc", "qdisc", "show", "dev", "lan0").stdout

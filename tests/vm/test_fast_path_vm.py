@@ -15,11 +15,19 @@ MACHINE_S = 900.0
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(MACHINE_S + 60)]
 
 
-def test_a_download_goes_it_on_debians_kernel(tmp_path: Path) -> None:
+def test_a_download_goes_it_on_debians_kernel_unless_a_limit_has_to_see_it(tmp_path: Path) -> None:
     boot.kernel()
     said = boot.run("tests.vm.inside.fast_path", tmp_path, timeout_s=MACHINE_S)
     result = tmp_path / "found.json"
     assert result.exists(), said
     found = msgspec.json.decode(result.read_bytes(), type=Found)
-    assert (found.error, found.size) == ("", SIZE)
-    assert found.passed > 0.8 * SIZE, found.said
+    for download, size in ((found.first, SIZE), (found.again, SIZE)):
+        assert (download.error, download.size) == ("", size)
+        assert download.passed > 0.8 * size, found.said
+    assert (found.limited.error, found.limited.size) == ("", SIZE // 5)
+    assert found.limited.passed == 0
+    assert found.limited.seconds > 1.2  # at 8 Mbit/s
+    assert found.hooks == ["ingress"] * 3
+    limit, flowtable = found.problems
+    assert "tc filter show dev wan1 ingress" in limit
+    assert "flowtable inet theirs ft" in flowtable

@@ -1,8 +1,11 @@
-"""A download the short way: ``python -m tests.vm.inside.fast_path SHARED``."""
+"""A download the short way, and one that a limit of the operator's own sees:
+``python -m tests.vm.inside.fast_path SHARED``.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +13,8 @@ import msgspec
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, send
-from tests.lab.short_way import passed
+from tests.lab.device_state import SERVER, eventually, send
+from tests.lab.short_way import hooked, passed
 from tests.vm.boot import DONE
 from tests.vm.inside.netns import sh
 
@@ -19,17 +22,90 @@ SIZE: Final = 10 << 20
 _MODULES: Final = (
     *("overlay", "nf_conntrack_netlink", "nf_tables", "nf_tproxy_ipv4", "nf_socket_ipv4"),
     *("ifb", "sch_ingress", "sch_htb", "sch_fq_codel", "cls_bpf", "act_mirred"),
+    *("cls_u32", "act_police", "nf_flow_table", "nf_flow_table_inet"),
 )
 """Modules that egressd has the kernel load, but for those of nftables' expressions."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """How the download ended, and what of it went the short way."""
+_LIMIT: Final = (
+    "tc qdisc del dev wan1 handle ffff: ingress 2>/dev/null || true;"
+    "tc qdisc add dev wan1 handle ffff: ingress;"
+    "tc filter add dev wan1 parent ffff: protocol ip u32 match u32 0 0"
+    " police rate 8mbit burst 64k drop flowid :1"
+)
+_UNLIMITED: Final = "tc qdisc del dev wan1 handle ffff: ingress"
+_FLOWTABLE: Final = (
+    "nft add table inet theirs;"
+    "nft 'add flowtable inet theirs ft { hook ingress priority 0; devices = { lan0, wan1 }; }'"
+)
+_ADAPTED_S: Final = 40.0
+"""Seconds until netd has adapted: without KVM all takes long, and it leaves an interface alone for
+a while that a qdisc was deleted from."""
+
+
+class Download(msgspec.Struct, frozen=True):
+    """How one ended, and what of it went the short way."""
 
     error: str
     size: int
     passed: int
+    seconds: float
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    first: Download
+    limited: Download
+    """By a limit of what comes in by the WAN."""
+    again: Download
+    """Once that was gone."""
+    hooks: list[str]
+    """The kinds of qdiscs for filters on the WAN, each time."""
+    problems: list[str]
+    """What was told while there was the limit, and then a flowtable."""
     said: str
+
+
+def _download(lab: Lab, size: int = SIZE) -> Download:
+    before, begun = passed(lab, 1).down_bytes, time.monotonic()
+    reply = lab.client(1).http(f"http://{SERVER}/bytes/{size}", verify=True, timeout=60)
+    seconds = time.monotonic() - begun
+    return Download(reply.error, reply.size, passed(lab, 1).down_bytes - before, seconds)
+
+
+def _found(lab: Lab) -> Found:
+    def router(script: str) -> str:
+        return lab.router.run("sh", "-ec", script, timeout=60).stdout
+
+    def look() -> None:
+        listed = router("tc qdisc show dev wan1").splitlines()
+        hooks.append(" ".join(it.split()[1] for it in listed if "parent ffff:fff1" in it))
+        told = lab.api.ask("GET", "/ops/overview").body["problems"]
+        problems.extend(it for it in told if "another program's" in it)
+
+    hooks: list[str] = []
+    problems: list[str] = []
+    send(lab, 1, "DIRECT")
+    first = _download(lab)
+    look()
+    router(_LIMIT)
+    eventually(lambda: "wan1" not in hooked(lab), _ADAPTED_S)
+    limited = _download(lab, SIZE // 5)
+    look()
+    router(_UNLIMITED)
+    eventually(lambda: "wan1" in hooked(lab), _ADAPTED_S)
+    again = _download(lab)
+    router(_FLOWTABLE)
+    eventually(
+        lambda: any(
+            "flowtable" in it for it in lab.api.ask("GET", "/ops/overview").body["problems"]
+        ),
+        _ADAPTED_S,
+    )
+    look()
+    log = (lab.folder / "egressd" / "egressd.log").read_text()
+    return Found(first, limited, again, hooks, problems, log[-4000:])
 
 
 def main(shared: Path) -> None:
@@ -45,10 +121,7 @@ def main(shared: Path) -> None:
     try:
         with Lab(LabSpec(nodes=(), clients=1, wans=1)) as lab:
             lab.start_egressd({"engine": {"workers": 1}})
-            send(lab, 1, "DIRECT")
-            reply = lab.client(1).http(f"http://{SERVER}/bytes/{SIZE}", verify=True, timeout=60)
-            log = (lab.folder / "egressd" / "egressd.log").read_text()
-            found = Found(reply.error, reply.size, passed(lab, 1).down_bytes, log[-4000:])
+            found = _found(lab)
         (shared / "found.json").write_bytes(msgspec.json.encode(found))
     finally:
         (shared / DONE).touch()

@@ -171,6 +171,14 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "config_json 的以下字段已保留，但不起作用：{fields}",
   "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked (nftables, table {table})":
     "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
+  "traffic by {interface} takes more of the processor, since another program's rules there are to see every packet (list them: {commands})":
+    "经由 {interface} 的流量占用更多处理器，因为其他程序在该接口上的规则需要看到每个数据包（查看：{commands}）",
+  "another program's filters may take what comes in by {interface} past clients' upload limits (list them: tc filter show dev {other} ingress)":
+    "其他程序的过滤器可能使 {interface} 的入站流量绕过客户端的上传限速（查看：tc filter show dev {other} ingress）",
+  "another program's filters for what goes out by {interface} do not apply to clients with a download limit (list them: tc filter show dev {other} egress)":
+    "其他程序对 {interface} 出站流量的过滤器对有下载限速的客户端不起作用（查看：tc filter show dev {other} egress）",
+  "another program's flowtable {flowtable} takes connections past egressd's rules: a client that moves may go on by its former way for some seconds (list it: nft list flowtable {other})":
+    "其他程序的 flowtable {flowtable} 使连接绕过 egressd 的规则：客户端更换出口后，可能仍会沿原路径通信数秒（查看：nft list flowtable {other}）",
   "the nftables library was upgraded, and netd goes on with the version before it: to change over without cutting anything, run systemctl reload egressd-netd":
     "nftables 库已升级，而 netd 仍在使用之前的版本：运行 systemctl reload egressd-netd 即可切换，不会中断任何连接",
   "policy rules of other programs come before egressd's, and clients may be blocked: give them a priority above {n} ({command}; priorities {list})":

@@ -74,6 +74,7 @@ class Accidents:
             # The same goes for an answer that is on its way just then.
             Accident("flush conntrack", self._flush_conntrack, "kernel"),
             Accident("delete the LAN's queues", self._delete_queues),
+            Accident("another program filters the LAN", self._filter_the_lan),
             Accident("wan2 unplugged", self._unplug),
             Accident("wan2 set down", self._lower),
             Accident("wan2 silent", self._silence),
@@ -177,8 +178,18 @@ class Accidents:
         self._lab.router.run("conntrack", "-F")
 
     def _delete_queues(self) -> None:
-        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "root", check=False)
-        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "clsact", check=False)
+        for place in ("root", "ingress", "clsact"):
+            self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", place, check=False)
+
+    def _filter_the_lan(self) -> None:
+        everything = ("u32", "match", "u32", "0", "0", "flowid", "1:1")
+        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "ingress", check=False)
+        self._lab.router.run("tc", "qdisc", "add", "dev", "lan0", "ingress")
+        self._lab.router.run(
+            *("tc", "filter", "add", "dev", "lan0", "ingress", "protocol", "all", *everything)
+        )
+        self._for_a_while()
+        self._lab.router.run("tc", "qdisc", "del", "dev", "lan0", "ingress")
 
     def _unplug(self) -> None:
         self._lab.wan(2).unplug()
