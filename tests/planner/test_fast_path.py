@@ -101,6 +101,16 @@ def test_p1_nobody_does_while_no_rule_holds(floor: Floor) -> None:
     assert found(wanted) is None
 
 
+def test_who_is_on_a_lan_that_others_use_does_not() -> None:
+    seen = facts()
+    topology = discover(seen, ROLES)
+    free, occupied = (Neighbourhood(seen, topology, others) for others in ((WAN1,), (LAN,)))
+    assert place(CLIENT, plan(MARK_DIRECT), free) == Place(MARK_DIRECT, LAN)
+    assert place(CLIENT, plan(MARK_DIRECT), occupied) is None
+    assert (free.indexes, occupied.indexes) == ({LAN}, set())
+    assert free != occupied  # so that clients are looked at again
+
+
 def test_who_is_behind_another_router_does_not() -> None:
     assert found(plan(MARK_DIRECT, address="10.88.0.9")) is None
     seen = facts(gateway("10.77.0.8/29", "lan0", "10.77.0.2"))
