@@ -156,6 +156,14 @@ def with_one_class(interface: str) -> Case:
     return case._replace(commands=(*case.commands, more))
 
 
+def with_a_filter(interface: str) -> Case:
+    """One class, for what a filter finds."""
+    case = with_one_class(interface)
+    more = f"tc filter add dev {interface} parent 1: protocol ip u32 match u32 0 0 flowid 1:10"
+    told = f"tc filter show dev {interface}"
+    return case._replace(commands=(*case.commands, more), told=told)
+
+
 def run(lab: Lab, commands: Sequence[str]) -> None:
     """Run commands in the router. One that begins with a dash may fail."""
     for command in commands:
@@ -236,6 +244,7 @@ UNSEEN = {
     "a chain for what goes out by the LAN": by_chain("lan0", "egress"),
     "classes of the WAN": by_class("wan1"),
     "classes of the LAN": by_class("lan0"),
+    "a filter of the WAN's queue": with_a_filter("wan1"),
 }
 
 

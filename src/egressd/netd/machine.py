@@ -229,9 +229,11 @@ class Machine:
 
     def beside(self, plan: Plan) -> tuple[str, ...]:
         """What other programs' traffic control means for the plan, in plain words."""
-        limited = self.topology.lans if any(map(is_limited, plan.limits.values())) else ()
-        has_fast_path = not self.fast_path.obstacle
-        return tuple(told(self.fast_path.others, has_fast_path=has_fast_path, limited=limited))
+        others, has_fast_path = self.fast_path.others, not self.fast_path.obstacle
+        in_the_way = others.diverted | others.passed
+        has_limits = in_the_way and any(map(is_limited, plan.limits.values()))
+        limited = self.topology.lans if has_limits else ()
+        return tuple(told(others, has_fast_path=has_fast_path, limited=limited))
 
     async def shield(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""

@@ -80,7 +80,9 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
             if qdisc.kind == "clsact" and filters.others(kernel, index, tc.EGRESS):
                 commands[index].append(f"tc filter show dev {name} egress")
                 passed.add(index)
-        elif qdisc.kind in _SORTING and _sorts(kernel, qdisc):
+        elif qdisc.handle and tc.filters(kernel, index, qdisc.handle):
+            commands[index].append(f"tc filter show dev {name}")
+        elif qdisc.kind in _SORTING and tc.leaves(kernel, qdisc) > 1:
             commands[index].append(f"tc class show dev {name}")
     for index, name in interfaces.items():
         if hooks.has_others_at_egress(index):
@@ -130,12 +132,6 @@ def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iter
             f" client that moves may go on by its former way for some seconds (list it: nft list"
             f" flowtable {flowtable})"
         )
-
-
-def _sorts(kernel: NetlinkSocket, qdisc: tc.Qdisc) -> bool:
-    """Whether a qdisc has a choice of where a packet belongs."""
-    is_filtered = bool(tc.filters(kernel, qdisc.interface, qdisc.handle))
-    return is_filtered or tc.leaves(kernel, qdisc) > 1
 
 
 def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
