@@ -76,7 +76,8 @@ def node_name(interface: str) -> str:
 
 def device_server(document: str) -> str:
     """The one that an instance asks where no other is named."""
-    return device_servers(document)[json.loads(document)["route"]["default_domain_resolver"]]
+    tag = json.loads(document)["route"]["default_domain_resolver"]["server"]
+    return device_servers(document)[tag]
 
 
 def device_servers(document: str) -> dict[str, str]:
@@ -122,7 +123,7 @@ def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
     config = json.loads(document.instances["default:0"].config)
     servers = {server["tag"]: server for server in config["dns"]["servers"]}
     nodes = [outbound for outbound in config["outbounds"] if outbound["type"] == "socks"]
-    asked = [servers[outbound["domain_resolver"]] for outbound in nodes]
+    asked = [servers[outbound["domain_resolver"]["server"]] for outbound in nodes]
     assert [server["server"] for server in asked] == [*ASKED.values(), "192.168.1.1", ASKED["wan1"]]
     marks = [server["routing_mark"] for server in asked]
     assert marks == [outbound["routing_mark"] for outbound in nodes]
@@ -141,18 +142,21 @@ def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
     resolvers = msgspec.structs.replace(RESOLVERS, outbound=listed)
     dns = json.loads(compile_plan(state(), resolvers).instances["node:1"].config)["dns"]
     servers = {server["tag"]: server["server"] for server in dns["servers"]}
-    asked = [rule for rule in dns["rules"] if rule["action"] == "evaluate"]
+    asked = [r for r in dns["rules"] if r["action"] == "evaluate" and "query_type" not in r]
     in_turn = [*(servers[rule["server"]] for rule in asked), servers[dns["final"]]]
     assert in_turn == list(listed[:3])
     # Clients wait for 5 s: resolv.conf(5).
     assert [rule["timeout"] for rule in asked] == ["1500ms", "1500ms"]
-    answers = {rule["response_rcode"] for rule in dns["rules"] if rule["action"] == "respond"}
+    answers = {rule["response_rcode"] for rule in dns["rules"] if "response_rcode" in rule}
     assert answers == {"NOERROR", "NXDOMAIN"}
 
 
 def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
     dns = json.loads(compile_plan(state(), RESOLVERS).instances["node:1"].config)["dns"]
-    assert (dns["rules"], dns["final"]) == ([], dns["servers"][0]["tag"])
+    own = dns["servers"][0]["tag"]
+    assert dns["final"] == own
+    assert [rule["server"] for rule in dns["rules"] if "server" in rule] == [own]
+    assert not any("timeout" in rule for rule in dns["rules"])
 
 
 def test_without_such_knowledge_every_interface_is_asked_by() -> None:

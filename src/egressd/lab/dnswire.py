@@ -1,4 +1,5 @@
-"""The little of DNS that the lab speaks: one question, addresses as the answer (RFC 1035).
+"""The little of DNS that the lab speaks: one question, addresses as the answer (RFC 1035), and who
+is asked for something else knows that there is none (RFC 2308).
 
 Pure. Used by the lab's resolvers and by its clients' probes, so that neither needs more
 than the standard library.
@@ -15,7 +16,10 @@ import msgspec
 
 A: Final = 1
 AAAA: Final = 28
-TYPES: Final = {"A": A, "AAAA": AAAA, "TXT": 16, "PTR": 12, "HTTPS": 65, "SVCB": 64, "MX": 15}
+HTTPS: Final = 65
+_SOA: Final = 6
+_OPT: Final = 41
+TYPES: Final = {"A": A, "AAAA": AAAA, "TXT": 16, "PTR": 12, "HTTPS": HTTPS, "SVCB": 64, "MX": 15}
 _TYPE_NAMES: Final = {number: name for name, number in TYPES.items()}
 
 NOERROR: Final = 0
@@ -26,6 +30,9 @@ _HEAD: Final = struct.Struct("!HHHHHH")
 _RECORD: Final = struct.Struct("!HHIH")
 _QUERY_FLAGS: Final = 0x0100  # recursion desired
 _REPLY_FLAGS: Final = 0x8180  # response, recursion desired and available
+_DNSSEC_OK: Final = 0x8000
+_UDP_SIZE: Final = 1232
+_ALPN, _IPV4HINT, _IPV6HINT = 1, 4, 6  # RFC 9460, 14.3.2
 _POINTER: Final = 0xC0
 _POINTERS_MAX: Final = 32
 TTL: Final = 1
@@ -39,6 +46,10 @@ class Question(msgspec.Struct, frozen=True):
     name: str
     type: int
     end: int
+    edns: bool = False
+    """Whether it has an OPT record (RFC 6891), which its answer is to have then."""
+    dnssec: bool = False
+    """Whether that asks for signatures."""
 
     @property
     def type_name(self) -> str:
@@ -64,29 +75,58 @@ def encode_query(number: int, name: str, kind: str) -> bytes:
 def decode_query(message: bytes) -> Question:
     """The first question of a query. Raises ValueError when there is none to read."""
     try:
-        number, flags, questions, _, _, _ = _HEAD.unpack_from(message)
+        number, flags, questions, _, _, extra = _HEAD.unpack_from(message)
         if flags & 0x8000 or questions < 1:
             raise ValueError("not a query")
         name, end = _decode_name(message, _HEAD.size)
         (kind,) = struct.unpack_from("!H", message, end)
+        edns = dnssec = False
+        if extra:
+            record, _, flags, _ = _RECORD.unpack_from(message, _decode_name(message, end + 4)[1])
+            edns = record == _OPT
+            dnssec = edns and bool(flags & _DNSSEC_OK)
     except (struct.error, IndexError) as error:
         raise ValueError("the query is cut short") from error
-    return Question(number, name, kind, end + 4)
+    return Question(number, name, kind, end + 4, edns, dnssec)
 
 
 def encode_reply(query: bytes, question: Question, addresses: Sequence[str], rcode: int) -> bytes:
-    """The reply to `query`: those of `addresses` that are of the asked type."""
-    family = {A: socket.AF_INET, AAAA: socket.AF_INET6}.get(question.type)
-    records = b""
-    count = 0
-    for address in addresses:
-        if family == (socket.AF_INET6 if ":" in address else socket.AF_INET):
-            raw = socket.inet_pton(family, address)
-            records += struct.pack("!H", _POINTER << 8 | _HEAD.size)
-            records += _RECORD.pack(question.type, 1, TTL, len(raw)) + raw
-            count += 1
-    head = _HEAD.pack(question.number, _REPLY_FLAGS | rcode, 1, count, 0, 0)
+    """The reply to `query`: those of `addresses` that are of the asked type, as hints for HTTPS;
+    the root's SOA record where there are none."""
+    asked = {A: (4,), AAAA: (16,), HTTPS: (4, 16)}.get(question.type, ())
+    raw = [data for data in map(_packed, addresses) if len(data) in asked]
+    data = [_service(raw)] if question.type == HTTPS and raw else raw
+    name = struct.pack("!H", _POINTER << 8 | _HEAD.size)
+    records = b"".join(_record(name, question.type, 1, TTL, each) for each in data)
+    if not data:
+        numbers = struct.pack("!5I", 1, 3600, 600, 86400, TTL)
+        records += _record(b"\0", _SOA, 1, TTL, b"\0\0" + numbers)
+    if question.edns:
+        flags = _DNSSEC_OK if question.dnssec else 0
+        records += _record(b"\0", _OPT, _UDP_SIZE, flags, b"")
+    counts = (1, len(data), int(not data), int(question.edns))
+    head = _HEAD.pack(question.number, _REPLY_FLAGS | rcode, *counts)
     return head + query[_HEAD.size : question.end] + records
+
+
+def _packed(address: str) -> bytes:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.inet_pton(family, address)
+
+
+def _record(name: bytes, kind: int, where: int, ttl: int, data: bytes) -> bytes:
+    return name + _RECORD.pack(kind, where, ttl, len(data)) + data
+
+
+def _service(addresses: Sequence[bytes]) -> bytes:
+    """The data of an HTTPS record for HTTP/2 at those addresses (RFC 9460, 2.2)."""
+    values = {
+        _ALPN: b"\2h2",
+        _IPV4HINT: b"".join(data for data in addresses if len(data) == 4),
+        _IPV6HINT: b"".join(data for data in addresses if len(data) == 16),
+    }
+    given = (struct.pack("!HH", key, len(data)) + data for key, data in values.items() if data)
+    return b"\0\1\0" + b"".join(given)
 
 
 def decode_reply(message: bytes) -> Answer:

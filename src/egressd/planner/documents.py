@@ -21,8 +21,15 @@ import msgspec
 
 from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
+from egressd.planner import naming
 from egressd.planner.listing import LISTED, listing_of
-from egressd.planner.nodes import DialPath, asks_by_udp, carries_udp, outbound_of, settings_of
+from egressd.planner.nodes import (
+    DialPath,
+    asks_by_udp,
+    carries_udp,
+    outbound_of,
+    settings_of,
+)
 from egressd.planner.outbounds.tls import ech_name
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
 from egressd.planner.resolvers import RESOLVERS_MAX
@@ -33,20 +40,6 @@ FINAL: Final = "target"
 _SELF: Final = "127.0.0.1"
 _LOOPBACK: Final = "127.0.0.0/8"
 _LOG: Final = {"level": "error", "timestamp": False}
-
-_PATIENCE_MS: Final = 3000
-"""Until the last of them is asked. Clients wait 5 s for an answer (resolv.conf(5))."""
-
-_NAMES: Final = {
-    # Clients have no way out over IPv6: an IPv6 answer would only make them wait.
-    "strategy": "ipv4_only",
-    # Nothing is asked again where a packet is lost, and who asks for the same name meanwhile waits
-    # for that answer: the engine's 10 s would outlast both questions of resolv.conf(5).
-    "timeout": "4s",
-    # What has just run out does until it is known anew (RFC 8767).
-    "optimistic": {"enabled": True, "timeout": "30s"},
-}
-"""How every instance asks for names."""
 
 _REMEMBERED: Final = 8192
 
@@ -109,6 +102,7 @@ def sniffer_document(mark: int, resolver: str, listed: Listed) -> Document:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
         tags = [reference["tag"] for reference in document["route"]["rule_set"]]
         document["dns"]["rules"] = [
+            *naming.one("device", rule_set=tags),
             {"rule_set": tags, "action": "route", "server": "device"},
             {"action": "reject"},
         ]
@@ -154,11 +148,12 @@ def _document(
         outbounds, final = _outbounds(path), _tag(path.hops[0])
     else:
         outbounds, final = _exit(FINAL, paths, policy), FINAL
+    device = _device(paths[0].mark)
     return {
         "log": _LOG,
         "dns": _dns(paths, final, resolvers, udp=asks_by_udp(paths)),
         "outbounds": outbounds,
-        "route": {"final": final, "default_domain_resolver": _device(paths[0].mark)},
+        "route": {"final": final, "default_domain_resolver": naming.dialled_by(device)},
     }
 
 
@@ -167,12 +162,13 @@ def _routed(mark: int, resolver: str, dns_mark: int) -> dict[str, Any]:
     return {
         "log": _LOG,
         "dns": {
-            "servers": [_resolver("device", resolver, dns_mark)],
+            "servers": [naming.resolver("device", resolver, dns_mark)],
+            "rules": [*naming.one("device")],
             "final": "device",
-            **_NAMES,
+            **naming.ASKING,
         },
         "outbounds": [_direct(FINAL, mark)],
-        "route": {"final": FINAL, "default_domain_resolver": "device"},
+        "route": {"final": FINAL, "default_domain_resolver": naming.dialled_by("device")},
     }
 
 
@@ -223,10 +219,6 @@ def _direct(tag: str, mark: int) -> dict[str, Any]:
     return {"type": "direct", "tag": tag, "routing_mark": mark}
 
 
-def _resolver(tag: str, server: str, mark: int) -> dict[str, Any]:
-    return {"tag": tag, "type": "udp", "server": server, "routing_mark": mark}
-
-
 def _device(mark: int) -> str:
     """Tag of the resolver of names of nodes' servers that are reached by the way of `mark`."""
     return f"device:{mark:x}"
@@ -237,7 +229,10 @@ def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     result = []
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
         dial: dict[str, Any] = (
-            {"routing_mark": path.mark, "domain_resolver": _device(path.mark)}
+            {
+                "routing_mark": path.mark,
+                "domain_resolver": naming.dialled_by(_device(path.mark)),
+            }
             if relay is None
             else {"detour": _tag(relay)}
         )
@@ -255,21 +250,17 @@ def _dns(
         else {"type": "udp" if udp else "tcp", "detour": final}
     )
     servers = [{"tag": f"clients:{n}", "server": s, **way} for n, s in enumerate(asked, start=1)]
-    *first, last = (server["tag"] for server in servers)
     # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
     interfaces = {path.mark: path.interface for path in paths}
     devices = [
-        _resolver(_device(mark), resolvers.reached_by(interface), mark)
+        naming.resolver(_device(mark), resolvers.reached_by(interface), mark)
         for mark, interface in interfaces.items()
     ]
     return {
         "servers": [*servers, *devices],
-        "rules": [
-            *_ech_questions(paths),
-            *(rule for tag in first for rule in _unless_silent(tag, len(first))),
-        ],
-        "final": last,
-        **_NAMES,
+        "rules": [*_ech_questions(paths), *naming.in_turn([s["tag"] for s in servers])],
+        "final": servers[-1]["tag"],
+        **naming.ASKING,
     }
 
 
@@ -283,15 +274,6 @@ def _ech_questions(paths: tuple[DialPath, ...]) -> Iterator[dict[str, Any]]:
     for mark, asked in names.items():
         if asked := asked - {""}:
             yield {"domain": sorted(asked), "query_type": ["HTTPS"], "server": _device(mark)}
-
-
-def _unless_silent(tag: str, count: int) -> Iterator[dict[str, Any]]:
-    """The rules that ask one of `count` resolvers before the last, and go on where it has nothing
-    to say: the rest of resolv.conf(5) is asked then, too.
-    """
-    yield {"action": "evaluate", "server": tag, "timeout": f"{_PATIENCE_MS // count}ms"}
-    for code in ("NOERROR", "NXDOMAIN"):
-        yield {"match_response": True, "response_rcode": code, "action": "respond"}
 
 
 def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...], bool]:

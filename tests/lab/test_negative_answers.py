@@ -1,0 +1,70 @@
+"""What clients of nodes are told of names that do not exist, or have no IPv6 address, or have one:
+it can be remembered, and checked (RFC 2308, 6891, 9460).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from egressd.lab.lab import Lab
+from egressd.lab.netns import exec_argv
+from egressd.lab.spec import RESOLVERS
+from tests.lab.device_state import send
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
+
+V4, V6 = "203.0.113.10", "2001:db8:f::10"
+DUAL = "dual.test"
+HINTED = f'1 . alpn="h2" ipv4hint="{V4}" ipv6hint="{V6}"'
+
+
+def ask(lab: Lab, *questions: str) -> list[dict[str, Any]]:
+    """What client 1 is told."""
+    client = lab.client(1)
+    argv = [sys.executable, "-m", "tests.lab.questions", client.address, RESOLVERS["google"]]
+    done = subprocess.run(
+        exec_argv(client.host.namespace, argv),
+        input="\n".join(questions),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def said(rcode: str, *answer: str, soa: str = "", edns: bool = False, dnssec: bool = False) -> Any:
+    owners = [soa] if soa else []
+    return {"rcode": rcode, "answer": [*answer], "soa": owners, "edns": edns, "dnssec": dnssec}
+
+
+@pytest.mark.parametrize("node", ["ss", "socks5"])  # asked over UDP, and over TCP
+def test_what_there_is_not_can_be_remembered(lab: Lab, node: str) -> None:
+    send(lab, 1, node)
+    nowhere = said("NXDOMAIN", soa=".")
+    assert ask(lab, "no.such AAAA", "no.such A", "no.such TXT") == [nowhere] * 3
+    assert ask(lab, "www.test AAAA") == [said("NOERROR", soa=".")]
+    (withheld,) = ask(lab, f"{DUAL} AAAA")
+    assert withheld == said("NOERROR", soa=f"{DUAL}.")
+    assert ask(lab, f"{DUAL} A", f"{DUAL} HTTPS") == [said("NOERROR", V4), said("NOERROR", HINTED)]
+
+
+def test_who_speaks_edns_is_answered_in_it(lab: Lab) -> None:
+    send(lab, 1, "ss")
+    asked = [f"nowhere.{kind} {kind} edns" for kind in ("AAAA", "A", "MX")]
+    assert ask(lab, *asked) == [said("NXDOMAIN", soa=".", edns=True)] * 3
+
+
+def test_who_checks_signatures_is_told_what_there_is(lab: Lab) -> None:
+    send(lab, 1, "ss")
+    told = ask(lab, f"{DUAL} AAAA dnssec", f"{DUAL} HTTPS dnssec", f"{DUAL} DNSKEY dnssec")
+    assert told == [
+        said("NOERROR", V6, edns=True, dnssec=True),
+        said("NOERROR", HINTED, edns=True, dnssec=True),
+        said("NOERROR", soa=".", edns=True, dnssec=True),
+    ]
