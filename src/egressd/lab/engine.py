@@ -32,7 +32,11 @@ def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) 
             for n, (_, address) in numbered
         ],
         "route": {
-            "rules": [{"inbound": f"in{n}", "outbound": f"out{n}"} for n, _ in numbered],
+            "rules": [
+                # A server of another make does not look at what a session is about.
+                {"network": "udp", "action": "route-options", "udp_timeout": "5m"},
+                *({"inbound": f"in{n}", "outbound": f"out{n}"} for n, _ in numbered),
+            ],
             "final": "out1",
             "default_domain_resolver": {"server": "node", "strategy": "ipv4_only"},
         },

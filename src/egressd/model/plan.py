@@ -38,6 +38,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0
     udp: bool = True
     """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
+    short: bool = False
+    """Whether it carries short datagrams only (`planner.registry.SHORT_DATAGRAM`)."""
     standby: bool = False
     """Whether it only serves groups: it is started when one of them needs it."""
     port: int = 0

@@ -33,6 +33,7 @@ from egressd.planner.lines import guard as lines_guard
 from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
     APART,
+    DATAGRAM_MAX,
     HASH_SEED,
     MARK_ANSWER,
     MARK_EGRESS,
@@ -46,6 +47,7 @@ from egressd.planner.registry import (
     MARK_LOCAL,
     MARK_ROUTED_MASK,
     MARK_UNMANAGED,
+    SHORT_DATAGRAM,
 )
 
 SETS: Final = {
@@ -62,6 +64,7 @@ SETS: Final = {
     "own": "type ipv4_addr",
     "alive": "type mark",
     "noudp": "type mark",
+    "shortudp": "type mark",
     "same": "type mark . mark",
     "plain": "type mark . mark",
     "wlports": "type inet_proto . inet_service",
@@ -96,6 +99,9 @@ MAPS: Final = {
 
 _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
+
+_UDP_HEADER: Final = 8
+"""Bytes, which the length of a datagram counts (RFC 768)."""
 
 _NO_EPOCH = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
 _NO_KIND = 0xFFFF_FFFF & ~MARK_KIND_MASK
@@ -294,9 +300,15 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "engine": (
         f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
         "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
+        f"udp length > {SHORT_DATAGRAM + _UDP_HEADER} jump long",
         "jump seal",
         _TO_INSTANCE,
         # tproxy fails open when nothing listens: what gets here must not go on.
+        "goto deny",
+    ),
+    "long": (
+        # Of a longer one the engine would send on as much as its buffer takes.
+        f"udp length <= {DATAGRAM_MAX + _UDP_HEADER} meta mark != @shortudp return",
         "goto deny",
     ),
     "group": (

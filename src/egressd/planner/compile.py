@@ -161,7 +161,11 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
     policy = documents.GroupPolicy.of(state.settings) if len(paths) > 1 else None
     document = documents.target_document(paths, resolvers, policy=policy)
     instance = Instance(
-        key=UNMANAGED_KEY, mark=MARK_UNMANAGED, config=document.config, udp=document.udp
+        key=UNMANAGED_KEY,
+        mark=MARK_UNMANAGED,
+        config=document.config,
+        udp=document.udp,
+        short=document.short,
     )
     return {UNMANAGED_KEY: instance}
 
@@ -276,6 +280,7 @@ def _node(
         mark=node_mark(node.id),
         config=document.config,
         udp=document.udp,
+        short=document.short,
         standby=not is_ruled(state, node.name),
     )
 

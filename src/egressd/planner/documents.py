@@ -26,6 +26,7 @@ from egressd.planner.listing import LISTED, listing_of
 from egressd.planner.nodes import (
     DialPath,
     asks_by_udp,
+    carries_short_datagrams,
     carries_udp,
     outbound_of,
     settings_of,
@@ -40,6 +41,25 @@ FINAL: Final = "target"
 _SELF: Final = "127.0.0.1"
 _LOOPBACK: Final = "127.0.0.0/8"
 _LOG: Final = {"level": "error", "timestamp": False}
+
+_SILENCE: Final = "5m"
+"""How long a session of datagrams outlasts silence (RFC 4787, REQ-5). By itself the engine is done
+with STUN and NTP after 10 s and with QUIC after 30 s, at which calls lose their peer."""
+
+_QUIC_SILENCE: Final = "150s"
+"""The same at the port that most sessions are to. Each holds a descriptor, and few QUIC connections
+outlast a minute's silence themselves."""
+
+_SHORT_LIVED: Final = (123, 3478)
+"""The ports of NTP and STUN."""
+_QUIC: Final = 443
+
+_OUTSIDE: Final = {
+    # What does not fit the link is sent in pieces: whoever sent it was not told of the headers
+    # of the node's protocol. QUIC's own packets are sized by the path all the same.
+    "udp_fragment": True,
+}
+"""How a node's own sockets are."""
 
 _REMEMBERED: Final = 8192
 
@@ -57,10 +77,11 @@ class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A sing-box document, and whether what it sends to carries UDP."""
+    """A sing-box document, whether what it sends to carries UDP, and if so only short datagrams."""
 
     config: str
     udp: bool
+    short: bool = False
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +105,8 @@ def target_document(
     """
     document = _document(paths, resolvers, policy)
     _serve_clients(document, listed)
-    return Document(config=_json(document), udp=carries_udp(paths))
+    short = carries_short_datagrams(paths)
+    return Document(config=_json(document), udp=carries_udp(paths), short=short)
 
 
 @lru_cache(_REMEMBERED)
@@ -117,6 +139,11 @@ def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: 
     """
     users = [{"username": service.username, "password": service.password}]
     document = _routed(mark, resolver, dns_mark)
+    # At other ports a session lasts for as long as the connection that it was asked for by.
+    document["route"]["rules"] = [
+        _outlast(_SILENCE, port=[*_SHORT_LIVED]),
+        _outlast(_QUIC_SILENCE, port=[_QUIC]),
+    ]
     document["inbounds"] = [
         {
             "type": "mixed",
@@ -182,6 +209,8 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         # a caller of its own listener wants to would call itself, over and over.
         {"ip_cidr": [_LOOPBACK], "action": "reject"},
         {"port": 53, "action": "hijack-dns"},
+        _outlast(_SILENCE),
+        _outlast(_QUIC_SILENCE, port=[_QUIC]),
     ]
     if listed is not None:
         listing = listing_of(listed.whitelist)
@@ -196,6 +225,11 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
             way["inet4_bind_address"] = _SELF
         document["outbounds"].append(way)
     document["route"]["rules"] = rules
+
+
+def _outlast(silence: str, **those: Any) -> dict[str, Any]:
+    """The rule that `those` sessions of datagrams outlast so much silence."""
+    return {"network": "udp", **those, "action": "route-options", "udp_timeout": silence}
 
 
 def _exit(tag: str, paths: tuple[DialPath, ...], policy: GroupPolicy) -> list[dict[str, Any]]:
@@ -230,6 +264,7 @@ def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
         dial: dict[str, Any] = (
             {
+                **_OUTSIDE,
                 "routing_mark": path.mark,
                 "domain_resolver": naming.dialled_by(_device(path.mark)),
             }

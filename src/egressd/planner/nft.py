@@ -171,6 +171,7 @@ def _target_elements(
     return {
         "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
+        "shortudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and i.short},
         "same": {f"{_mark(flow)} . {_mark(mark)}": "" for flow, mark in seals},
         "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},

@@ -212,6 +212,13 @@ APART: Final = IPv4Network("127.128.0.0/10")
 """Addresses by which the engine sees UDP whose names decide where it goes: one for each client
 and destination."""
 
+DATAGRAM_MAX: Final = 15_000
+"""Bytes of the longest datagram that engine instances are handed. Each is read into 16 KiB, less
+what its protocol puts around it (measured: the shortest room is VMess's over gRPC, 15,987)."""
+
+SHORT_DATAGRAM: Final = 4000
+"""The same of those whose node carries no longer ones, in bytes."""
+
 RULE_SET_FOLDER: Final = "/proc/self/cwd"
 """Where engine documents look for rule sets: in the folder that netd gives their worker as its
 working directory, whatever leads to it may be closed to the engine's user (proc(5))."""
