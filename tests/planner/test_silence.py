@@ -1,0 +1,64 @@
+"""How long sessions of datagrams outlast silence, in the documents of all that serve clients."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from egressd.model.device import Resolvers
+from egressd.model.nouns import Node, ProxyService, Whitelist
+from egressd.planner.documents import (
+    Listed,
+    service_document,
+    sniffer_document,
+    target_document,
+)
+from egressd.planner.nodes import DialPath
+from egressd.planner.registry import MARK_DIRECT
+
+RESOLVER = "192.0.2.53"
+RESOLVERS = Resolvers(
+    device=(RESOLVER,), domestic=(RESOLVER,), outbound=(RESOLVER,), home=(RESOLVER,)
+)
+LISTED = Listed(whitelist=Whitelist(domains="a.test", node="DIRECT"), mark=MARK_DIRECT)
+
+
+def node() -> str:
+    config = json.dumps({"server": "192.0.2.1", "port": 1080})
+    made = Node(id=1, name="n", protocol="socks5", config_json=config, group="", created_at="")
+    return target_document((DialPath((made,)),), RESOLVERS, listed=LISTED).config
+
+
+DOCUMENTS = {
+    "node": node(),
+    "sniffer": sniffer_document(MARK_DIRECT, RESOLVER, LISTED).config,
+    "service": service_document(
+        ProxyService(id=1, name="s", port=1080, outbound_interface="wan1"),
+        MARK_DIRECT,
+        RESOLVER,
+        MARK_DIRECT,
+    ),
+}
+
+
+def patience(document: str, port: int) -> str:
+    """What the rules say of a session that begins at `port`, the last of them counting."""
+    rules: list[dict[str, Any]] = json.loads(document)["route"]["rules"]
+    said = [
+        r for r in rules if r.get("action") == "route-options" and port in r.get("port", [port])
+    ]
+    assert all(rule["network"] == "udp" for rule in said)
+    return str(said[-1]["udp_timeout"]) if said else ""
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_stun_ntp_and_quic_outlast_two_minutes(name: str) -> None:
+    told = {port: patience(DOCUMENTS[name], port) for port in (123, 443, 3478)}
+    assert told == {123: "5m", 443: "150s", 3478: "5m"}
+
+
+def test_sessions_of_a_proxy_service_last_as_long_as_its_caller_wants_else() -> None:
+    assert patience(DOCUMENTS["node"], 7) == "5m"
+    assert patience(DOCUMENTS["service"], 7) == ""
