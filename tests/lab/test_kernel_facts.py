@@ -3,12 +3,12 @@
 import asyncio
 import subprocess
 import time
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
 import pytest
 
-from egressd.model.facts import Facts, Interface, Route
+from egressd.model.facts import Facts, Interface, Route, Route6
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import facts, routes, sysctl
 from egressd.netd.kernel.facts import Watcher
@@ -137,6 +137,31 @@ def test_routes(namespace: Namespace) -> None:
         route("203.0.113.0/24", "wan1", "198.51.100.7"),
         route("10.9.0.0/16", "wan1"),
     }
+
+
+def test_ipv6_routes_and_word_of_them(namespace: Namespace) -> None:
+    namespace.shell("""
+        ip link add wan0 type veth peer name wan0-end
+        for i in wan0 wan0-end; do ip link set $i up; done
+        ip address add 2001:db8::2/64 dev wan0 nodad
+        ip route add default via fe80::1 dev wan0 metric 512
+        ip route add 2001:db8:7::/48 dev wan0 table 77
+    """)
+
+    def route(to: str, via: str = "", metric: int = 256) -> Route6:
+        gateway = IPv6Address(via) if via else None
+        return Route6(destination=IPv6Network(to), interface="wan0", gateway=gateway, metric=metric)
+
+    read = set(namespace.run(facts.read).routes6)
+    assert read == {route("2001:db8::/64"), route("::/0", "fe80::1", 512)}
+
+    async def body() -> None:
+        seen = Seen()
+        async with Watcher(seen.look):
+            shell("ip -6 route delete default")
+            await eventually(lambda: set(seen.facts.routes6) == {route("2001:db8::/64")})
+
+    namespace.run(lambda: asyncio.run(body()))
 
 
 class Seen:

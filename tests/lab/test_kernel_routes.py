@@ -4,14 +4,14 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel.facts import read
 from egressd.netd.kernel.routes import Synced, sync
-from egressd.planner.registry import METRIC_UNREACHABLE
+from egressd.planner.registry import METRIC_IPV6, METRIC_UNREACHABLE
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -106,6 +106,60 @@ def test_every_kind_of_entry_as_ip_route_shows_it(namespace: Namespace) -> None:
         "32766: from all lookup main",
     ]
     assert namespace.run(sync, wanted, policy) == NOTHING
+
+
+def way6(destination: str, gateway: str | None = None, device: str = "wan0") -> RouteEntry:
+    return RouteEntry(
+        table=1001,
+        destination=IPv6Network(destination),
+        device=device,
+        gateway=None if gateway is None else IPv6Address(gateway),
+        metric=METRIC_IPV6,
+    )
+
+
+NOWHERE6 = RouteEntry(
+    table=1001, destination=IPv6Network("::/0"), kind="unreachable", metric=METRIC_UNREACHABLE
+)
+
+
+def test_ipv6_goes_by_an_egress_of_its_own_too(namespace: Namespace) -> None:
+    def shown() -> set[str]:
+        lines = namespace.shell("ip -6 route show table 1001").splitlines()
+        return {
+            line.replace(" proto 230", "").replace(" pref medium", "").strip() for line in lines
+        }
+
+    namespace.shell("ip address add 2001:db8::2/64 dev wan0 nodad")
+    policy = [
+        PolicyRule(priority=200, mark=1, mask=0xFFFF_FFFF, table=1001, family=6),
+        by_mark(1, 1001),
+    ]
+    wanted = [NOWHERE6, way6("2001:db8::/64"), way6("::/0", "2001:db8::1"), unreachable(1001)]
+    nowhere = "unreachable default dev lo metric 4294967295"
+    near = "2001:db8::/64 dev wan0 metric 1024"
+    assert namespace.run(sync, wanted, policy).problems == ()
+    assert shown() == {nowhere, near, "default via 2001:db8::1 dev wan0 metric 1024"}
+    assert namespace.run(sync, wanted, policy) == NOTHING
+
+    wanted[2] = way6("::/0", "fe80::1")
+    assert namespace.run(sync, wanted, policy).replaced == (str(wanted[2]),)
+    assert shown() == {nowhere, near, "default via fe80::1 dev wan0 metric 1024"}
+
+    namespace.shell("ip link set wan0 down")
+    assert shown() == {nowhere}
+    namespace.shell("ip link set wan0 up")
+    assert namespace.run(sync, wanted, policy).problems == ()
+    assert namespace.run(sync, [unreachable(1001)], []).problems == ()
+    assert shown() == set()
+
+
+def test_no_ipv6_is_no_problem(namespace: Namespace) -> None:
+    namespace.shell("echo 1 | tee /proc/sys/net/ipv6/conf/*/disable_ipv6")
+    rule = PolicyRule(priority=200, mark=1, mask=0xFFFF_FFFF, table=1001, family=6)
+    done = namespace.run(sync, [NOWHERE6, unreachable(1001)], [rule, by_mark(1, 1001)])
+    assert done.problems == ()
+    assert str(unreachable(1001)) in done.added
 
 
 def test_a_rule_waits_for_its_interface(namespace: Namespace) -> None:

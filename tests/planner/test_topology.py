@@ -1,13 +1,14 @@
 """Roles of interfaces, found or configured."""
 
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 
+import msgspec
 import pytest
 
 from egressd.model.device import InterfaceRoles
-from egressd.model.facts import Facts, Interface, Route
+from egressd.model.facts import Facts, Interface, Route, Route6
 from egressd.planner.registry import egress_mark, inbound_number
-from egressd.planner.topology import discover, inbound, recalled, uplink
+from egressd.planner.topology import discover, inbound, recalled, uplink, uplinks6
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
 
@@ -44,6 +45,28 @@ TWO_WANS = facts(
     WAN2,
     routes=(default("wan2", "192.168.1.1", 200), default("wan1", "198.51.100.1", 100)),
 )
+
+
+def test_ipv6_leaves_by_an_interfaces_own_routes() -> None:
+    def route(to: str, name: str, via: str = "", metric: int = 256) -> Route6:
+        gateway = IPv6Address(via) if via else None
+        return Route6(destination=IPv6Network(to), interface=name, gateway=gateway, metric=metric)
+
+    preferred, near = route("::/0", "wan1", "fe80::1", 100), route("2001:db8::/64", "wan1")
+    routes = (
+        route("::/0", "wan1", "fe80::2", 200),
+        preferred,
+        near,
+        route("2001:db8:1::/48", "wan1", "fe80::3"),
+        route("::/0", "wan2", "fe80::1"),
+        route("::/0", "l2tp_1"),
+    )
+    idle = interface("wan2", is_up=False)
+    line = interface("l2tp_1", is_point_to_point=True)
+    known = msgspec.structs.replace(facts(LAN, WAN1, idle, line), routes6=routes)
+    assert uplinks6("wan1", known) == (near, preferred)
+    for name in ("lan0", "wan2", "l2tp_1", "none"):
+        assert uplinks6(name, known) == ()
 
 
 def test_wans_have_default_routes_and_lans_private_addresses() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
 import msgspec
@@ -52,12 +52,22 @@ class ForeignRule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it only concerns interfaces of a VRF (``FRA_L3MDEV``)."""
 
 
+class Route6(msgspec.Struct, frozen=True, kw_only=True):
+    """An IPv6 unicast route of the main table, but no link-local one."""
+
+    destination: IPv6Network
+    interface: str
+    gateway: IPv6Address | None = None
+    metric: int = 0
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the machine's network."""
 
     interfaces: dict[str, Interface] = {}
     """By name."""
     routes: tuple[Route, ...] = ()
+    routes6: tuple[Route6, ...] = ()
     policy_rules: tuple[ForeignRule, ...] = ()
     """All but ours and the kernel's own three of each family."""
     uplinks: frozenset[str] = frozenset()

@@ -5,27 +5,27 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
 import msgspec
 
 
 class RouteEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An IPv4 route. A table holds one at most for a destination and metric.
+    """A route. A table holds one at most for a destination and metric.
 
     ``unicast`` and ``local`` need a device; ``unreachable`` has neither device nor gateway.
     """
 
     table: int
-    destination: IPv4Network
+    destination: IPv4Network | IPv6Network
     kind: Literal["unicast", "local", "unreachable"] = "unicast"
     device: str = ""
     """Interface name."""
-    gateway: IPv4Address | None = None
+    gateway: IPv4Address | IPv6Address | None = None
     """Next hop, on the device's own network; None: the destination is."""
     metric: int = 0
-    """The lowest is taken."""
+    """The lowest is taken. An IPv6 route cannot have 0, for which the kernel would take another."""
 
     def __str__(self) -> str:
         anywhere = self.destination.prefixlen == 0
@@ -37,6 +37,7 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True):
                 *(("dev", self.device) if self.device else ()),
                 f"table {self.table}",
                 *((f"metric {self.metric}",) if self.metric else ()),
+                *(("(IPv6)",) if self.destination.version == 6 else ()),
             )
         )
 

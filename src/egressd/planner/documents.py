@@ -261,17 +261,19 @@ def _device(mark: int) -> str:
 def _outbounds(path: DialPath) -> list[dict[str, Any]]:
     """The hops of a path, each dialling through the next; the outermost bears the mark."""
     result = []
+    resolver = _device(path.mark)
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
+        made = outbound_of(hop)
         dial: dict[str, Any] = (
             {
                 **_OUTSIDE,
                 "routing_mark": path.mark,
-                "domain_resolver": naming.dialled_by(_device(path.mark)),
+                "domain_resolver": naming.dialled_by(resolver, made.strategy),
             }
             if relay is None
             else {"detour": _tag(relay)}
         )
-        result.append({**outbound_of(hop).options, **dial, "tag": _tag(hop)})
+        result.append({**made.options, **dial, "tag": _tag(hop)})
     return result
 
 

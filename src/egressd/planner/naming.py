@@ -45,9 +45,9 @@ def resolver(tag: str, server: str, mark: int) -> dict[str, Any]:
     return {"tag": tag, "type": "udp", "server": server, "routing_mark": mark}
 
 
-def dialled_by(tag: str) -> dict[str, Any]:
-    """The resolver of what the engine dials itself; as far as it goes, IPv4 does."""
-    return {"server": tag, "strategy": "ipv4_only"}
+def dialled_by(tag: str, strategy: str = "ipv4_only") -> dict[str, Any]:
+    """The resolver of what the engine dials itself, and which addresses it is asked for."""
+    return {"server": tag, "strategy": strategy}
 
 
 def one(tag: str, **those: Any) -> Iterator[dict[str, Any]]:

@@ -176,6 +176,8 @@ PRIORITY_ENGINE_FLOOR: Final = 890
 PRIORITY_LAN_FLOOR: Final = 900
 """Whatever comes from a LAN and no rule above took goes nowhere (``iif … prohibit``)."""
 
+METRIC_IPV6: Final = 1024
+"""Metric of our IPv6 routes that lead somewhere: what the kernel gives when none is said."""
 METRIC_UNREACHABLE: Final = 4_294_967_295
 """Metric of the ``unreachable`` routes beneath all others: the highest there is."""
 

@@ -8,7 +8,7 @@ a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 
 import msgspec
 
@@ -22,6 +22,7 @@ from egressd.planner.registry import (
     MARK_ENGINE,
     MARK_KIND_MASK,
     MARK_UNROUTED_MASK,
+    METRIC_IPV6,
     METRIC_UNREACHABLE,
     PRIORITY_ANSWER,
     PRIORITY_DIRECT,
@@ -36,9 +37,10 @@ from egressd.planner.registry import (
     TABLE_TPROXY,
     egress_table,
 )
-from egressd.planner.topology import Topology, connected, inbound, interface_mark, uplink
+from egressd.planner.topology import Topology, connected, inbound, interface_mark, uplink, uplinks6
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
+_ANYWHERE6 = IPv6Network("::/0")
 _EXACT = 0xFFFF_FFFF
 
 
@@ -109,12 +111,40 @@ def desired(
                 table=table,
             )
         )
+    for name, egress in egresses.items():
+        routes += _ways6(name, egress_table(egress.number), facts)
+        rules.append(
+            PolicyRule(
+                family=6,
+                priority=PRIORITY_EGRESS,
+                mark=interface_mark(name, egress.number),
+                mask=_EXACT,
+                table=egress_table(egress.number),
+            )
+        )
     clients_by = (*topology.lans, *ruled_locals)
     placed = precedence.place(rules, facts.policy_rules, clients_by)
     return Routing(routes=tuple(routes), rules=placed.rules, problems=placed.problems)
 
 
-def _beneath(networks: Iterable[IPv4Network], table: int) -> list[RouteEntry]:
+def _ways6(name: str, table: int, facts: Facts) -> list[RouteEntry]:
+    """How the engine reaches nodes' servers by IPv6 through an interface, or not at all."""
+    return [
+        *_beneath([_ANYWHERE6], table),
+        *(
+            RouteEntry(
+                table=table,
+                destination=route.destination,
+                device=name,
+                gateway=route.gateway,
+                metric=METRIC_IPV6,
+            )
+            for route in uplinks6(name, facts)
+        ),
+    ]
+
+
+def _beneath(networks: Iterable[IPv4Network | IPv6Network], table: int) -> list[RouteEntry]:
     """What is found when the routes to these networks are gone, in place of other tables'."""
     return [
         RouteEntry(table=table, destination=network, kind="unreachable", metric=METRIC_UNREACHABLE)

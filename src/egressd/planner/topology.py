@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 import msgspec
 
 from egressd.model.device import InterfaceRoles
-from egressd.model.facts import Facts, Interface
+from egressd.model.facts import Facts, Interface, Route6
 from egressd.model.plan import Egress
 from egressd.planner.registry import (
     HELPER_INTERFACES,
@@ -36,6 +36,7 @@ _CLIENT_SPACE = tuple(
 """Private (RFC 1918) and shared (RFC 6598) address space: where LAN clients live."""
 
 _DEFAULT = IPv4Network("0.0.0.0/0")
+_DEFAULT6 = IPv6Network("::/0")
 
 
 class Uplink(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +247,18 @@ def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
         if route.interface == name and route.gateway is None and route.destination != _DEFAULT
     )
     return tuple(dict.fromkeys(found))
+
+
+def uplinks6(name: str, facts: Facts) -> tuple[Route6, ...]:
+    """How IPv6 packets of this machine leave by interface `name`: its networks in the main table,
+    and the default route that is preferred. None for VPN lines, which carry no IPv6.
+    """
+    interface = facts.interfaces.get(name)
+    if interface is None or not interface.is_up or is_line(name):
+        return ()
+    own = sorted((r for r in facts.routes6 if r.interface == name), key=lambda r: r.metric)
+    near = {r.destination: r for r in reversed(own) if r.destination != _DEFAULT6 and not r.gateway}
+    return (*near.values(), *[r for r in own if r.destination == _DEFAULT6][:1])
 
 
 def inbound(topology: Topology) -> dict[str, Egress]:

@@ -22,6 +22,10 @@ from egressd.netd.engine.reasons import plain, refusal
         ("dial tcp 192.0.2.1:1: connect: permission denied", "the node's egress is blocked"),
         ("lookup a.test: NXDOMAIN", "the node's name does not exist"),
         (
+            "lookup a.test: empty result",
+            "the node's name has no address of the asked kind (ip-version)",
+        ),
+        (
             "lookup a.test: (exchange6: read udp: connection refused | exchange4: read udp: "
             "connection refused)",
             "the node's name was not resolved: connection refused",

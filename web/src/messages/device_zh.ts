@@ -113,6 +113,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "it does not answer": "无响应",
   "the node does not answer": "节点无响应",
   "the node's name does not exist": "节点域名不存在",
+  "the node's name has no address of the asked kind (ip-version)":
+    "节点域名没有所查询类型的地址(见 ip-version)",
   "the node's name was not resolved: {>reason}": "无法解析节点域名：{reason}",
   "the node does not reach the site: {>reply}": "节点无法到达目标网站：{reply}",
   "it cannot connect": "无法连接",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from egressd.formats.fields import BOOLEAN, HOST, PORT, Kind, Table
+from egressd.formats.fields import BOOLEAN, HOST, PORT, Kind, Table, choice
 from egressd.formats.layers import Values
 
 Rule = Callable[[Values], Iterator[str]]
@@ -23,5 +23,10 @@ class Entry:
     rules: tuple[Rule, ...] = ()
 
 
-SERVER: Final[dict[str, Kind | Table]] = {"server": HOST, "port": PORT, "udp": BOOLEAN}
+SERVER: Final[dict[str, Kind | Table]] = {
+    "server": HOST,
+    "port": PORT,
+    "udp": BOOLEAN,
+    "ip-version": choice("ipv4", "ipv6", "dual", "ipv4-prefer", "ipv6-prefer"),
+}
 TO_SERVER: Final = frozenset({"server", "port"})

@@ -34,6 +34,8 @@ _WRONG_TYPE: Final = re.compile(r"json: cannot unmarshal (.+) into Go .*")
 def _resolving(found: re.Match[str]) -> str:
     if re.search("NXDOMAIN|no such host", found[1]):
         return "the node's name does not exist"
+    if found[1].endswith("empty result"):
+        return "the node's name has no address of the asked kind (ip-version)"
     return f"the node's name was not resolved: {plain(found[1])}"
 
 

@@ -10,11 +10,11 @@ import errno
 import struct
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Final
 
-from egressd.model.facts import Facts, ForeignRule, Interface, Route
+from egressd.model.facts import Facts, ForeignRule, Interface, Route, Route6
 from egressd.model.names import is_interface_name
 from egressd.netd.kernel import fib
 from egressd.netd.kernel.announcements import Announcements
@@ -47,15 +47,15 @@ _RTA_DESTINATION, _RTA_SOURCE, _RTA_DEVICE, _RTA_GATEWAY, _RTA_METRIC = 1, 2, 4,
 _RTA_MULTIPATH = 9
 
 _UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10000
-_AF_INET: Final = 2
+_AF_INET, _AF_INET6 = 2, 10
 _TUN, _WIREGUARD = "tun", "wireguard"
 _USERSPACE: Final = Path("/var/run/wireguard")
 """Where programs that do WireGuard by a tun interface (wireguard-go) have a socket for each."""
 _UNICAST: Final = 1
 
-_GROUPS: Final = (1, 5, 7, 8, 19, 24)
-"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_RULE, _IPV4_NETCONF: the last one's
-are ``forwarding`` and ``rp_filter``, of an interface or of all."""
+_GROUPS: Final = (1, 5, 7, 8, 11, 19, 24)
+"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_ROUTE, _IPV6_RULE, _IPV4_NETCONF: the
+last one's are ``forwarding`` and ``rp_filter``, of an interface or of all."""
 
 
 def read() -> Facts:
@@ -79,6 +79,7 @@ def read() -> Facts:
             routes=tuple(_routes(asked, names)),
             policy_rules=tuple(_foreign_rules(asked)),
             uplinks=frozenset(i.name for i in tunnels if _is_uplink(asked, i)),
+            routes6=tuple(_routes6(asked, names)),
         )
 
 
@@ -140,28 +141,51 @@ def _addresses(
 
 def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
     """The main table's unicast routes; one that has several next hops gives one route each."""
-    request = _ROUTE.pack(_AF_INET, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
+    for length, found, hop, name in _main_table(asked, _AF_INET, names):
+        gateway = hop.get(_RTA_GATEWAY)
+        yield Route(
+            destination=IPv4Network((found.get(_RTA_DESTINATION, bytes(4)), length)),
+            interface=name,
+            gateway=None if gateway is None else IPv4Address(gateway),
+            metric=number(found.get(_RTA_METRIC)),
+        )
+
+
+def _routes6(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route6]:
+    """The same of IPv6, without those of each link."""
+    for length, found, hop, name in _main_table(asked, _AF_INET6, names):
+        destination = IPv6Network((found.get(_RTA_DESTINATION, bytes(16)), length))
+        if destination.is_link_local:
+            continue
+        gateway = hop.get(_RTA_GATEWAY)
+        yield Route6(
+            destination=destination,
+            interface=name,
+            gateway=None if gateway is None else IPv6Address(gateway),
+            metric=number(found.get(_RTA_METRIC)),
+        )
+
+
+def _main_table(
+    asked: NetlinkSocket, family: int, names: dict[int, str]
+) -> Iterator[tuple[int, dict[int, bytes], dict[int, bytes], str]]:
+    """Of each next hop the length of its route's destination, the route's and its own attributes,
+    and the name of its interface.
+    """
+    request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
     try:
         bodies = asked.dump(_GET_ROUTE, request)
     except NetlinkError as error:
-        if error.errno != errno.ENOENT:  # the table comes into being with its first route
+        # The table comes into being with its first route, and the kernel may have no IPv6.
+        if error.errno not in (errno.ENOENT, *fib.NO_SUCH_FAMILY):
             raise
         return
     for body in bodies:
-        length = body[1]
         found = attributes(body, _ROUTE.size)
-        destination = IPv4Network((found.get(_RTA_DESTINATION, bytes(4)), length))
         for hop in _next_hops(found):
             name = names.get(number(hop.get(_RTA_DEVICE)))
-            if name is None:
-                continue
-            gateway = hop.get(_RTA_GATEWAY)
-            yield Route(
-                destination=destination,
-                interface=name,
-                gateway=None if gateway is None else IPv4Address(gateway),
-                metric=number(found.get(_RTA_METRIC)),
-            )
+            if name is not None:
+                yield body[1], found, hop, name
 
 
 def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:

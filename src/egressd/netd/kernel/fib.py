@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from socket import AF_INET, AF_INET6
 from typing import Final, Literal
 
@@ -66,7 +66,7 @@ def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
     if route.metric:
         values.append((_METRIC, u32(route.metric)))
     return _ROUTE.pack(
-        AF_INET,
+        _FAMILIES[4 if route.destination.version == 4 else 6],
         route.destination.prefixlen,
         0,
         0,
@@ -74,7 +74,7 @@ def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
         ROUTE_PROTOCOL,
         _scope(route),
         _KINDS[route.kind],
-        0 if route.gateway is None else _ON_LINK,
+        _ON_LINK if isinstance(route.gateway, IPv4Address) else 0,
     ) + encode(values)
 
 
@@ -89,24 +89,32 @@ def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
 
 def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:
     """The route that the kernel lists, or None for one that cannot be ours."""
-    _, length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
+    family, length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
     if protocol != ROUTE_PROTOCOL or kind not in _KIND_NAMES:
         return None
     found = attributes(body, _ROUTE.size)
     gateway = found.get(_GATEWAY)
+    destination = (
+        IPv6Network((found.get(_DESTINATION, bytes(16)), length))
+        if family == AF_INET6
+        else IPv4Network((found.get(_DESTINATION, bytes(4)), length))
+    )
+    # Of an IPv6 route that leads nowhere the kernel says that it is the loopback's.
+    is_nowhere = family == AF_INET6 and kind == _KINDS["unreachable"]
+    device = "" if is_nowhere else names.get(number(found.get(_DEVICE)), "")
     return RouteEntry(
         table=number(found[_TABLE]) if _TABLE in found else table,
-        destination=IPv4Network((found.get(_DESTINATION, bytes(4)), length)),
+        destination=destination,
         kind=_KIND_NAMES[kind],
-        device=names.get(number(found.get(_DEVICE)), ""),
-        gateway=None if gateway is None else IPv4Address(gateway),
+        device=device,
+        gateway=None if gateway is None else ip_address(gateway),
         metric=number(found.get(_METRIC)),
     )
 
 
-def routes_request() -> bytes:
-    """The body of a request for all IPv4 routes of ours."""
-    return _ROUTE.pack(AF_INET, 0, 0, 0, 0, ROUTE_PROTOCOL, 0, 0, 0)
+def routes_request(family: Literal[4, 6]) -> bytes:
+    """The body of a request for all routes of ours of a family."""
+    return _ROUTE.pack(_FAMILIES[family], 0, 0, 0, 0, ROUTE_PROTOCOL, 0, 0, 0)
 
 
 def encode_rule(rule: PolicyRule) -> bytes:
@@ -184,7 +192,7 @@ def _scope(route: RouteEntry) -> int:
     """How far the destination is, as ip-route(8) takes it when nothing is said."""
     if route.kind == "local":
         return _SCOPE_HOST
-    if route.kind == "unicast" and route.gateway is None:
+    if route.kind == "unicast" and route.gateway is None and route.destination.version == 4:
         return _SCOPE_LINK
     return _SCOPE_GLOBAL
 

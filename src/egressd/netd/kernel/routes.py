@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable, Iterator, Set
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Literal
 
 import msgspec
@@ -31,6 +31,8 @@ from egressd.netd.kernel.netlink import (
 )
 
 _GONE: Final = (errno.ENOENT, errno.ESRCH)
+_IS_OFF: Final = (*fib.NO_SUCH_FAMILY, errno.EACCES)
+"""Of an IPv6 route, the last where ``disable_ipv6`` is set."""
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
     Additions go from the floor up: unreachable routes before those that lead somewhere,
     prohibiting rules before those that look up; removals go the other way. Rules that only get
     another priority are in force all the time. A route whose
-    interface is missing is a problem; a rule's may be. IPv6 rules are passed over on a
+    interface is missing is a problem; a rule's may be. What is IPv6's is passed over on a
     kernel without IPv6. Raises OSError when the kernel won't list what it has.
     """
     with NetlinkSocket(ROUTE) as kernel:
@@ -75,7 +77,7 @@ def withdraw_peers(interfaces: Iterable[Interface]) -> None:
                         raise
 
 
-def _place(route: RouteEntry) -> tuple[int, IPv4Network, int]:
+def _place(route: RouteEntry) -> tuple[int, IPv4Network | IPv6Network, int]:
     """What tells the routes of a table apart: a new one of the same place replaces the old."""
     return route.table, route.destination, route.metric
 
@@ -117,7 +119,8 @@ class _Synchronisation:
         )
 
     def run(self, routes: list[RouteEntry], rules: list[PolicyRule]) -> None:
-        old_routes = {_place(route): route for route in self._present_routes()}
+        present = (*self._present_routes(4), *self._present_routes(6))
+        old_routes = {_place(route): route for route in present}
         old_rules = {*self._present_rules(4), *self._present_rules(6)}
         wanted_rules = set(rules)
         moved = {_selectors(rule) for rule in old_rules} & {_selectors(rule) for rule in rules}
@@ -137,24 +140,27 @@ class _Synchronisation:
     def _has_device(self, route: RouteEntry) -> bool:
         return not route.device or route.device in self._indexes
 
-    def _present_routes(self) -> Iterator[RouteEntry]:
+    def _present_routes(self, family: Literal[4, 6]) -> Iterator[RouteEntry]:
         names = {index: name for name, index in self._indexes.items()}
-        for body in self._kernel.dump(fib.GET_ROUTE, fib.routes_request()):
+        for body in self._listed(fib.GET_ROUTE, fib.routes_request(family)):
             route = fib.decode_route(body, names)
             if route is not None and self._has_device(route):
                 yield route
 
     def _present_rules(self, family: Literal[4, 6]) -> Iterator[PolicyRule]:
-        try:
-            bodies = self._kernel.dump(fib.GET_RULE, fib.rules_request(family))
-        except NetlinkError as error:
-            if error.errno not in fib.NO_SUCH_FAMILY:
-                raise
-            return
-        for body in bodies:
+        for body in self._listed(fib.GET_RULE, fib.rules_request(family)):
             rule = fib.decode_rule(body)
             if rule is not None:
                 yield rule
+
+    def _listed(self, kind: int, request: bytes) -> list[bytes]:
+        """What the kernel has of a kind; nothing where it does not have the family."""
+        try:
+            return list(self._kernel.dump(kind, request))
+        except NetlinkError as error:
+            if error.errno not in fib.NO_SUCH_FAMILY:
+                raise
+            return []
 
     def _put_route(self, route: RouteEntry, old: RouteEntry | None) -> None:
         if route == old:
@@ -165,6 +171,8 @@ class _Synchronisation:
         except KeyError:
             self._problems.append(f"could not add {route}: there is no such interface")
         except NetlinkError as error:
+            if route.destination.version == 6 and error.errno in _IS_OFF:
+                return
             self._problems.append(f"could not add {route}: {error.strerror}")
         else:
             (self._added if old is None else self._replaced).append(str(route))

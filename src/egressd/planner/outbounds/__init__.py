@@ -19,13 +19,15 @@ from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, v2ray
 
 
 class Outbound(msgspec.Struct, frozen=True, kw_only=True):
-    """A sing-box outbound without its tag and dial fields, and whether it carries UDP.
+    """A sing-box outbound without its tag and dial fields, whether it carries UDP, and which
+    addresses of its server's name are asked for (sing-box's domain strategy).
 
     ``repr`` shows only the type, since options hold secrets.
     """
 
     options: dict[str, Any]
     udp: bool
+    strategy: str = "ipv4_only"
 
     def __repr__(self) -> str:
         return f"Outbound(type={self.options['type']!r}, udp={self.udp})"
@@ -45,6 +47,14 @@ _BUILDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = 
 
 _UDP_DEFAULT: Final = {"socks5": False, "http": False}
 """Protocols that carry no UDP unless told; plain HTTP proxies cannot."""
+_STRATEGIES: Final = {
+    "ipv6": "ipv6_only",
+    "dual": "prefer_ipv4",
+    "ipv4-prefer": "prefer_ipv4",
+    "ipv6-prefer": "prefer_ipv6",
+}
+"""Clash's ``ip-version`` -> sing-box's word. By itself only IPv4 is asked for: who does not answer
+questions for the other would hold up every connection."""
 OVER_UDP: Final = frozenset({"hysteria2", "tuic"})
 """Protocols that run over UDP (QUIC): what they dial through has to carry it."""
 _NO_NETWORK_OPTION: Final = ("http", "anytls")
@@ -60,4 +70,8 @@ def build(node: Node) -> Outbound:
     # A hysteria2 node may have port ranges instead.
     port = {"server_port": fields["port"]} if "port" in fields else {}
     network = {} if udp or node.protocol in _NO_NETWORK_OPTION else {"network": "tcp"}
-    return Outbound(options={**options, "server": fields["server"], **port, **network}, udp=udp)
+    return Outbound(
+        options={**options, "server": fields["server"], **port, **network},
+        udp=udp,
+        strategy=_STRATEGIES.get(fields.get("ip-version", ""), "ipv4_only"),
+    )
