@@ -17,7 +17,7 @@ from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, TCP_ACK, UDP, new_token
 from egressd.lab.process import Program
-from egressd.lab.spec import LabSpec, Place
+from egressd.lab.spec import SERVERS6, LabSpec, Place
 from tests.lab.device_state import SERVER, clear, eventually, send, suspended
 
 pytestmark = pytest.mark.lab
@@ -72,6 +72,23 @@ def test_whoever_asks_a_wans_address_is_answered_by_that_wan(lab: Lab, number: i
         assert stranger.ping(wan.address).ok
         assert stranger.http(f"http://{wan.address}:8787/ops/health").status == 200
         assert capture.flows(source=wan.address, interface=wan.far)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_whoever_asks_a_wans_ipv6_address_is_answered_by_that_wan(lab: Lab, number: int) -> None:
+    wan = lab.topology.wans[number - 1]
+    stranger = Client(
+        lab.internet,
+        Place(name="internet", role="internet", address=SERVER, address6=SERVERS6[0]),
+    )
+    lab.internet.run("ip", "route", "replace", wan.address6, "dev", wan.far)
+    with leaves_by_its_own_wan(lab) as capture:
+        assert stranger.ping(wan.address6).ok
+        assert {f.interface for f in capture.flows(source=wan.address6, protocol="icmpv6")} == {
+            wan.far
+        }
+        # And from the LAN, whose way to the router's addresses is its own.
+        assert lab.client(1).ping(wan.address6).ok
 
 
 @pytest.mark.parametrize("number", [1, 2])

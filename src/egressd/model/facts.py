@@ -28,6 +28,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the interface it stands on, as a VLAN does; 0 for none of this namespace."""
     addresses: tuple[IPv4Interface, ...] = ()
     """IPv4 addresses with their prefix lengths."""
+    addresses6: tuple[IPv6Address, ...] = ()
+    """IPv6 addresses that are of use beyond the link (``RT_SCOPE_UNIVERSE``)."""
     peers: tuple[IPv4Address, ...] = ()
     """The far ends of its point-to-point addresses, where they differ from the local one."""
 

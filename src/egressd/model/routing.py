@@ -63,7 +63,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     """Incoming interface; ``lo`` stands for this machine's own packets."""
     uids: tuple[int, int] | None = None
     """First and last user id of the local socket's owner."""
-    source: IPv4Address | None = None
+    source: IPv4Address | IPv6Address | None = None
 
     def __str__(self) -> str:
         return " ".join(

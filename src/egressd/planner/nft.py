@@ -69,7 +69,7 @@ def elements(
         "own": {
             str(address): ""
             for name, address in topology.outer_addresses
-            if name in topology.wans or name in plan.egresses
+            if address.version == 4 and (name in topology.wans or name in plan.egresses)
         },
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}

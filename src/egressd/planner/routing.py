@@ -111,6 +111,9 @@ def desired(
                 table=table,
             )
         )
+    for egress_name, egress in answers.items():
+        routes += _ways6(egress_name, egress_table(egress.number), facts)
+    routes += _inner6(facts, topology)
     for name, egress in egresses.items():
         routes += _ways6(name, egress_table(egress.number), facts)
         rules.append(
@@ -125,6 +128,19 @@ def desired(
     clients_by = (*topology.lans, *ruled_locals)
     placed = precedence.place(rules, facts.policy_rules, clients_by)
     return Routing(routes=tuple(routes), rules=placed.rules, problems=placed.problems)
+
+
+def _inner6(facts: Facts, topology: Topology) -> Iterator[RouteEntry]:
+    """How this machine reaches LANs and local networks by IPv6 from any address of its own."""
+    for route in facts.routes6:
+        if route.interface in (*topology.lans, *topology.local) and route.destination != _ANYWHERE6:
+            yield RouteEntry(
+                table=TABLE_LAN,
+                destination=route.destination,
+                device=route.interface,
+                gateway=route.gateway,
+                metric=METRIC_IPV6,
+            )
 
 
 def _ways6(name: str, table: int, facts: Facts) -> list[RouteEntry]:
@@ -161,6 +177,7 @@ def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterato
     for name, address in topology.outer_addresses:
         if name in egresses:
             yield PolicyRule(
+                family=address.version,
                 priority=PRIORITY_SOURCE,
                 source=address,
                 iif="lo",
@@ -217,6 +234,7 @@ def _fixed_rules() -> list[PolicyRule]:
     return [
         # A mark says where to, and a look-up in vain is felt by each packet that has one.
         PolicyRule(priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
+        PolicyRule(family=6, priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
         PolicyRule(
             priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     narrow: tuple[str, ...] = ()
     """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
     router_addresses: tuple[IPv4Address, ...] = ()
-    outer_addresses: tuple[tuple[str, IPv4Address], ...] = ()
+    outer_addresses: tuple[tuple[str, IPv4Address | IPv6Address], ...] = ()
     """Interfaces that are no LAN, or a WAN too, with their addresses: what this machine sends from
     one leaves by that interface. An address that a LAN has as well is the LAN's; of two interfaces
     with one address it is the first's."""
@@ -319,18 +319,22 @@ def _local_networks(
 
 def _outer_addresses(
     present: Mapping[str, Interface], lans: Collection[str], wans: Collection[str]
-) -> Iterator[tuple[str, IPv4Address]]:
+) -> Iterator[tuple[str, IPv4Address | IPv6Address]]:
     inner = [
         i for i in present.values() if i.is_loopback or (i.name in lans and i.name not in wans)
     ]
-    taken = {address.ip for interface in inner for address in interface.addresses}
+    taken = {address for interface in inner for address in _own(interface)}
     for interface in sorted(present.values(), key=lambda i: i.name not in wans):
         if interface in inner:
             continue
-        for address in interface.addresses:
-            if address.ip not in taken:
-                taken.add(address.ip)
-                yield interface.name, address.ip
+        for address in _own(interface):
+            if address not in taken:
+                taken.add(address)
+                yield interface.name, address
+
+
+def _own(interface: Interface) -> tuple[IPv4Address | IPv6Address, ...]:
+    return (*(address.ip for address in interface.addresses), *interface.addresses6)
 
 
 def _may_be_lan(interface: Interface) -> bool:

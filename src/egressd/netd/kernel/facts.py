@@ -52,10 +52,12 @@ _TUN, _WIREGUARD = "tun", "wireguard"
 _USERSPACE: Final = Path("/var/run/wireguard")
 """Where programs that do WireGuard by a tun interface (wireguard-go) have a socket for each."""
 _UNICAST: Final = 1
+_SCOPE_UNIVERSE: Final = 0
+"""RT_SCOPE_UNIVERSE."""
 
-_GROUPS: Final = (1, 5, 7, 8, 11, 19, 24)
-"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_ROUTE, _IPV6_RULE, _IPV4_NETCONF: the
-last one's are ``forwarding`` and ``rp_filter``, of an interface or of all."""
+_GROUPS: Final = (1, 5, 7, 8, 9, 11, 19, 24)
+"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV6_RULE,
+_IPV4_NETCONF: the last one's are ``forwarding`` and ``rp_filter``, of an interface or of all."""
 
 
 def read() -> Facts:
@@ -70,7 +72,8 @@ def read() -> Facts:
             _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, u32(_SKIP_STATISTICS)),
         )
         addresses, peers = _addresses(asked)
-        found = (_interface(body, addresses, peers) for body in links)
+        addresses6 = _addresses6(asked)
+        found = (_interface(body, addresses, peers, addresses6) for body in links)
         interfaces = [interface for interface in found if is_interface_name(interface.name)]
         names = {interface.index: interface.name for interface in interfaces}
         tunnels = [interface for interface in interfaces if interface.kind == _WIREGUARD]
@@ -100,6 +103,7 @@ def _interface(
     body: bytes,
     addresses: dict[int, list[IPv4Interface]],
     peers: dict[int, list[IPv4Address]],
+    addresses6: dict[int, list[IPv6Address]],
 ) -> Interface:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     found = attributes(body, _LINK.size)
@@ -119,6 +123,7 @@ def _interface(
         parent=0 if _IFLA_LINK_NETNSID in found else number(found.get(_IFLA_LINK)),
         addresses=tuple(addresses[index]),
         peers=tuple(peers[index]),
+        addresses6=tuple(addresses6[index]),
     )
 
 
@@ -137,6 +142,23 @@ def _addresses(
         if far_end != local:
             peers[index].append(far_end)
     return addresses, peers
+
+
+def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
+    """IPv6 addresses of global scope, by index of the interface; none on a kernel without IPv6."""
+    addresses = defaultdict(list)
+    try:
+        bodies = asked.dump(_GET_ADDRESS, _ADDRESS.pack(_AF_INET6, 0, 0, 0, 0))
+    except NetlinkError as error:
+        if error.errno not in fib.NO_SUCH_FAMILY:
+            raise
+        bodies = []
+    for body in bodies:
+        _, _, _, scope, index = _ADDRESS.unpack_from(body)
+        found = attributes(body, _ADDRESS.size)
+        if scope == _SCOPE_UNIVERSE:
+            addresses[index].append(IPv6Address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS]))
+    return addresses
 
 
 def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:

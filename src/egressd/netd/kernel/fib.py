@@ -163,7 +163,7 @@ def decode_rule(body: bytes) -> PolicyRule | None:
         mask=number(found.get(_MASK)),
         iif=text(found.get(_IIF, b"")),
         uids=None if uids is None else _UID_RANGE.unpack(uids),
-        source=None if source is None else IPv4Address(source),
+        source=None if source is None else ip_address(source),
     )
 
 
