@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from egressd.netd.kernel.firewalls import obstacles
+from egressd.netd.kernel.firewalls import legacy_obstacles, obstacles
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
@@ -96,3 +96,69 @@ def test_a_longer_name_is_another_interface(namespace: Namespace) -> None:
 )
 def test_what_is_no_obstacle_is_not_told(namespace: Namespace, commands: Sequence[str]) -> None:
     assert told(namespace, commands) == ()
+
+
+def test_a_chain_that_ends_with_a_drop_is_told(namespace: Namespace) -> None:
+    """As firewalld's do, whose policy is to accept."""
+    commands = (
+        "add table inet firewalld",
+        "add chain inet firewalld filter_FORWARD"
+        " { type filter hook forward priority 10; policy accept; }",
+        "add rule inet firewalld filter_FORWARD ct state established accept",
+        "add rule inet firewalld filter_FORWARD reject with icmpx admin-prohibited",
+    )
+    (sentence,) = told(namespace, commands)
+    assert "table inet firewalld, filter_FORWARD" in sentence
+
+
+MARKS = "add table inet marks"
+PRE = "add chain inet marks pre { type filter hook prerouting priority %d; }"
+
+
+@pytest.mark.parametrize(
+    ("priority", "rule"),
+    [
+        (-150, "ct mark set 0x100"),
+        (-150, "iifname lan0 ct mark set meta mark"),
+        (-100, "iifname lan0 meta mark set 0x7"),
+    ],
+)
+def test_marks_that_egressd_would_meet_are_told(
+    namespace: Namespace, priority: int, rule: str
+) -> None:
+    commands = (MARKS, PRE % priority, f"add rule inet marks pre {rule}")
+    (sentence,) = told(namespace, commands)
+    assert "marks connections" in sentence
+    assert "table inet marks, pre" in sentence
+
+
+@pytest.mark.parametrize(
+    ("priority", "rule"),
+    [
+        (-150, "meta mark set 0x7"),  # egressd's come behind it
+        (-150, "meta l4proto udp meta mark set ct mark"),  # wg-quick's
+        (0, "meta l4proto udp meta mark 51820 ct mark set meta mark"),
+    ],
+)
+def test_marks_that_make_no_difference_are_not_told(
+    namespace: Namespace, priority: int, rule: str
+) -> None:
+    assert told(namespace, (MARKS, PRE % priority, f"add rule inet marks pre {rule}")) == ()
+
+
+def test_iptables_own_tables_are_read(namespace: Namespace) -> None:
+    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+    namespace.shell("iptables-legacy -P FORWARD DROP; iptables-legacy -P INPUT DROP")
+    (sentence,) = namespace.run(legacy_obstacles, TOPOLOGY)
+    assert "none of them names lan0, guests" in sentence
+    assert "(iptables-legacy, table filter, INPUT, FORWARD)" in sentence
+    namespace.shell("iptables-legacy -A FORWARD -i lan0 -j ACCEPT")
+    (sentence,) = namespace.run(legacy_obstacles, TOPOLOGY)
+    assert "none of them names guests:" in sentence
+    namespace.shell("iptables-legacy -A FORWARD -s 10.78.0.0/24 -m conntrack --ctstate NEW -j LOG")
+    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+
+
+def test_to_look_makes_no_table(namespace: Namespace) -> None:
+    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+    assert namespace.shell("cat /proc/self/net/ip_tables_names").strip() == ""

@@ -102,6 +102,7 @@ class Machine:
             *desired.problems,
             *absent,
             *self._dropped_multicast(),
+            *firewalls.legacy_obstacles(self.topology),
         )
 
     def _dropped_multicast(self) -> Iterator[str]:

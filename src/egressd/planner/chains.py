@@ -97,6 +97,8 @@ MAPS: Final = {
     **services_guard.MAPS,
 }
 
+PREROUTING_PRIORITY: Final = -145
+"""Of the chain that marks clients' packets: right behind ``mangle`` (-150)."""
 _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
 
@@ -136,7 +138,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
         # Behind other programs' chains of that hook: the marks that they set (wg-quick restores
         # those of UDP flows, say) are not to decide where clients' packets go.
-        "type filter hook prerouting priority mangle + 5; policy accept;",
+        f"type filter hook prerouting priority {PREROUTING_PRIORITY}; policy accept;",
         "iifname @lanif goto from_lan",
         "iifname @localif goto from_local",
         # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here, in known

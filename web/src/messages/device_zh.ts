@@ -171,8 +171,10 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "the same holds for {n} more lines": "另有 {n} 行也是如此",
   "these fields of config_json were kept and have no effect: {fields}":
     "config_json 的以下字段已保留，但不起作用：{fields}",
-  "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked (nftables, table {table})":
-    "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（nftables，表 {table}）",
+  "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked ({program}, table {table})":
+    "其他程序的防火墙会丢弃其规则未放行的流量，而没有一条规则提到 {lans}：客户端可能被阻断（{program}，表 {table}）",
+  "another program marks connections, or packets behind egressd, which goes by marks of its own: clients may be blocked (nftables, table {table})":
+    "其他程序为连接或 egressd 之后的数据包设置了标记，而 egressd 依赖自己的标记：客户端可能被阻断（nftables，表 {table}）",
   "traffic by {interface} takes more of the processor, since another program's rules there are to see every packet (list them: {commands})":
     "经由 {interface} 的流量占用更多处理器，因为其他程序在该接口上的规则需要看到每个数据包（查看：{commands}）",
   "another program's filters may take what comes in by {interface} past clients' upload limits (list them: tc filter show dev {other} ingress)":

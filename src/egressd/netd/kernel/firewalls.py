@@ -1,58 +1,110 @@
-"""Other programs' firewalls: one that drops what it does not know holds egressd's clients up.
+"""Other programs' firewalls: what in them holds egressd's clients up.
 
 A packet passes the chains of all tables of a hook, and one that drops it is enough (nft(8)).
 Docker, ufw and firewalld bring such chains. Nothing leaks that way, but nothing tells why clients
-are blocked, either.
+are blocked, either. Marks are told for the same reason: egressd goes by those of connections and,
+behind its own chain, of packets, and another program's make a flow look like one that has moved.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 
+from egressd.netd.kernel import legacy_iptables
 from egressd.netd.kernel.nft import Nft
-from egressd.planner.registry import NFT_TABLE
+from egressd.planner.chains import PREROUTING_PRIORITY
+from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 from egressd.planner.topology import Topology
 
-_TABLE = re.compile(
-    r"^table (?P<table>(?:ip|inet) \S+) \{\n(?P<chains>.*?)^\}", re.MULTILINE | re.DOTALL
-)
-_DROPPING = re.compile(
-    r"^\tchain (?P<chain>\S+) \{\n"
-    r"\t\ttype \w+ hook (?:prerouting|input|forward|output|postrouting) [^\n]*policy drop;",
+_OURS = frozenset(f"inet {name}" for name in (NFT_TABLE, NFT_HOLD_TABLE))
+_TABLE = re.compile(r"^table (?P<table>(?:ip|inet) \S+) \{\n", re.MULTILINE)
+_CHAIN = re.compile(r"^\tchain (?P<chain>\S+) \{\n(?P<rules>.*?)^\t\}", re.MULTILINE | re.DOTALL)
+_HOOKED = re.compile(
+    r"^\t\ttype (?:filter|route) hook (?P<hook>prerouting|input|forward|output|postrouting)"
+    r" priority (?P<priority>-?\d+); policy (?P<policy>\w+);",
     re.MULTILINE,
 )
+_DROPS_ALL = re.compile(r"^\t\t(?:counter )?(?:drop|reject\b.*)$", re.MULTILINE)
+_MARKS_FLOWS = re.compile(
+    r'^(?!.*meta mark (?!set)).*(?:ct mark set|xt target "CONNMARK")', re.MULTILINE
+)
+"""A rule that marks connections of packets which bear no mark of that program's: wg-quick's rules
+only mark those of its own tunnel."""
+_MARKS_PACKETS = re.compile(r"meta mark set")
 
 
 def obstacles(nft: Nft, topology: Topology) -> tuple[str, ...]:
-    """A sentence for each base chain that drops by default, in a table of which no rule names a
-    LAN: by its interface, or by a network of its. Raises Failed.
+    """A sentence for each table that may block clients, as far as its text tells. Raises Failed.
 
-    Where rules do name it, somebody has thought of the clients, and what is let through is theirs
-    to say.
+    A base chain that drops what is left counts where no rule of its table names a LAN, by its
+    interface or by a network of its: where rules do, somebody has thought of the clients, and what
+    is let through is theirs to say.
     """
     return tuple(_obstacles(nft, topology))
 
 
+def legacy_obstacles(topology: Topology) -> tuple[str, ...]:
+    """The same for iptables' own table in the kernel. Raises OSError."""
+    table = legacy_iptables.read()
+    if table is None or not table.dropping:
+        return ()
+    unnamed = [
+        lan
+        for lan in topology.lans
+        if lan not in table.interfaces and table.networks.isdisjoint(_networks(lan, topology))
+    ]
+    if not unnamed:
+        return ()
+    return (_dropping(unnamed, "iptables-legacy", "filter", table.dropping),)
+
+
 def _obstacles(nft: Nft, topology: Topology) -> Iterator[str]:
-    for found in _TABLE.finditer(nft.listed("chains")):
-        table, chains = found["table"], found["chains"]
-        dropping = [base["chain"] for base in _DROPPING.finditer(chains)]
-        if not dropping or table == f"inet {NFT_TABLE}":
+    for table in _TABLE.findall(nft.listed("chains")):
+        if table in _OURS:
             continue
         rules = nft.listed(f"table {table}")
+        dropping, marking = [], []
+        for found in _CHAIN.finditer(rules):
+            hooked = _HOOKED.search(found["rules"])
+            if hooked and (hooked["policy"] == "drop" or _DROPS_ALL.search(found["rules"])):
+                dropping.append(found["chain"])
+            if _MARKS_FLOWS.search(found["rules"]) or (
+                hooked
+                and hooked["hook"] == "prerouting"
+                and int(hooked["priority"]) > PREROUTING_PRIORITY
+                and _MARKS_PACKETS.search(found["rules"])
+            ):
+                marking.append(found["chain"])
         unnamed = [lan for lan in topology.lans if not _names(rules, lan, topology)]
-        if unnamed:
+        if dropping and unnamed:
+            yield _dropping(unnamed, "nftables", table, dropping)
+        if marking:
             yield (
-                f"another program's firewall drops what its rules do not let through, and none of"
-                f" them names {', '.join(unnamed)}: clients may be blocked"
-                f" (nftables, table {table}, {', '.join(dropping)})"
+                "another program marks connections, or packets behind egressd, which goes by marks"
+                f" of its own: clients may be blocked (nftables, table {table},"
+                f" {', '.join(marking)})"
             )
 
 
+def _dropping(
+    unnamed: list[str], program: str, table: str, chains: list[str] | tuple[str, ...]
+) -> str:
+    return (
+        f"another program's firewall drops what its rules do not let through, and none of"
+        f" them names {', '.join(unnamed)}: clients may be blocked"
+        f" ({program}, table {table}, {', '.join(chains)})"
+    )
+
+
 def _names(rules: str, lan: str, topology: Topology) -> bool:
-    networks = [str(network) for name, network in topology.lan_networks if name == lan]
+    networks = map(str, _networks(lan, topology))
     return any(
         re.search(rf'(?<![\w."]){re.escape(word)}(?![\w."])', rules)
         for word in (f'"{lan}"', *networks)
     )
+
+
+def _networks(lan: str, topology: Topology) -> list[IPv4Network]:
+    return [network for name, network in topology.lan_networks if name == lan]
