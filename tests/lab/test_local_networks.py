@@ -203,6 +203,17 @@ def test_a_rule_makes_a_client_of_a_container(
     assert boxes[0].ping(lab.client(1).address).ok
 
 
+@pytest.mark.parametrize("target", ["ss", "Interface:wan2"])
+def test_a_rules_speed_limits_hold_there(lab: Lab, boxes: list[Client], target: str) -> None:
+    size, kbps = 250_000, 2_000
+    limits = {"upload_limit_kbps": kbps, "download_limit_kbps": kbps}
+    lab.api.post("/rules", {"ip": CONTAINER, "target_node": target, **limits})
+    reply = boxes[0].http(f"{WEB}bytes/{size}", timeout=30)
+    assert reply.size == size
+    assert reply.seconds > 0.7 * size * 8 / (kbps * 1_000)
+    assert boxes[1].http(f"{WEB}bytes/{size}").seconds < reply.seconds / 2
+
+
 def test_p1_a_client_there_is_blocked_while_the_table_is_gone(
     lab: Lab, boxes: list[Client]
 ) -> None:

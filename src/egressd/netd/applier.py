@@ -37,6 +37,7 @@ from egressd.netd.moves import Moves
 from egressd.netd.planfile import PlanFile
 from egressd.netd.serving import Serving
 from egressd.netd.steering import Steering
+from egressd.planner import local
 from egressd.planner.lines.address import Taken
 from egressd.planner.resolvers import candidates
 from egressd.planner.topology import Topology
@@ -145,9 +146,13 @@ class Applier:
         await self._machine.load(self.plan, self._serving.ports())
 
     def limited_lans(self) -> Topology:
-        """Where limits are in force: on no LAN while no rule holds."""
+        """Where limits are in force: on no LAN while no rule holds, and in local networks that
+        clients are in.
+        """
         topology = self._machine.topology
-        return topology if self.plan.floor.is_ruled else msgspec.structs.replace(topology, lans=())
+        if not self.plan.floor.is_ruled:
+            return msgspec.structs.replace(topology, lans=())
+        return local.with_clients(self.plan, topology)
 
     def missing(self) -> list[Instance]:
         """Instances that should run and do not."""
@@ -209,6 +214,8 @@ class Applier:
     async def _change_limits(self, change: Change, *, strict: bool) -> None:
         """Change speed limits; the plan is already the new one."""
         limits, lans = self.plan.limits, self.limited_lans()
+        if self._machine.is_about_local_clients(change):
+            await self._limits.look(limits, lans)  # another network may have clients now
         await self._limits.change(change.limits, limits, lans, strict=strict)
         if change.floor is not None:
             await self._limits.look(limits, lans)

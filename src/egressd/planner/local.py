@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address
 from socket import inet_aton
 
+from msgspec.structs import replace
+
 from egressd.model.plan import Change, Plan
 from egressd.planner.topology import Topology
 
@@ -20,6 +22,17 @@ def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
         if name not in found and any(first <= host <= last for host in hosts):
             found.add(name)
     return tuple(sorted(found))
+
+
+def with_clients(plan: Plan, topology: Topology) -> Topology:
+    """The topology in which local networks with clients in them are LANs."""
+    names = ruled(plan, topology)
+    networks = (each for each in topology.local_networks if each[0] in names)
+    return replace(
+        topology,
+        lans=(*topology.lans, *names),
+        lan_networks=(*topology.lan_networks, *networks),
+    )
 
 
 def touches(change: Change, topology: Topology) -> bool:
