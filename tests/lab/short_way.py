@@ -15,7 +15,7 @@ from tests.lab.netns import JoinedNamespace
 
 
 def programs_here() -> dict[str, int]:
-    """Interface -> the number of the classifier that it has."""
+    """Return the number of the classifier of each interface that has one."""
     hooks = Hooks()
     with NetlinkSocket(ROUTE) as kernel:
         found = {name: hooks.find(kernel, index) for index, name in socket.if_nameindex()}
@@ -23,7 +23,7 @@ def programs_here() -> dict[str, int]:
 
 
 def passed_here(address: str) -> RuleCount:
-    """What of a client's traffic went the short way."""
+    """Count what of a client's traffic went the short way."""
     for program in programs_here().values():
         maps = {each.name: each for each in system.maps_of(program)}
         if value := maps["counts"].get(IPv4Address(address).packed):

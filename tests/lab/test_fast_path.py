@@ -442,7 +442,7 @@ def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab)
 
 
 def take_away(interface: str) -> None:
-    """As ``bpftool net detach`` does."""
+    """Do as ``bpftool net detach`` does."""
     system.detach(socket.if_nametoindex(interface), programs_here()[interface])
 
 

@@ -1,4 +1,4 @@
-"""Where the classifier is put, beside what other programs have there; also on kernels before 6.6.
+"""The classifier's place beside what other programs have there; also on kernels before 6.6.
 
 netd is stood in for: each `Site.look` is a netd that starts, looks at all and ends.
 """
@@ -47,7 +47,7 @@ MAKE_IFB = (
 
 
 class Look(NamedTuple):
-    """What came of one."""
+    """The outcome of a look."""
 
     obstacle: str
     problems: tuple[str, ...]
@@ -74,7 +74,7 @@ class Site(NamedTuple):
         return self.router.run(body)
 
     def download(self) -> float:
-        """How long it takes."""
+        """Return how long it takes."""
         serving = self.outside.start(serve)
         begun = time.monotonic()
         assert self.client.run(fetch) == SIZE
@@ -82,13 +82,13 @@ class Site(NamedTuple):
         return time.monotonic() - begun
 
     def goes_it(self) -> bool:
-        """Whether a download goes the short way."""
+        """Tell whether a download goes the short way."""
         before = self.router.run(passed_here, CLIENT).down_bytes
         self.download()
         return self.router.run(passed_here, CLIENT).down_bytes - before > SIZE // 2
 
     def shown(self, interface: str = "wan1") -> str:
-        """What tc(8) has of qdiscs for filters on an interface."""
+        """Return the kind of an interface's qdisc for filters, as tc(8) has it."""
         listed = self.router.shell(f"tc qdisc show dev {interface}")
         return " ".join(
             line.split()[1] for line in listed.splitlines() if "parent ffff:fff1" in line

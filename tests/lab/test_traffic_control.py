@@ -34,13 +34,13 @@ class Case(NamedTuple):
 
     interface: str
     is_upload: bool
-    """What it limits."""
+    """It limits uploads, or else downloads."""
     commands: Sequence[str]
     undo: Sequence[str]
     seen: str
-    """The command that tells of the bytes that it saw, and before its first number what."""
+    """The command whose output tells of the bytes that it saw."""
     told: str
-    """What `problems` says of it."""
+    """Words that `problems` has of it."""
 
 
 MAKE_IFB = (
@@ -149,7 +149,7 @@ def at_root(interface: str, *kind: str) -> Case:
 
 
 def with_one_class(interface: str) -> Case:
-    """As SQM's simplest script has it."""
+    """A limit like that of SQM's simplest script."""
     case = at_root(interface, "htb", "default", "10")
     rate = "htb rate 8mbit burst 32k cburst 32k"
     more = f"tc class add dev {interface} parent 1: classid 1:10 {rate}"
@@ -172,7 +172,7 @@ def run(lab: Lab, commands: Sequence[str]) -> None:
 
 @contextmanager
 def theirs(lab: Lab, case: Case) -> Iterator[None]:
-    """What another program does, and undoes afterwards."""
+    """Do what another program does, and undo it afterwards."""
     with ExitStack() as undo:
         for command in case.undo:
             undo.callback(run, lab, [f"-{command}"])
@@ -181,19 +181,19 @@ def theirs(lab: Lab, case: Case) -> Iterator[None]:
 
 
 def bytes_seen(lab: Lab, case: Case) -> int:
-    """What went through the limit."""
+    """Count the bytes that went through the limit."""
     said = lab.router.run(*case.seen.split()).stdout
     return int(re.findall(r"(?:Sent|bytes) (\d+)", said)[0])
 
 
 def problems(lab: Lab) -> list[str]:
-    """What the device tells of other programs' traffic control."""
+    """Return what the device tells of other programs' traffic control."""
     told: list[str] = lab.api.ask("GET", "/ops/overview").body["problems"]
     return [one for one in told if "another program's" in one]
 
 
 def transfer(lab: Lab, *, upload: bool) -> float:
-    """How long a transfer takes, in seconds."""
+    """Return how long a transfer takes, in seconds."""
     begun = time.monotonic()
     if upload:
         reply = lab.client(1).http(f"http://{SERVER}/", method="POST", upload=SIZE, timeout=30)
@@ -205,14 +205,14 @@ def transfer(lab: Lab, *, upload: bool) -> float:
 
 
 def is_limited(lab: Lab, case: Case) -> bool:
-    """Whether all of a transfer went through the limit, and took its time."""
+    """Tell whether all of a transfer went through the limit, and took its time."""
     before = bytes_seen(lab, case)
     seconds = transfer(lab, upload=case.is_upload)
     return bytes_seen(lab, case) - before >= SIZE and seconds > LEAST_S
 
 
 def goes_it(lab: Lab, *, upload: bool) -> bool:
-    """Whether a transfer goes the short way."""
+    """Tell whether a transfer goes the short way."""
     before = passed(lab, 1)
     transfer(lab, upload=upload)
     after = passed(lab, 1)
@@ -268,7 +268,7 @@ def test_what_has_to_see_all_packets_does(lab: Lab, case: Case) -> None:
 
 
 def seconds_of(case: Case) -> float:
-    """Until it is noticed: classes are only looked for every ten seconds."""
+    """Return how long it may take to be noticed: classes are looked for every ten seconds."""
     return 12 if "class" in case.told else 2
 
 

@@ -229,7 +229,7 @@ class Machine:
         self._is_doubtful = True
 
     def beside(self, plan: Plan) -> tuple[str, ...]:
-        """What other programs' traffic control means for the plan, in plain words."""
+        """Say in plain words what other programs' traffic control means for the plan."""
         others, has_fast_path = self.fast_path.others, not self.fast_path.obstacle
         in_the_way = others.diverted | others.passed
         has_limits = in_the_way and any(map(is_limited, plan.limits.values()))

@@ -44,7 +44,7 @@ a while that a qdisc was deleted from."""
 
 
 class Download(msgspec.Struct, frozen=True):
-    """How one ended, and what of it went the short way."""
+    """The end of a download, and what of it went the short way."""
 
     error: str
     size: int
@@ -53,7 +53,7 @@ class Download(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """All that the machine found."""
 
     first: Download
     limited: Download
@@ -63,7 +63,7 @@ class Found(msgspec.Struct, frozen=True):
     hooks: list[str]
     """The kinds of qdiscs for filters on the WAN, each time."""
     problems: list[str]
-    """What was told while there was the limit, and then a flowtable."""
+    """Sentences that were told while there was the limit, and then a flowtable."""
     said: str
 
 

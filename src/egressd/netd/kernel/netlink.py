@@ -94,7 +94,7 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
 
 
 def items(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """As `attributes`, one by one: of a list several have the same type."""
+    """Yield the attributes one by one: of a list several have the same type."""
     while start + 4 <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, start)
         if length < 4:

@@ -31,7 +31,7 @@ INGRESS, EGRESS = 0xFFFF_FFF2, 0xFFFF_FFF3
 _MAJOR: Final = 0xFFFF_0000
 """The bits of a handle that a qdisc shares with its classes."""
 _NOT_THERE: Final = (errno.ENOENT, errno.EINVAL, errno.ENODEV)
-"""What the kernel says of an interface that has nowhere for filters, or is gone."""
+"""Answers of the kernel for an interface that has nowhere for filters, or is gone."""
 
 
 class Qdisc(NamedTuple):
@@ -42,7 +42,7 @@ class Qdisc(NamedTuple):
     parent: int
     kind: str
     is_shared: bool
-    """Whether its filters are other interfaces' too (``ingress_block``)."""
+    """Its filters are other interfaces' too (``ingress_block``)."""
 
 
 class Filter(NamedTuple):
@@ -56,7 +56,7 @@ class Filter(NamedTuple):
 
 
 def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
-    """All interfaces'. Raises OSError."""
+    """List all interfaces'. Raises OSError."""
     for body in kernel.dump(GET_QDISC, HEADER.pack(0, 0, 0, 0, 0)):
         _, interface, handle, parent, _ = HEADER.unpack_from(body)
         found = attributes(body, HEADER.size)
@@ -65,7 +65,7 @@ def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
 
 
 def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
-    """Those of an interface at `INGRESS` or `EGRESS`, or of a qdisc of it. Raises OSError."""
+    """List those of an interface at `INGRESS` or `EGRESS`, or of a qdisc. Raises OSError."""
     with unless_absent():
         bodies = kernel.dump(GET_FILTER, HEADER.pack(0, interface, 0, parent, 0))
         found = [(HEADER.unpack_from(body)[4], attributes(body, HEADER.size)) for body in bodies]
@@ -74,7 +74,7 @@ def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
 
 
 def leaves(kernel: NetlinkSocket, qdisc: Qdisc) -> int:
-    """How many classes a qdisc has that have none below them. Raises OSError."""
+    """Count the classes of a qdisc that have none below them. Raises OSError."""
     with unless_absent():
         asked = HEADER.pack(0, qdisc.interface, 0, qdisc.handle, 0)
         bodies = kernel.dump(GET_CLASS, asked)

@@ -218,7 +218,7 @@ def detach(interface: int, program: int) -> None:
 
 
 def name_of(program: int) -> str:
-    """What the program of that number is called. Raises OSError."""
+    """Return the name of the program of that number. Raises OSError."""
     with _program(program) as descriptor:
         info = _info(descriptor, _PROGRAM_INFO.size)
     name: bytes = _PROGRAM_INFO.unpack(info)[2]

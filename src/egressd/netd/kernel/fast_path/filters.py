@@ -46,12 +46,12 @@ class Ours(NamedTuple):
 
 
 def find(kernel: NetlinkSocket, interface: int) -> Ours | None:
-    """Ours on an interface. Raises OSError."""
+    """Return our filter on an interface. Raises OSError."""
     return next(filter(None, map(_read, tc.filters(kernel, interface, tc.INGRESS))), None)
 
 
 def others(kernel: NetlinkSocket, interface: int, parent: int) -> list[tc.Filter]:
-    """The filters that other programs have at a place. Raises OSError."""
+    """Return the filters that other programs have at a place. Raises OSError."""
     found = tc.filters(kernel, interface, parent)
     ours = parent == tc.INGRESS and any(map(_read, found))
     return [it for it in found if not (ours and (_read(it) or it == _HEAD))]
@@ -105,7 +105,7 @@ def take_away(kernel: NetlinkSocket, interface: int) -> None:
 
 
 def _front(kernel: NetlinkSocket, interface: int) -> str:
-    """The kind of the qdisc that filters need; empty when there is none."""
+    """Return the kind of the qdisc that filters need; empty when there is none."""
     found = (it for it in tc.qdiscs(kernel) if it.interface == interface)
     return next((it.kind for it in found if it.parent == tc.FRONT), "")
 

@@ -17,7 +17,7 @@ from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.netlink import NetlinkSocket
 
 NAME: Final = "egressd"
-"""Of the programs: by it they are told from others'."""
+"""The name of the programs, by which they are told from others'."""
 _LOOPBACK: Final = 1
 """The index of ``lo``, in every network namespace."""
 _UNKNOWN_PLACE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -41,7 +41,7 @@ class Hooks:
 
     @cached_property
     def has_tcx(self) -> bool:
-        """Whether the classifier needs no qdisc here."""
+        """The kernel has a place for the classifier that needs no qdisc."""
         if not self._may_have_tcx:
             return False
         try:
@@ -61,18 +61,18 @@ class Hooks:
         self._fronts = frozenset(fronts)
 
     def is_resting(self, interface: int) -> bool:
-        """Whether nothing is to be put on an interface at the moment."""
+        """Tell whether nothing is to be put on an interface at the moment."""
         return time.monotonic() < self._resting.get(interface, 0)
 
     def find(self, kernel: NetlinkSocket, interface: int) -> int | None:
-        """The number of our program on an interface."""
+        """Return the number of our program on an interface."""
         found = self._attached(interface)
         if found is None and (there := filters.find(kernel, interface)):
             found = there.program
         return found
 
     def is_last(self, interface: int) -> bool:
-        """Whether other programs that see what comes in without a filter do so before ours."""
+        """Tell whether other programs that see what comes in without a filter do so before ours."""
         if not self.has_tcx:
             return True
         programs = _programs(interface, system.INGRESS)
@@ -102,7 +102,7 @@ class Hooks:
         self._fronts -= {interface}
 
     def has_others_at_egress(self, interface: int) -> bool:
-        """Whether programs of others see what goes out without a filter."""
+        """Tell whether programs of others see what goes out without a filter."""
         return self.has_tcx and bool(_programs(interface, system.EGRESS))
 
     def _attached(self, interface: int) -> int | None:

@@ -20,7 +20,7 @@ _SHAPES: Final = {
 
 
 class Maps(NamedTuple):
-    """What the classifier looks up."""
+    """Maps that the classifier looks things up in."""
 
     clients: system.Map
     ways: system.Map
@@ -28,12 +28,12 @@ class Maps(NamedTuple):
 
     @property
     def descriptors(self) -> program.Maps:
-        """As the classifier is put together with them."""
+        """The descriptors, for the classifier to be put together with."""
         return program.Maps(*(each.descriptor for each in self))
 
     @classmethod
     def make(cls) -> Self:
-        """Empty ones. Raises OSError."""
+        """Make empty ones. Raises OSError."""
         with ExitStack() as undo:
             made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
             undo.pop_all()
@@ -41,7 +41,10 @@ class Maps(NamedTuple):
 
     @classmethod
     def adopt(cls, programs: Iterable[int]) -> Self | None:
-        """Those of programs in place, by number, if they are such as ours. Raises OSError."""
+        """Take over those of programs in place, by number, if they are such as ours.
+
+        Raises OSError.
+        """
         for each in programs:
             maps = {one.name: one for one in system.maps_of(each)}
             shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}

@@ -42,7 +42,7 @@ _DEVICE_PREFIX: Final = 2
 
 
 class Others(NamedTuple):
-    """What other programs have on some interfaces."""
+    """A look at what other programs have on some interfaces."""
 
     interfaces: Mapping[int, str]
     """Index -> name."""
@@ -106,7 +106,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
 
 
 def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iterator[str]:
-    """What there is to be said of it, in plain words. `limited`: LANs with clients that have speed
+    """Say in plain words what follows from it. `limited`: LANs with clients that have speed
     limits.
     """
     if has_fast_path:

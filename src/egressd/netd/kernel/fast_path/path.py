@@ -66,7 +66,7 @@ class FastPath:
         self.obstacle = ""
         """Why there is no short way, in plain words; empty while there may be one."""
         self.others = others.Others({})
-        """What other programs had on the interfaces of LANs and ways, as of the last look."""
+        """The last look at what other programs have on the interfaces of LANs and ways."""
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
         self._reading = threading.Lock()
@@ -170,7 +170,7 @@ class FastPath:
             self.obstacle = ""
 
     def is_concerned(self, index: int) -> bool:
-        """Whether it matters to known flows what another program puts on an interface."""
+        """Tell whether it matters to known flows what another program puts on an interface."""
         return index in self.others.interfaces
 
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
