@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from egressd.lab.chaos.judge import LATE_NS, Era, Judge
 from egressd.lab.observed import Flow
@@ -76,3 +77,16 @@ def test_p1_a_lines_packets_leave_with_the_address_that_it_was_given(seen: Flow)
     assert judge.judge([seen]) == []
     judge.eras[TOKEN] = era("192.0.2.151", "198.51.100.2")
     assert len(judge.judge([seen])) == 1
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "icmp", "udp"])
+def test_p1_the_machines_own_packets_by_another_wan_are_a_breach(protocol: str) -> None:
+    def own(interface: str) -> Flow:
+        seen = flow(interface, WANS["isp2"])
+        return replace(seen, token="", protocol=protocol)
+
+    judge = Judge(WANS, NODES)
+    assert judge.judge([own("isp2")]) == []
+    (breach,) = judge.judge([own("isp1")])
+    assert breach.packets == 3
+    assert judge.own([own("isp2")]) == (3 if protocol == "icmp" else 0)

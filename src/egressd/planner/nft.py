@@ -34,8 +34,10 @@ _NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
 _NO_CHOICES: Final[Mapping[str, Choice]] = {}
 _NO_CHOICE: Final = Choice()
 _TAKE_AWAY = ("add", "flush", "delete")
-_INLINED = ("lanif", "lannet")
+_INLINED = ("lanif", "lannet", "localif")
 """Sets that every packet is looked up in, and that most devices have one element in."""
+_LEFT_OUT = ("localif",)
+"""Those of them that most devices have no element in, and that rules are about as a whole."""
 
 
 def elements(
@@ -245,7 +247,7 @@ def load(wanted: Elements) -> str:
         lines += [
             f"add rule inet {NFT_TABLE} {chain} {_inlined(rule, wanted)}"
             for rule in rules
-            if not rule.startswith("type ")
+            if not rule.startswith("type ") and not _is_left_out(rule, wanted)
         ]
     for name, content in wanted.items():
         lines += INET.refill(name, content)
@@ -289,6 +291,11 @@ def _inlined(rule: str, wanted: Elements) -> str:
         if len(wanted[name]) == 1:
             rule = rule.replace(f"@{name}", next(iter(wanted[name])))
     return rule
+
+
+def _is_left_out(rule: str, wanted: Elements) -> bool:
+    """Whether the rule is about interfaces of a kind that there are none of."""
+    return any(f"ifname @{name} " in rule and not wanted[name] for name in _LEFT_OUT)
 
 
 def _mark(mark: int) -> str:

@@ -17,14 +17,17 @@ from typing import Final, Literal
 
 import msgspec
 
+from egressd.lab.chaos.foreign import ForeignSoftware
 from egressd.lab.lab import Lab
 from egressd.lab.wallclock import READ_AFTER_S, WallClock
 from egressd.model.errors import Failed
+from egressd.planner.registry import TABLE_LAN, TABLE_TPROXY, egress_table
 
 NETD: Final = "egressd.app netd"
 API: Final = "egressd.app api"
 WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
+_TABLES: Final = (TABLE_LAN, TABLE_TPROXY, egress_table(1), egress_table(2))
 _JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
 Cuts = Literal["nobody", "kernel", "engine", "line", "everybody"]
@@ -43,7 +46,10 @@ class Accident(msgspec.Struct, frozen=True):
 class Accidents:
     """The accidents of one lab."""
 
-    def __init__(self, lab: Lab, rng: Random, disk: Path, clock: WallClock) -> None:
+    def __init__(
+        self, lab: Lab, rng: Random, disk: Path, clock: WallClock, foreign: ForeignSoftware
+    ) -> None:
+        self._foreign = foreign
         self._lab = lab
         self._clock = clock
         self._rng = rng
@@ -65,14 +71,13 @@ class Accidents:
             Accident("kill the keeper", self._kill_keeper, is_kill=True),
             Accident("hand over to new processes", self._hand_over),
             Accident("stop and start", self._restart, "everybody"),
-            # Without the table an answer from outside is not translated back: the router itself
-            # takes it, and resets the connection.
+            # While netd stands still, or is gone, nothing holds translation.
             Accident("nft flush ruleset", self._flush_ruleset, "everybody", weight=4),
             Accident("delete the table", self._delete_table, "everybody"),
             Accident("flush policy rules", self._flush_rules, weight=4),
             Accident("flush an egress's routes", self._flush_routes),
-            # The same goes for an answer that is on its way just then.
             Accident("flush conntrack", self._flush_conntrack, "kernel"),
+            *self._by_others(),
             Accident("delete the LAN's queues", self._delete_queues),
             Accident("another program filters the LAN", self._filter_the_lan),
             Accident("wan2 unplugged", self._unplug),
@@ -83,6 +88,22 @@ class Accidents:
             Accident("a node dies and comes back", self._node_dies),
             Accident("the disk is full", self.fill_disk),
             Accident("the wall clock jumps", self._jump),
+        ]
+
+    def _by_others(self) -> list[Accident]:
+        """Those of other software on the router. What comes and goes has its place in the kernel's
+        hooks, so that kernel-routed connections may lose a packet, and nobody is cut.
+        """
+        by = self._foreign
+        wireguard = [Accident("wg-quick up or down", by.wireguard, weight=4)]
+        return [
+            *(wireguard if by.has_wireguard else []),
+            Accident("Docker's rules come or go", by.docker),
+            Accident("firewalld's rules come or go", by.firewalld),
+            Accident("SQM is set or removed", by.sqm, weight=4),
+            Accident("servers take ports or leave them", by.servers),
+            Accident("conntrack -D of a client", by.forget_a_client, "kernel"),
+            Accident("nft flush table", by.flush_the_table, "everybody"),
         ]
 
     def kill(self, part: str) -> None:
@@ -171,7 +192,7 @@ class Accidents:
             )
 
     def _flush_routes(self) -> None:
-        table = str(self._rng.choice((99, 100, 1001, 1002)))
+        table = str(self._rng.choice(_TABLES))
         self._lab.router.run("ip", "route", "flush", "table", table, check=False)
 
     def _flush_conntrack(self) -> None:

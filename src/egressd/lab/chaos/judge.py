@@ -84,7 +84,27 @@ class Judge:
 
     def judge(self, flows: Iterable[Flow]) -> list[Breach]:
         """Every breach among the flows. Tokens that are not ours are passed over."""
-        return [breach for flow in flows if (breach := self._breach(flow))]
+        return [breach for flow in flows if (breach := self._breach(flow) or self._stray(flow))]
+
+    def own(self, flows: Iterable[Flow]) -> int:
+        """The packets among them by which the machine itself speaks of flows: ICMP errors."""
+        return sum(
+            flow.packets
+            for flow in flows
+            if flow.protocol == "icmp" and flow.source in self._wans.values() and not flow.token
+        )
+
+    def _stray(self, flow: Flow) -> Breach | None:
+        """A packet with a WAN's address that came by another WAN: the machine's own resets, errors
+        and answers bear no token.
+        """
+        if flow.outgoing or flow.source not in self._wans.values():
+            return None
+        if self._wans.get(flow.interface, flow.source) == flow.source:
+            return None
+        packet = f"{flow.protocol} {flow.source} > {flow.destination}:{flow.port}"
+        what = f"the machine's own packet left by another WAN ({packet} on {flow.interface})"
+        return Breach(promise="P1", what=what, packets=flow.packets)
 
     def _breach(self, flow: Flow) -> Breach | None:
         era = self.eras.get(flow.token)

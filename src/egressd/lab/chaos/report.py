@@ -29,6 +29,10 @@ class Report(msgspec.Struct, kw_only=True):
     captured: int = 0
     wrong: int = 0
     """Packets on a wrong egress."""
+    own: int = 0
+    """ICMP errors of the machine's own, each by the WAN that has its address."""
+    untold: int = 0
+    """Times that a client was blocked for longer than 2 s with nothing in ``problems``."""
     longest_block_s: float = 0.0
     longest_block_after: str = ""
     longest_api_wait_s: float = 0.0
@@ -56,6 +60,8 @@ def told(report: Report) -> str:
         f"{report.changes} changes and {report.kills} kills among them",
         f"packets sent               {report.sent:,}",
         f"packets on a wrong egress  {report.wrong}",
+        f"the machine's own errors   {report.own:,}",
+        f"blocked and untold         {report.untold}",
         f"longest block              {report.longest_block_s:.2f} s, after: "
         f"{report.longest_block_after}",
         f"bystanders                 {report.exchanges:,} exchanges, {report.cuts} flows cut, "

@@ -19,6 +19,7 @@ from egressd.lab.chaos.accidents import API, NETD, WORKER, Accident, Accidents
 from egressd.lab.chaos.cast import Bystander, Carrier, Sender
 from egressd.lab.chaos.changes import Change, Changes, server_of
 from egressd.lab.chaos.desired import INTERFACE, Desired, read
+from egressd.lab.chaos.foreign import ForeignSoftware
 from egressd.lab.chaos.judge import Breach, Judge
 from egressd.lab.chaos.memory import Memory
 from egressd.lab.chaos.report import Report, Trace
@@ -33,6 +34,8 @@ from egressd.model.errors import Failed
 
 RECOVER_S: Final = 5.0
 """P2: a way out that is back serves its clients within this time, where nothing is emulated."""
+TOLD_S: Final = 2.0
+"""After so long a client that is blocked is told of in ``problems``, while the api lives."""
 _GIVE_UP_S: Final = 30.0
 _ASK_S: Final = 8.0
 _API_BACK_S: Final = 90.0
@@ -128,7 +131,8 @@ class Chaos:
             | {server.link: server.address for server in self._lines},
             {server.address: server.handed_out for server in self._lines},
         )
-        self._accidents = Accidents(lab, self._rng, self._disk, self._clock)
+        self._foreign = ForeignSoftware(lab, self._rng)
+        self._accidents = Accidents(lab, self._rng, self._disk, self._clock, self._foreign)
         subjects = [lab.client(number).address for number in SUBJECTS]
         changing = self._lines[1] if self._lines else None
         self._changes = Changes(self._rng, lab.api, subjects, lab.nodes, changing)
@@ -297,8 +301,9 @@ class Chaos:
                 self.report.breaches.append(breach)
         api_s = self._wait_for_api()
         self._check_nothing_lost()
-        for breach in self._judge.judge(self._capture.read().flows):
-            self.report.breaches.append(breach)
+        flows = self._capture.read().flows
+        self.report.breaches += self._judge.judge(flows)
+        self.report.own = self._judge.own(flows)
         self._memory.look({p: self._lab.device.pids(p) for p in (NETD, API, WORKER)})
         self._happened[kind or what] += 1
         self._say(
@@ -314,15 +319,30 @@ class Chaos:
 
     def _recover(self, sender: Sender, since: float) -> float:
         """Seconds until its requests go as they should."""
+        is_told = False
         while problem := sender.reaches():
-            if time.monotonic() - since > _GIVE_UP_S:
+            waited = time.monotonic() - since
+            if waited > _GIVE_UP_S:
                 break
+            if waited > TOLD_S and not is_told:
+                is_told = True
+                if self._problems() == []:
+                    self.report.untold += 1
+                    self._breach("P2", f"{sender.name} is blocked, and nothing tells of it")
             time.sleep(0.02)
         seconds = time.monotonic() - since
         if problem or seconds > self._recover_s:
             text = f"{sender.name} ({self._desired.rules.get(sender.address)})"
             self._breach("P2", f"{text} was as it should be after {seconds:.1f} s only {problem}")
         return seconds
+
+    def _problems(self) -> list[str] | None:
+        """What the device tells; None while nobody can ask it."""
+        with suppress(Failed):
+            answer = self._lab.api.ask("GET", "/ops/overview", timeout=TOLD_S)
+            if answer.status == 200:
+                return list(answer.body["problems"])
+        return None
 
     def _wait_for_api(self) -> float:
         begun = time.monotonic()
@@ -348,6 +368,7 @@ class Chaos:
         self.report.breaches.append(Breach(promise=promise, what=what))
 
     def _stop(self) -> None:
+        self._foreign.leave()
         for bystander in self._bystanders:
             bystander.stop_talking()
         for sender in self._everybody():
