@@ -115,6 +115,7 @@ def boxes(lab: Lab) -> Iterator[list[Client]]:
     server.start()
     try:
         eventually(lambda: role_of(lab, "docker0") == "local")
+        eventually(lambda: containers.clients[1].http(f"http://{CONTAINER}/").status == 200)
         yield containers.clients
     finally:
         server.stop(10)
