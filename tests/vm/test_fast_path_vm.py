@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from egressd.lab.nodes import node_address
 from tests.vm import boot
 from tests.vm.inside.fast_path import SIZE, Found
 
@@ -31,3 +32,5 @@ def test_a_download_goes_it_on_debians_kernel_unless_a_limit_has_to_see_it(tmp_p
     limit, flowtable = found.problems
     assert "tc filter show dev wan1 ingress" in limit
     assert "flowtable inet theirs ft" in flowtable
+    assert found.answered == ("", node_address(0)), found.told
+    assert not any("UDP through nodes" in problem for problem in found.told)

@@ -32,6 +32,7 @@ from egressd.planner.groups import SLOTS
 from egressd.planner.lines import guard as lines_guard
 from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
+    ANSWER_PORT,
     APART,
     DATAGRAM_MAX,
     HASH_SEED,
@@ -368,6 +369,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *services_guard.INPUT,
         *lines_guard.STRANGERS,
+        # Sockets of the engine's answers read nothing.
+        f"udp dport {ANSWER_PORT} drop",
         "meta l4proto udp goto unknown_flow",
     ),
     "input_tcp": (

@@ -1,5 +1,5 @@
-"""A download the short way, and one that a limit of the operator's own sees:
-``python -m tests.vm.inside.fast_path SHARED``.
+"""A download the short way, one that a limit of the operator's own sees, and UDP through a node to
+a port that a server of the machine's has: ``python -m tests.vm.inside.fast_path SHARED``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from egressd.lab.lab import Lab
+from egressd.lab.process import Program
 from egressd.lab.spec import LabSpec
 from tests.lab.device_state import SERVER, eventually, send
 from tests.lab.short_way import hooked, passed
@@ -64,7 +65,27 @@ class Found(msgspec.Struct, frozen=True):
     """The kinds of qdiscs for filters on the WAN, each time."""
     problems: list[str]
     """Sentences that were told while there was the limit, and then a flowtable."""
+    answered: tuple[str, str]
+    """How a client fared that asked by UDP through a node, at a port that a server of the router's
+    has: the fault, and who was seen.
+    """
+    told: list[str]
+    """All in ``problems`` at the end."""
     said: str
+
+
+def _asked_beside_a_server(lab: Lab) -> tuple[str, str]:
+    """The server does not share its port."""
+    server = "import socket; s = socket.socket(type=2); s.bind(('', 443)); print(1, flush=True); "
+    command = [sys.executable, "-c", f"{server}s.recv(1)"]
+    program = Program(lab.router.namespace, command, lab.folder / "server.log", {})
+    program.start()
+    eventually(lambda: "1" in program.tail(), _ADAPTED_S)
+    lab.api.post("/nodes", lab.nodes["ss"].draft())
+    send(lab, 1, "ss")
+    reply = lab.client(1).udp_echo("hello", SERVER, 443, timeout=20)
+    program.stop(10)
+    return reply.error, reply.seen
 
 
 def _download(lab: Lab, size: int = SIZE) -> Download:
@@ -104,8 +125,11 @@ def _found(lab: Lab) -> Found:
         _ADAPTED_S,
     )
     look()
+    router("nft delete table inet theirs")
+    answered = _asked_beside_a_server(lab)
+    told = lab.api.ask("GET", "/ops/overview").body["problems"]
     log = (lab.folder / "egressd" / "egressd.log").read_text()
-    return Found(first, limited, again, hooks, problems, log[-4000:])
+    return Found(first, limited, again, hooks, problems, answered, told, log[-4000:])
 
 
 def main(shared: Path) -> None:
@@ -119,7 +143,7 @@ def main(shared: Path) -> None:
         "ip link set lo up"
     )
     try:
-        with Lab(LabSpec(nodes=(), clients=1, wans=1)) as lab:
+        with Lab(LabSpec(nodes=("ss",), clients=1, wans=1)) as lab:
             lab.start_egressd({"engine": {"workers": 1}})
             found = _found(lab)
         (shared / "found.json").write_bytes(msgspec.json.encode(found))

@@ -2,6 +2,7 @@
 
 - `assembler`: instructions to the bytes that the kernel takes. Pure.
 - `btf`: where the fields of the kernel's own structures are. Pure.
+- `cgroup`: the root of the hierarchy that programs about sockets are attached to.
 - `system`: bpf(2): maps, programs, and what the kernel tells of them.
 
 A device has no compiler, and a program for one kernel does not fit another, since the
