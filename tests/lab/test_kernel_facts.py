@@ -94,6 +94,7 @@ def test_interfaces(namespace: Namespace) -> None:
         is_up=True,
         mtu=1492,
         addresses=(IPv4Interface("192.168.7.1/24"), IPv4Interface("192.168.8.1/25")),
+        addresses6=(IPv6Address("2001:db8::1"),),
     )
     assert read["port"].master == 20
     assert read["port"].kind == "veth"
