@@ -119,6 +119,9 @@ class Kernel:
     def doubt(self) -> None:
         pass
 
+    def is_about_local_clients(self, change: Change) -> bool:
+        return False
+
     async def shield(self, ports: Iterable[int]) -> None:
         self.shielded = list(ports)
 

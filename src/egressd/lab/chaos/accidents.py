@@ -6,6 +6,7 @@ None touches anything outside the lab.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -21,13 +22,13 @@ from egressd.lab.chaos.foreign import ForeignSoftware
 from egressd.lab.lab import Lab
 from egressd.lab.wallclock import READ_AFTER_S, WallClock
 from egressd.model.errors import Failed
-from egressd.planner.registry import TABLE_LAN, TABLE_TPROXY, egress_table
 
 NETD: Final = "egressd.app netd"
 API: Final = "egressd.app api"
 WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
-_TABLES: Final = (TABLE_LAN, TABLE_TPROXY, egress_table(1), egress_table(2))
+_OURS: Final = re.compile(r"lookup (\d+) proto 230")
+"""The routing tables that egressd's policy rules look up: its rules bear that protocol."""
 _JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
 Cuts = Literal["nobody", "kernel", "engine", "line", "everybody"]
@@ -192,8 +193,10 @@ class Accidents:
             )
 
     def _flush_routes(self) -> None:
-        table = str(self._rng.choice(_TABLES))
-        self._lab.router.run("ip", "route", "flush", "table", table, check=False)
+        tables = _OURS.findall(self._lab.router.run("ip", "rule", "show").stdout)
+        if tables:
+            table = self._rng.choice(sorted(set(tables)))
+            self._lab.router.run("ip", "route", "flush", "table", table, check=False)
 
     def _flush_conntrack(self) -> None:
         self._lab.router.run("conntrack", "-F")
