@@ -119,7 +119,7 @@ class Kernel:
     def doubt(self) -> None:
         pass
 
-    def is_about_local_clients(self, change: Change) -> bool:
+    def is_about_local_clients(self, change: object) -> bool:
         return False
 
     async def shield(self, ports: Iterable[int]) -> None:
