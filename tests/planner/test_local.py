@@ -14,7 +14,7 @@ from egressd.planner import local
 from egressd.planner.nft import elements
 from egressd.planner.registry import MARK_DIRECT, MARK_KIND_MASK
 from egressd.planner.routing import desired
-from egressd.planner.topology import Topology, discover, recalled
+from egressd.planner.topology import Topology, discover, overlaps, recalled
 
 ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1",))
 
@@ -143,3 +143,15 @@ def test_who_has_no_rule_there_goes_on_while_the_device_runs() -> None:
     assert elements(running, WITH_DOCKER, {})["unruled"] == {'"docker0"': ""}
     assert elements(stopped, WITH_DOCKER, {})["unruled"] == {}
     assert elements(plan(), WITH_DOCKER, {})["unruled"] == {}
+
+
+def test_networks_that_a_lan_has_too_are_told_but_single_addresses_are_not() -> None:
+    modem = interface("wan2", "10.77.0.2/16")
+    inside = interface("docker0", "10.77.0.129/25")
+    single = interface("l2tp_1", "10.77.0.77/32")
+    apart = interface("virbr0", "192.168.122.1/24")
+    seen = facts(modem, inside, single, apart)
+    assert list(overlaps(seen, discover(seen, ROLES))) == [
+        ("wan2", IPv4Network("10.77.0.0/16"), "lan0"),
+        ("docker0", IPv4Network("10.77.0.128/25"), "lan0"),
+    ]

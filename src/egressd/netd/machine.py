@@ -25,7 +25,7 @@ from egressd.planner.lines.address import Taken, objection
 from egressd.planner.resolvers import Resolver, read_resolver
 from egressd.planner.sets import Elements
 from egressd.planner.shaping import is_limited
-from egressd.planner.topology import Topology, discover, is_line, recalled
+from egressd.planner.topology import Topology, discover, is_line, overlaps, recalled
 
 log = structlog.get_logger()
 
@@ -101,9 +101,18 @@ class Machine:
             *synced.problems,
             *desired.problems,
             *absent,
+            *self._overlaps(),
             *self._dropped_multicast(),
             *firewalls.legacy_obstacles(self.topology),
         )
+
+    def _overlaps(self) -> Iterator[str]:
+        for name, network, lan in overlaps(self.facts, self.topology):
+            yield (
+                f"{name} has the network {network}, which overlaps that of {lan}: what is for the"
+                " one goes to the other, so clients may be blocked; give one of them another"
+                " network"
+            )
 
     def _dropped_multicast(self) -> Iterator[str]:
         lans = multicast.destinations() & set(self.topology.lans)

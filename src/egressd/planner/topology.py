@@ -36,6 +36,8 @@ _CLIENT_SPACE = tuple(
 """Private (RFC 1918) and shared (RFC 6598) address space: where LAN clients live."""
 
 _DEFAULT = IPv4Network("0.0.0.0/0")
+_HOST = 32
+"""Bits of an address that stands for no network."""
 _DEFAULT6 = IPv6Network("::/0")
 
 
@@ -259,6 +261,20 @@ def uplinks6(name: str, facts: Facts) -> tuple[Route6, ...]:
     own = sorted((r for r in facts.routes6 if r.interface == name), key=lambda r: r.metric)
     near = {r.destination: r for r in reversed(own) if r.destination != _DEFAULT6 and not r.gateway}
     return (*near.values(), *[r for r in own if r.destination == _DEFAULT6][:1])
+
+
+def overlaps(facts: Facts, topology: Topology) -> Iterator[tuple[str, IPv4Network, str]]:
+    """Interfaces that are no LAN, with the network of an address of theirs that a LAN has too, and
+    that LAN. What is for the one goes to the other.
+    """
+    for name, interface in facts.interfaces.items():
+        if name in topology.lans or interface.is_loopback:
+            continue
+        for network in dict.fromkeys(address.network for address in interface.addresses):
+            for lan, other in topology.lan_networks:
+                if network.prefixlen < _HOST and network.overlaps(other):
+                    yield name, network, lan
+                    break
 
 
 def inbound(topology: Topology) -> dict[str, Egress]:

@@ -187,6 +187,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "nftables 库已升级，而 netd 仍在使用之前的版本：运行 systemctl reload egressd-netd 即可切换，不会中断任何连接",
   "policy rules of other programs come before egressd's, and clients may be blocked: give them a priority above {n} ({command}; priorities {list})":
     "其他程序的策略路由规则排在 egressd 之前，客户端可能被阻断：请为其设置大于 {n} 的优先级（{command}；优先级 {list}）",
+  "{name} has the network {network}, which overlaps that of {lan}: what is for the one goes to the other, so clients may be blocked; give one of them another network":
+    "{name} 的网段 {network} 与 {lan} 的网段重叠：流量会走错，客户端可能被阻断；请为其中之一更换网段",
   "another program routes multicast to {lans}, and it is dropped: to let it in, set [lan] multicast = true in the configuration":
     "其他程序将组播路由到 {lans}，但已被丢弃：如需放行，请在配置中设置 [lan] multicast = true",
   "UDP through nodes to outside ports on which this machine has servers of its own may get no answers ({ports}), since the kernel does not let the engine answer from another port: {>reason}":
