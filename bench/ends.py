@@ -229,6 +229,28 @@ def connections(source: str, server: str, seconds: float = 1.0, at_once: int = 1
     return done / (now - begun)
 
 
+def exchange_datagrams(
+    source: str, server: str, seconds: float, port: int = 7, under_way: int = 16
+) -> int:
+    """Answers of a UDP echo server, `under_way` of its datagrams asked for at any time."""
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.bind((source, 0))
+        opened.connect((server, port))
+        opened.settimeout(0.2)
+        answers, end = 0, time.monotonic() + seconds
+        for _ in range(under_way):
+            opened.send(_MESSAGE)
+        while time.monotonic() < end:
+            try:
+                opened.recv(256)
+                answers += 1
+            except TimeoutError:  # one was lost on the way
+                pass
+            opened.send(_MESSAGE)
+        return answers
+
+
 def packet_cost(source: str, server: str, batches: int = 8, size: int = 36) -> float:
     """Processor time of a small datagram in nanoseconds, in the sender, the best of the batches.
 

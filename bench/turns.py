@@ -25,6 +25,7 @@ from bench.sites import Measure, Site, compare, egressd_pids
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from egressd.planner.registry import TABLE_TPROXY
 
 ROUNDS = option("--rounds", 10)
 RULES = 10_000
@@ -58,7 +59,7 @@ class Turns:
         if self._other is not None:
             return
         self._device.stop()
-        self._clear()
+        clear(self._site)
         self._other = ExitStack()
         self._other.enter_context(self._start(self._site))
 
@@ -68,21 +69,23 @@ class Turns:
             return
         self._other.close()
         self._other = None
-        self._clear()
+        clear(self._site)
         self._device.start()
         self._site.pids = egressd_pids(self._site.lab)
 
-    def _clear(self) -> None:
-        """Take away what the last one had in the kernel."""
-        router = self._site.lab.router
-        self._site.pids = ()
-        router.run("nft", "flush", "ruleset")
-        # Known flows' short way stays on the LAN.
-        router.run(sys.executable, "-m", "egressd.app", "block")
-        # All but the one of priority 0 (ip-rule(8)), the local table's.
-        router.run("ip", "rule", "flush")
-        router.run("ip", "rule", "add", "pref", "32766", "lookup", "main")
-        router.run("ip", "route", "flush", "table", "100", check=False)
+
+def clear(site: Site) -> None:
+    """Take away what the last one had in the kernel."""
+    router = site.lab.router
+    site.pids = ()
+    router.run("nft", "flush", "ruleset")
+    # Known flows' short way stays on the LAN.
+    router.run(sys.executable, "-m", "egressd.app", "block")
+    # All but the one of priority 0 (ip-rule(8)), the local table's.
+    for family in ("-4", "-6"):
+        router.run("ip", family, "rule", "flush")
+        router.run("ip", family, "rule", "add", "pref", "32766", "lookup", "main")
+    router.run("ip", "route", "flush", "table", str(TABLE_TPROXY), check=False)
 
 
 def plain(site: Site) -> AbstractContextManager[None]:

@@ -147,12 +147,13 @@ class Device:
             tables.setdefault(name, {}).update(table)
         folder.mkdir(mode=0o755, exist_ok=True)
         self.config.write_text(_toml(tables))
+        # Go's and Python's TLS then trust the lab's HTTPS servers.
+        self.environment = {"SSL_CERT_FILE": str(trusted), **environment}
         self.program = Program(
             router.namespace,
             [*COMMAND, "serve", "--config", str(self.config)],
             folder / "egressd.log",
-            # Go's and Python's TLS then trust the lab's HTTPS servers.
-            {"SSL_CERT_FILE": str(trusted), **environment},
+            self.environment,
         )
         self._api: Api | None = None
 

@@ -1,0 +1,108 @@
+"""Two commits as the router of one lab, in turns.
+
+    python -m bench.commits CHECKOUT [forwarding|udp …] [--rounds N]
+
+CHECKOUT is the folder of another checkout, set up by its ``script/setup``: the commit before, say.
+The namespaces, addresses, data and nodes are the same for both, so that what is compared is the
+code alone. ``forwarding`` is `bench.forwarding`'s figures with 10,000 rules; ``udp`` is datagrams
+of one client through a Shadowsocks node. *Within noise of before* is a ratio of 0.97 or better, or
+1.03 or less where less is better: the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from bench import ends, forwarding
+from bench.figures import Tables, keep, option
+from bench.sites import SERVER, Measure, Site, compare, egressd_pids
+from bench.turns import RULES, clear
+from egressd.lab.device import COMMAND
+from egressd.lab.process import Program
+from egressd.lab.spec import LabSpec
+
+ROUNDS = option("--rounds", 12)
+SECONDS = option("--seconds", 2)
+BEFORE = "before"
+AFTER = "this commit"
+
+
+class Commits:
+    """A site whose router is one checkout's egressd or the other's, whichever was asked for last.
+
+    Begins with this one's running, on data that the other one can read too.
+    """
+
+    def __init__(self, site: Site, checkout: Path) -> None:
+        self._site = site
+        self._device = site.lab.device
+        self._commands = {AFTER: COMMAND[0], BEFORE: str(checkout / ".venv/bin/egressd")}
+        self._running = AFTER
+
+    def measured(self, commit: str, measure: Measure) -> Mapping[str, float]:
+        """A sample of each figure, once that commit is the router."""
+        if commit != self._running:
+            self._device.stop()
+            clear(self._site)
+            old = self._device.program
+            command = [self._commands[commit], *old.argv[1:]]
+            self._device.program = Program(
+                old.namespace, command, old.log, self._device.environment
+            )
+            self._device.start()
+            self._site.pids = egressd_pids(self._site.lab)
+            self._running = commit
+        return measure()
+
+
+def in_kernel(checkout: Path) -> Tables:
+    """Ways that stay in the kernel, with many rules."""
+    with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
+        forwarding.egressd(site, RULES)
+        commits = Commits(site, checkout)
+        tables: Tables = {}
+        for target, node in forwarding.TARGETS.items():
+            measure = forwarding.Way(site, node).measure
+            tables |= compared(f"forwarding, {target}", commits, measure)
+        return tables
+
+
+def datagrams(checkout: Path) -> Tables:
+    """UDP through a node."""
+    with Site(LabSpec(nodes=("ss",))) as site:
+        lab = site.lab
+        lab.start_egressd()
+        lab.api.post("/nodes", lab.nodes["ss"].draft())
+        lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "ss"})
+        site.pids = egressd_pids(lab)
+        return compared("UDP through ss", Commits(site, checkout), partial(exchanged, site))
+
+
+def exchanged(site: Site) -> dict[str, float]:
+    """Datagrams and answers of one client."""
+    source = site.lab.client(1).address
+    used = site.used_s()
+    count = site.client(1, ends.exchange_datagrams, source, SERVER, SECONDS)
+    cost = (site.used_s() - used) * 1e6 / max(count, 1)
+    return {"answers (1/s)": count / SECONDS, "router's CPU of one (µs)": cost}
+
+
+def compared(title: str, commits: Commits, measure: Measure) -> Tables:
+    """Both in turn."""
+    ways = {name: partial(commits.measured, name, measure) for name in (BEFORE, AFTER)}
+    return compare(title, ways, BEFORE, ROUNDS)
+
+
+KINDS: Mapping[str, Callable[[Path], Tables]] = {"forwarding": in_kernel, "udp": datagrams}
+
+
+def main(checkout: Path, kinds: list[str]) -> None:
+    """Measure, and keep the tables."""
+    keep("commits", {kind: KINDS[kind](checkout) for kind in kinds or KINDS})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), [kind for kind in KINDS if kind in sys.argv[2:]])
