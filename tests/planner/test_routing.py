@@ -44,7 +44,10 @@ def facts(*more: Interface, without: str = "", rules: tuple[ForeignRule, ...] = 
 
 
 def routing(
-    seen: Facts, egresses: dict[str, Egress] | None = None, roles: InterfaceRoles = ROLES
+    seen: Facts,
+    egresses: dict[str, Egress] | None = None,
+    roles: InterfaceRoles = ROLES,
+    resolvers: tuple[str, ...] = (),
 ) -> Routing:
     return desired(
         egresses or {},
@@ -52,6 +55,7 @@ def routing(
         topology=discover(seen, roles),
         roles=roles,
         engine_uid=ENGINE_UID,
+        resolvers=resolvers,
     )
 
 
@@ -100,6 +104,21 @@ def test_one_armed_the_only_address_leaves_by_its_own_gateway() -> None:
 
 def test_a_missing_wan_has_no_rule() -> None:
     assert "198.51.100.7" not in tables_by_source(routing(facts(without="wan2")))
+
+
+def ways(found: Routing, destination: str) -> set[str]:
+    return {str(route) for route in found.routes if str(route.destination) == destination}
+
+
+def test_a_resolver_in_a_lan_is_asked_there_by_clients_of_every_egress() -> None:
+    table = egress_table(7)
+    inner, outer, own = "10.77.0.53", "9.9.9.9", "10.77.0.1"
+    found = routing(facts(), {"wan1": Egress(number=7)}, resolvers=(inner, outer, own))
+    told = ways(found, f"{inner}/32")
+    assert f"{inner}/32 dev lan0 table {table}" in told
+    # When the LAN is down, too, it is not asked by the WAN.
+    assert f"unreachable {inner}/32 table {table} metric 4294967295" in told
+    assert not ways(found, f"{outer}/32")
 
 
 def priorities(found: Routing, family: int = 4) -> list[int]:

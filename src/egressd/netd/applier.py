@@ -39,7 +39,7 @@ from egressd.netd.serving import Serving
 from egressd.netd.steering import Steering
 from egressd.planner import local
 from egressd.planner.lines.address import Taken
-from egressd.planner.resolvers import candidates
+from egressd.planner.resolvers import asked
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -132,11 +132,10 @@ class Applier:
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self._machine.outdated = tuple(outdated)
-        resolvers = candidates(self.plan, self._machine.handed_out).values()
         self._machine.taken = Taken(
             lan_networks=self._machine.topology.lan_networks,
             servers=self._lines.servers(),
-            resolvers=frozenset(server for each in resolvers for server in each),
+            resolvers=asked(self.plan, self._machine.handed_out),
         )
         self._lines.reserve(self._machine.taken)
         self._machine.route(self.plan, egresses)

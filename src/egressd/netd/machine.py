@@ -22,7 +22,7 @@ from egressd.planner import local, routing, sysctls
 from egressd.planner import nft as script
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
-from egressd.planner.resolvers import Resolver, read_resolver
+from egressd.planner.resolvers import Resolver, asked, read_resolver
 from egressd.planner.sets import Elements
 from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology, discover, is_line, overlaps, recalled
@@ -81,6 +81,7 @@ class Machine:
             roles=self._roles,
             engine_uid=self._engine_uid,
             ruled_locals=local.ruled(plan, self.topology),
+            resolvers=asked(plan, self.handed_out),
         )
         settled = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)

@@ -58,6 +58,7 @@ SETS: Final = {
     "seen": "type ifname",
     "multicast": "type ifname",
     "resolvers": "type ipv4_addr",
+    "here": "type mark . ipv4_addr",
     "localif": "type ifname",
     "localnet": "type ipv4_addr; flags interval",
     "unruled": "type ifname",
@@ -232,6 +233,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "answering": (
         "jump count",
+        # A resolver in a LAN or local network answers this machine, and this machine the client.
+        "ct original ip saddr @lannet meta mark set 0 accept",
+        "ct original ip saddr @localnet meta mark set 0 accept",
         f"meta mark set ct mark & {_NO_EPOCH:#x} accept",
     ),
     "from_elsewhere": (
@@ -389,6 +393,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "drop",
     ),
     "dns_to_router": (
+        # The resolver that the client's questions go to may be this machine's own.
+        "meta mark . ip daddr @here return",
         # A kernel-routed client's question that found no resolver of its own stops here.
         f"meta mark {_ROUTED} th dport 53 drop",
         "meta nfproto ipv6 reject",
@@ -547,6 +553,14 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "from_engine": (
         # The engine's own sockets: bound to one interface, they leave by it or not at all.
         "meta mark . oifname vmap @pairs",
+        "meta l4proto { tcp, udp } th dport 53 ip daddr @resolvers goto to_resolver",
+        "drop",
+    ),
+    "to_resolver": (
+        # One that is no further than this machine or what is behind it is asked there.
+        'oifname "lo" accept',
+        "oifname @lanif ip daddr @lannet accept",
+        "oifname @localif ip daddr @localnet accept",
         "drop",
     ),
     "postrouting_nat": (

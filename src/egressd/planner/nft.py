@@ -95,7 +95,7 @@ def elements(
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
-    result.update(_resolver_elements(candidates(plan, handed_out), silent))
+    result.update(_resolver_elements(candidates(plan, handed_out), silent, topology))
     result.update(_group_elements(plan, choices, ports))
     return result
 
@@ -185,10 +185,11 @@ def _target_elements(
 
 
 def _resolver_elements(
-    servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver]
+    servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver], topology: Topology
 ) -> Elements:
     """Where questions go, and who may be asked."""
     chosen = first_answering(servers, silent)
+    own = set(map(str, topology.router_addresses))
     return {
         "dns4": {_mark(mark): server for mark, server in chosen.items()},
         "substitutes": {
@@ -196,6 +197,7 @@ def _resolver_elements(
             for mark, server in passed_over(servers, chosen)
         },
         "resolvers": {server: "" for each in servers.values() for server in each},
+        "here": {f"{_mark(m)} . {server}": "" for m, server in chosen.items() if server in own},
     }
 
 

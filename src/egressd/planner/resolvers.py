@@ -67,6 +67,12 @@ def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[in
     return {mark: servers[:RESOLVERS_MAX] for mark, servers in result.items() if servers}
 
 
+def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """All that may be asked, by whichever way."""
+    lists = candidates(plan, handed_out).values()
+    return frozenset(server for each in lists for server in each)
+
+
 def first_answering(
     servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]
 ) -> dict[int, str]:

@@ -8,7 +8,7 @@ a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 import msgspec
 
@@ -61,9 +61,10 @@ def desired(
     roles: InterfaceRoles,
     engine_uid: int,
     ruled_locals: Collection[str] = (),
+    resolvers: Collection[str] = (),
 ) -> Routing:
     """What the routing tables and policy rules should be. `ruled_locals`: local networks with
-    clients in them.
+    clients in them; `resolvers`: who may be asked for names.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
     otherwise the look-up would fall through to the main table. So do the LANs: what is for a
@@ -78,14 +79,14 @@ def desired(
     ways_to: dict[IPv4Network, str] = {}
     for name, network in inner_networks:
         ways_to.setdefault(network, name)  # where two LANs have one network, one of them is asked
+    inner: list[RouteEntry] = []
     for network, name in ways_to.items():
         gateway = next(
             (r.gateway for r in facts.routes if r.interface == name and r.destination == network),
             None,
         )
-        routes.append(
-            RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway)
-        )
+        inner.append(RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway))
+    routes += inner
     answers = inbound(topology)
     rules += _source_rules({**egresses, **answers}, topology)
     ways = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
@@ -98,6 +99,7 @@ def desired(
             RouteEntry(table=table, destination=network, device=name)
             for network in connected(name, facts)
         ]
+        routes += _to_resolvers(resolvers, inner, table)
         way = uplink(name, facts, roles)
         if way.has_route:
             routes.append(
@@ -128,6 +130,21 @@ def desired(
     clients_by = (*topology.lans, *ruled_locals)
     placed = precedence.place(rules, facts.policy_rules, clients_by)
     return Routing(routes=tuple(routes), rules=placed.rules, problems=placed.problems)
+
+
+def _to_resolvers(
+    resolvers: Iterable[str], inner: Collection[RouteEntry], table: int
+) -> Iterator[RouteEntry]:
+    """The routes of an egress's table to resolvers in LANs and local networks: its clients, who
+    are asked for names there, have this table only.
+    """
+    for address in map(IPv4Address, dict.fromkeys(resolvers)):
+        ways = [route for route in inner if address in route.destination]
+        if ways:
+            way = max(ways, key=lambda route: route.destination.prefixlen)
+            host = IPv4Network(address)
+            yield msgspec.structs.replace(way, table=table, destination=host)
+            yield from _beneath([host], table)
 
 
 def _inner6(facts: Facts, topology: Topology) -> Iterator[RouteEntry]:

@@ -1,0 +1,43 @@
+"""A real dnsmasq in a namespace of the lab: the router's own resolver, or a server in the LAN."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from egressd.lab.host import Host
+from egressd.lab.lab import Lab
+from egressd.lab.process import Program
+from egressd.lab.spec import RESOLVERS
+from tests.lab.device_state import eventually
+
+UPSTREAM = RESOLVERS["quad9"]
+"""Whom it asks for names that it does not know itself."""
+
+_RUNS = itertools.count()
+
+
+@contextmanager
+def dnsmasq(lab: Lab, host: Host, *options: str) -> Iterator[Program]:
+    """Run it until the block ends. Its log names who asked for what (``from`` and the address)."""
+    argv = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]
+    argv += [f"--server={UPSTREAM}", "--user=root", "--pid-file", "--cache-size=0"]
+    argv += ["--log-queries", "--log-facility=-", *options]
+    program = Program(host.namespace, argv, lab.folder / f"dnsmasq-{next(_RUNS)}.log", {})
+    program.start()
+    try:
+        eventually(lambda: "started" in program.log.read_text())
+        yield program
+    finally:
+        program.stop(10)
+
+
+def asked_by(program: Program, name: str) -> set[str]:
+    """The addresses that asked it for a name."""
+    lines = program.log.read_text().splitlines()
+    return {
+        line.rpartition(" from ")[2]
+        for line in lines
+        if "query[" in line and f"] {name} from " in line
+    }
