@@ -53,6 +53,26 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
         ("[dns]\noutbound = [1]", "dns.outbound.0: must be an IPv4 address in quotes"),
         ("[dns]\ndevice = [true]", "dns.device.0: must be an IPv4 address in quotes"),
         ('[dns]\ndevice = "1.1.1.1"', "dns.device: must be a list in brackets"),
+        ('[dns]\ndevice = ["127.0.0.53"]', "dns.device.0: must not be a loopback address"),
+        ("[dns]\nlocal = 5", "dns.local: must be a table of domains and addresses"),
+        ('[dns]\nlocal = ["lan"]', "dns.local: must be a table of domains and addresses"),
+        ('[dns]\nlocal = { "*.lan" = "10.0.0.1" }', 'dns.local: "*.lan" must be the domain alone'),
+        ('[dns]\nlocal = { ".lan" = "10.0.0.1" }', 'dns.local: ".lan" must be the domain alone'),
+        ('[dns]\nlocal = { "a b" = "10.0.0.1" }', 'dns.local: "a b" must be a domain name'),
+        ('[dns]\nlocal = { "" = "10.0.0.1" }', 'dns.local: "" must be a domain name'),
+        ('[dns]\nlocal = { "10.0.0.1" = "10.0.0.1" }', 'dns.local: "10.0.0.1" must be a domain'),
+        ('[dns]\nlocal = { lan = "10.0.0" }', 'dns.local: "lan" must have an IPv4 address'),
+        ('[dns]\nlocal = { lan = "::1" }', 'dns.local: "lan" must have an IPv4 address'),
+        ("[dns]\nlocal = { lan = 5 }", 'dns.local: "lan" must have an IPv4 address'),
+        ("[dns]\nlocal = { lan = [5] }", 'dns.local: "lan" must have an IPv4 address'),
+        ("[dns]\nlocal = { lan = [] }", 'dns.local: "lan" must have an IPv4 address'),
+        ('[dns]\nlocal = { lan = "0.0.0.0" }', 'dns.local: "lan" must have an IPv4 address'),
+        ('[dns]\nlocal = { lan = "224.0.0.251" }', 'dns.local: "lan" must have an IPv4 address'),
+        (
+            '[dns]\nlocal = { lan = "10.0.0.1", LAN = "10.0.0.1" }',
+            'dns.local: "LAN" is there twice',
+        ),
+        ('[dns]\nlocal.corp.example = "10.0.0.1"', 'dns.local: "corp" must have an IPv4 address'),
         ('[console]\ninsecure = "yes"', "console.insecure: must be true or false"),
         ("[console]\ninsecure = 1", "console.insecure: must be true or false"),
         ("[console]\nhosts = [1]", "console.hosts.0: must be text in quotes"),
@@ -101,3 +121,17 @@ def test_a_key_of_what_is_no_table_is_told(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
     with pytest.raises(Invalid, match="api: must be a table"):
         load(tmp_path, "api = 5")
+
+
+def test_local_names_have_an_address_or_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '[dns]\nlocal = { "LAN." = "10.0.0.1", "büro.example" = ["10.0.1.5", "127.0.0.53"] }'
+    told = load(tmp_path, text).dns.local
+    assert {name: list(map(str, servers)) for name, servers in told.items()} == {
+        "lan": ["10.0.0.1"],
+        "xn--bro-hoa.example": ["10.0.1.5", "127.0.0.53"],
+    }
+    assert load(tmp_path, "").dns.local == {}
+    monkeypatch.setenv("EGRESSD_DNS__LOCAL", '{ home = "10.0.0.2" }')
+    assert load(tmp_path, text).dns.local.keys() == {"home"}

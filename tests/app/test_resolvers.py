@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from egressd.app import network
 from egressd.app.config import Dns
 from egressd.app.resolvers import DeviceResolvers
+from egressd.model.facts import Facts, Interface, Route
 from tests.lab.netns import Namespace
 
 DOMESTIC = "192.0.2.54"
@@ -155,3 +156,49 @@ def test_a_resolver_that_one_interface_leads_to_is_known_as_such(
         "192.168.2.65": "wan3",
         "203.0.113.53": "wan2",
     }
+
+
+def test_names_of_lans_are_asked_at_home_and_stay_so_while_one_is_down(
+    listing: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def machine(*addresses: str) -> Facts:
+        networks = [IPv4Interface(address).network for address in addresses]
+        own = tuple(IPv4Interface(address.partition("/")[0]) for address in addresses)
+        return Facts(
+            interfaces={"lan0": Interface(name="lan0", index=0, is_up=True, addresses=own)},
+            routes=tuple(Route(destination=network, interface="lan0") for network in networks),
+        )
+
+    zones = {"lan": "10.0.0.1", "corp.example": "192.0.2.7"}
+    monkeypatch.setattr(network, "facts", lambda: machine("10.0.0.1/24"))
+    dns = Dns.model_validate({"device": ["10.0.0.53", "9.9.9.9"], "local": zones})
+    resolvers = DeviceResolvers(dns, listing())
+    assert [zone.domain for zone in resolvers.current.local] == [*zones, "0.0.10.in-addr.arpa"]
+    assert resolvers.current.inner == ("10.0.0.1", "10.0.0.53")
+    before = resolvers.current
+    monkeypatch.setattr(network, "facts", machine)
+    settle(resolvers)
+    assert resolvers.current == before
+    monkeypatch.setattr(network, "facts", lambda: machine("10.0.9.1/24", "10.0.0.1/24"))
+    settle(resolvers)
+    assert [zone.domain for zone in resolvers.current.local][-1] == "9.0.10.in-addr.arpa"
+
+
+@pytest.mark.lab
+def test_the_machines_lans_are_seen(listing: Callable[..., Path]) -> None:
+    with Namespace() as namespace:
+        for name in ("wan1", "lan0", "docker0"):
+            namespace.shell(f"ip link add {name} type veth peer name far-{name}")
+            namespace.shell(f"ip link set {name} up; ip link set far-{name} up")
+        namespace.shell(
+            "ip address add 192.0.2.2/24 dev wan1; ip route add default via 192.0.2.1;"
+            "ip address add 10.7.0.1/23 dev lan0; ip address add 10.8.0.1/24 dev lan0 label lan0:1;"
+            "ip address add 172.17.0.1/16 dev docker0; ip route add 10.9.0.0/24 via 10.7.0.2"
+        )
+        dns = Dns.model_validate({"device": ["10.9.0.3"], "local": {"lan": "10.8.0.1"}})
+        found = namespace.run(DeviceResolvers, dns, listing()).current
+    assert {zone.domain for zone in found.local} == {
+        "lan",
+        *(f"{n}.in-addr.arpa" for n in ("0.7.10", "1.7.10", "0.8.10", "0.9.10")),
+    }
+    assert found.inner == ("10.8.0.1", "10.9.0.3")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
 
+from egressd.lab.client import Client
 from egressd.lab.dnswire import encode_query
 from egressd.lab.host import Host
 from egressd.lab.lab import Lab
@@ -16,6 +18,7 @@ from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.resolvers import PERIOD_S
 from tests.lab.device_state import SERVER, clear, eventually, rule, send
 from tests.lab.dnsmasq import UPSTREAM, asked_by, dnsmasq
+from tests.lab.test_local_networks import CONTAINER, Containers
 
 pytestmark = pytest.mark.lab
 
@@ -62,6 +65,10 @@ def started(request: pytest.FixtureRequest, namespaces: None) -> Iterator[Site]:
 def site(started: Site) -> Iterator[Site]:
     yield started
     clear(started.lab)
+
+
+def is_answered(client: Client, *, tcp: bool) -> bool:
+    return client.dns("a.inner.test", ASKED[1], tcp=tcp, timeout=1).addresses == (KNOWN,)
 
 
 @pytest.mark.parametrize("target", ["DIRECT", "Interface:wan1", "Interface:wan2"])
@@ -150,3 +157,40 @@ def test_an_inner_resolver_and_one_outside_stand_in_for_each_other(namespaces: N
             rule(lab, inner, "DIRECT")  # it asks others itself
             eventually(lambda: asks(UPSTREAM), 2 * PERIOD_S)
         eventually(lambda: asks(RESOLVERS["device"]), 2 * PERIOD_S)
+
+
+@pytest.mark.parametrize("place", ["router", "guest"])
+def test_a_client_in_a_local_network_is_answered_too(namespaces: None, place: str) -> None:
+    with Lab(LabSpec(nodes=(), second_lan=True)) as lab:
+        resolver, host = sites(lab)[place]
+        lab.start_egressd({"dns": {"device": [resolver]}})
+        containers = Containers(lab)
+        containers.build()
+        box = containers.clients[0]
+        try:
+            with dnsmasq(lab, host, OWN):
+                for target in ("Interface:wan2", "DIRECT"):
+                    rule(lab, box.address, target)
+                    for tcp in (False, True):
+                        eventually(partial(is_answered, box, tcp=tcp))
+                assert not containers.clients[1].dns("b.inner.test", ASKED[1], timeout=0.5).ok
+        finally:
+            for client in containers.clients:
+                client.host.close()
+
+
+def test_a_container_may_be_the_resolver(namespaces: None) -> None:
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd({"dns": {"device": [CONTAINER]}})
+        containers = Containers(lab)
+        containers.build()
+        box = containers.clients[0]
+        try:
+            with dnsmasq(lab, box.host, OWN):
+                for target in ("Interface:wan2", "DIRECT"):
+                    send(lab, 1, target)
+                    for tcp in (False, True):
+                        eventually(partial(is_answered, lab.client(1), tcp=tcp))
+        finally:
+            for client in containers.clients:
+                client.host.close()

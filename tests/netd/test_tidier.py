@@ -18,6 +18,8 @@ from egressd.netd.tidier import Tidier, may_have
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
+    asker_mark,
+    asker_number,
     egress_mark,
     flow_mark,
     inbound_number,
@@ -89,6 +91,20 @@ def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
 def test_flows_of_the_engine_have_no_epoch() -> None:
     assert flow_mark(NODE, EPOCH) == NODE
     assert flow_mark(WAN, EPOCH) != WAN != flow_mark(WAN, EPOCH + 1)
+
+
+def test_where_there_are_local_names_an_instance_answers_those_that_the_kernel_routes() -> None:
+    floor = structs.replace(PLAN.floor, local_resolvers=("10.0.0.2",))
+    is_current = may_have(structs.replace(PLAN, floor=floor), RANGES, {}, (), OWN_ADDRESSES)
+
+    def marks(client: str) -> set[int]:
+        every = {0, NODE, *OWN, DIRECTLY, asker_mark(0), asker_mark(asker_number(WAN))}
+        packed = IPv4Address(client).packed
+        return {m for m in every if is_current(packed, Flow(m, FAR, IPPROTO_UDP, 53, True))}
+
+    assert marks("10.0.1.77") == {0, asker_mark(asker_number(WAN))}
+    assert marks("10.0.0.1") == {0, NODE, DIRECTLY}
+    assert marks("10.0.0.2") >= OWN, "a resolver asks others as it likes"
 
 
 @pytest.mark.parametrize("client", ["10.0.0.1", "10.0.0.2"])

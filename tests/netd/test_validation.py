@@ -84,6 +84,7 @@ def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
         ("lines", Patch(put={"l2tp_1": line("l2tp_a/b")})),
         ("floor", Floor(unmanaged=5)),
         ("floor", Floor(resolvers=("resolver.example",))),
+        ("floor", Floor(local_resolvers=("resolver.example",))),
         ("whitelist", WhitelistPlan(mark=1)),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",))),
         ("whitelist", WhitelistPlan(rule_sets={"../../etc/passwd": b""})),

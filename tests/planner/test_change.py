@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from egressd.model.desired import DesiredState, Edit, load
-from egressd.model.device import Resolvers
+from egressd.model.device import LocalZone, Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Node, ProxyService, Rule, Settings, Whitelist
 from egressd.model.plan import Egress
@@ -21,6 +22,9 @@ from egressd.planner.compile import compile_plan
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
+)
+LOCALLY = structs.replace(
+    RESOLVERS, local=(LocalZone(domain="lan", servers=("10.0.0.2", "10.0.0.1")),)
 )
 NAMES = ("tokyo", "paris", "lima")
 GROUPS = ("", "fast", "cheap")
@@ -164,22 +168,27 @@ steps: st.SearchStrategy[Any] = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6))
-def test_applying_a_change_reaches_the_compiled_plan(changes: list[list[Any]]) -> None:
+@given(
+    st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6),
+    st.sampled_from((RESOLVERS, LOCALLY)),
+)
+def test_applying_a_change_reaches_the_compiled_plan(
+    changes: list[list[Any]], resolvers: Resolvers
+) -> None:
     state = DesiredState()
-    plan = compile_plan(state, RESOLVERS)
+    plan = compile_plan(state, resolvers)
     for change in changes:
         author = Author(state)
         for verb, positional, keyword in change:
             getattr(author, verb)(*positional, **keyword)
         after = state.with_edits(author.edits, state.revision + 1)
-        plan.apply(plan_change(state, after, author.edits, RESOLVERS))
-        assert plan == compile_plan(after, RESOLVERS)
+        plan.apply(plan_change(state, after, author.edits, resolvers))
+        assert plan == compile_plan(after, resolvers)
         # And back, as when the change could not be stored.
-        taken_back = compile_plan(after, RESOLVERS)
+        taken_back = compile_plan(after, resolvers)
         undone = [Edit(e.table, e.key, state.row(e.table, e.key)) for e in author.edits]
-        taken_back.apply(plan_change(after, state, undone, RESOLVERS))
-        assert taken_back == compile_plan(state, RESOLVERS)
+        taken_back.apply(plan_change(after, state, undone, resolvers))
+        assert taken_back == compile_plan(state, resolvers)
         state = after
 
 

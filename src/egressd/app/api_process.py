@@ -128,7 +128,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         trial_calls=trial_calls,
     )
     console_store = ConsoleStore(settings.api_data)
-    resolvers = DeviceResolvers(settings.dns)
+    resolvers = DeviceResolvers(settings.dns, roles=settings.roles)
     cases = UseCases(
         database,
         netd,

@@ -26,12 +26,14 @@ from pydantic import (
     model_validator,
 )
 
-from egressd.formats.hosts import parse_host, parse_port
+from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters, is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
+
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 
 _TAKES: Final = {
     "model_type": "must be a table",
@@ -173,8 +175,50 @@ class Wan(_Table):
     """Gateways of WANs without a default route of their own."""
 
 
+def _zones(given: Any) -> Any:
+    """Domains in ASCII -> servers, from one address or a list of some for each."""
+    if not isinstance(given, dict):
+        raise ValueError("must be a table of domains and addresses")  # noqa: TRY004 - see above
+    zones: dict[str, list[Any]] = {}
+    for name, servers in given.items():
+        if "*" in name or name.startswith("."):
+            raise ValueError(
+                f'"{name}" must be the domain alone: it stands for all names beneath it as well'
+            )
+        try:
+            domain = parse_domain(name)
+        except ValueError:
+            raise ValueError(f'"{name}" must be a domain name') from None
+        if domain in zones:
+            raise ValueError(f'"{name}" is there twice')
+        zones[domain] = list(servers) if isinstance(servers, list) else [servers]
+        if not zones[domain] or not all(map(_is_host, zones[domain])):
+            raise ValueError(f'"{name}" must have an IPv4 address in quotes, or a list of some')
+    return zones
+
+
+def _is_host(server: Any) -> bool:
+    """Whether it can be asked; `IPv4Address` would take numbers, too."""
+    try:
+        address = IPv4Address(server) if isinstance(server, str) else None
+    except ValueError:
+        return False
+    return address is not None and not (
+        address.is_unspecified or address.is_multicast or address == _BROADCAST
+    )
+
+
+def _reachable(server: IPv4Address) -> IPv4Address:
+    if server.is_loopback:
+        raise ValueError(
+            "must not be a loopback address, which clients cannot be sent to:"
+            " give an address of this machine that its resolver listens at, the LAN's for one"
+        )
+    return server
+
+
 class Dns(_Table):
-    device: tuple[Address, ...] = ()
+    device: tuple[Annotated[Address, AfterValidator(_reachable)], ...] = ()
     """Empty: the name servers of ``/etc/resolv.conf`` that are not on this machine."""
     domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
     outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
@@ -182,6 +226,8 @@ class Dns(_Table):
         default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")),
         validation_alias="return",
     )
+    local: Annotated[dict[str, tuple[IPv4Address, ...]], BeforeValidator(_zones)] = {}
+    """Domains whose names are asked at home, and where."""
 
 
 def _workers() -> int:

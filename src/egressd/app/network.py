@@ -12,16 +12,22 @@ import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Final, TextIO
 
 from egressd.model.errors import Failed
+from egressd.model.facts import Facts, Interface, Route
 
 _SIOCGIFCONF: Final = 0x8912
 _INTERFACES_MAX: Final = 256
 _IFREQ: Final = struct.Struct("@16sHH4s16x")
 """A name, and an address of it: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
+_SIOCGIFFLAGS: Final = 0x8913
+_IFREQ_FLAGS: Final = struct.Struct("@16sH22x")
+_IFF_LOOPBACK: Final = 0x8
+_IFF_POINTOPOINT: Final = 0x10
+_IFF_NOARP: Final = 0x80
 _NET: Final = Path("/proc/thread-self/net")
 _LISTEN: Final = "0A"
 """The state of a listener (the kernel's net/tcp_states.h)."""
@@ -29,27 +35,75 @@ _LISTEN: Final = "0A"
 
 def own_addresses() -> list[IPv4Address]:
     """Each once, the loopback's too. Raises OSError."""
+    return list(dict.fromkeys(address for _, address in _addresses()))
+
+
+def _addresses() -> Iterator[tuple[str, IPv4Address]]:
+    """Labels of addresses (the interface's name, or that with ``:`` and more behind it), and the
+    addresses.
+    """
     found = array("B", bytes(_INTERFACES_MAX * _IFREQ.size))
     asked = array("B", struct.pack("@iP", len(found), found.buffer_info()[0]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCGIFCONF, asked)
     size: int = struct.unpack_from("@i", asked)[0]
-    records = _IFREQ.iter_unpack(found.tobytes()[:size])
-    return list(dict.fromkeys(IPv4Address(packed) for _, _, _, packed in records))
+    for label, _, _, packed in _IFREQ.iter_unpack(found.tobytes()[:size]):
+        yield label.rstrip(b"\0").decode(errors="surrogateescape"), IPv4Address(packed)
 
 
 def way_to(address: IPv4Address) -> str:
     """The interface of the route to `address`; empty where there is none but a default one.
 
-    Reads the main table (proc(5): numbers as they lie in memory, in hexadecimal). Raises OSError.
+    Raises OSError.
     """
-    wanted = int.from_bytes(address.packed, sys.byteorder)
     found = {0: ""}
-    for line in (_NET / "route").read_text(errors="surrogateescape").splitlines()[1:]:
-        name, destination, _, _, _, _, _, mask = line.split()[:8]
-        if wanted & int(mask, 16) == int(destination, 16):
-            found.setdefault(int(mask, 16).bit_count(), name)
+    for route in _routes():
+        if address in route.destination:
+            found.setdefault(route.destination.prefixlen, route.interface)
     return found[max(found)]
+
+
+def facts() -> Facts:
+    """The interfaces that have an IPv4 address, and the main table, as far as roles are told by
+    them. Raises OSError.
+
+    Addresses come as /32: the networks that they are in are among the routes.
+    """
+    addresses: dict[str, list[IPv4Interface]] = {}
+    for label, address in _addresses():
+        name = label.partition(":")[0]
+        addresses.setdefault(name, []).append(IPv4Interface(address))
+    interfaces = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for name, own in addresses.items():
+            asked = _IFREQ_FLAGS.pack(name.encode(errors="surrogateescape"), 0)
+            _, flags = _IFREQ_FLAGS.unpack(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, asked))
+            interfaces[name] = Interface(
+                name=name,
+                index=0,
+                is_up=True,
+                is_loopback=bool(flags & _IFF_LOOPBACK),
+                is_point_to_point=bool(flags & (_IFF_POINTOPOINT | _IFF_NOARP)),
+                addresses=tuple(own),
+            )
+    return Facts(interfaces=interfaces, routes=tuple(_routes()))
+
+
+def _routes() -> Iterator[Route]:
+    """Those of the main table (proc(5): numbers as they lie in memory, in hexadecimal)."""
+    for line in (_NET / "route").read_text(errors="surrogateescape").splitlines()[1:]:
+        name, destination, gateway, _, _, _, metric, mask = line.split()[:8]
+        prefix = int(mask, 16).bit_count()
+        yield Route(
+            destination=IPv4Network((_address(destination), prefix)),
+            interface=name,
+            gateway=_address(gateway) if int(gateway, 16) else None,
+            metric=int(metric),
+        )
+
+
+def _address(number: str) -> IPv4Address:
+    return IPv4Address(int(number, 16).to_bytes(4, sys.byteorder))
 
 
 def listening_ports() -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, collapse_addresses
 from pathlib import Path
 from typing import Final
 
@@ -11,11 +11,16 @@ import structlog
 
 from egressd.app import network
 from egressd.app.config import Dns
-from egressd.model.device import Resolvers
+from egressd.model.device import InterfaceRoles, LocalZone, Resolvers
+from egressd.planner import local_names
+from egressd.planner.resolvers import is_inner
+from egressd.planner.topology import discover
 
 log = structlog.get_logger()
 
 _RESOLV_CONF: Final = Path("/etc/resolv.conf")
+_FOUND: Final = InterfaceRoles()
+"""Roles where the configuration names no interface."""
 
 
 class DeviceResolvers:
@@ -23,15 +28,21 @@ class DeviceResolvers:
     that ask another server begin anew, and their clients' connections end.
     """
 
-    def __init__(self, dns: Dns, file: Path = _RESOLV_CONF) -> None:
+    def __init__(self, dns: Dns, file: Path = _RESOLV_CONF, roles: InterfaceRoles = _FOUND) -> None:
         self._named = bool(dns.device)
         self._file = file
+        self._roles = roles
+        self._zones = tuple(
+            LocalZone(domain=domain, servers=tuple(map(str, servers)))
+            for domain, servers in dns.local.items()
+        )
         domestic = tuple(map(str, dns.domestic))
         base = Resolvers(
             device=tuple(map(str, dns.device)) or domestic,
             domestic=domestic,
             outbound=tuple(map(str, dns.outbound)),
             home=tuple(map(str, dns.home)),
+            local=self._zones,
         )
         self.current = self._seen = self._look(base)
 
@@ -50,9 +61,29 @@ class DeviceResolvers:
         return True
 
     def _look(self, known: Resolvers) -> Resolvers:
-        """What `known` becomes by what resolv.conf and the routes say now."""
-        if self._named:
+        """What `known` becomes by what resolv.conf, the addresses and the routes say now."""
+        return self._with_lans(known if self._named else self._with_listed(known))
+
+    def _with_lans(self, known: Resolvers) -> Resolvers:
+        """Which of them are in a LAN or here, and the LANs' reverse zones. What once was in a LAN
+        counts as such: one that is down for a while is no reason to change anything.
+        """
+        try:
+            topology = discover(network.facts(), self._roles)
+        except OSError as error:
+            log.warning("cannot tell which resolvers are in a LAN", error=str(error))
             return known
+        servers = (*known.device, *known.domestic, *local_names.servers_of(self._zones))
+        inner = {*known.inner, *(server for server in servers if is_inner(server, topology))}
+        networks = collapse_addresses(found for _, found in topology.lan_networks)
+        zones = {zone.domain: zone for zone in known.local}
+        for zone in local_names.with_reverse_zones(self._zones, networks):
+            zones.setdefault(zone.domain, zone)
+        return msgspec.structs.replace(
+            known, inner=tuple(sorted(inner)), local=tuple(zones.values())
+        )
+
+    def _with_listed(self, known: Resolvers) -> Resolvers:
         try:
             listed = _listed(self._file)
             ways = dict(known.near) | {

@@ -231,5 +231,13 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> str:
     lines = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: object) -> str:
+    """Of what JSON has, all but its objects is written the same in TOML."""
+    if isinstance(value, dict):
+        parts = (f"{json.dumps(key)} = {_toml_value(part)}" for key, part in value.items())
+        return f"{{ {', '.join(parts)} }}"
+    return json.dumps(value)

@@ -24,6 +24,15 @@ class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """Gateway of a WAN that has no default route in the main table."""
 
 
+class LocalZone(msgspec.Struct, frozen=True, kw_only=True):
+    """A domain, with all names beneath it, that is asked at resolvers here or in a LAN."""
+
+    domain: str
+    """In lower-case ASCII, without a final dot."""
+    servers: tuple[str, ...]
+    """IPv4 addresses, the preferred one first."""
+
+
 class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """DNS servers by role, IPv4 addresses, the preferred one first."""
 
@@ -39,6 +48,10 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     near: tuple[tuple[str, str], ...] = ()
     """Those of ``device`` that only one interface leads to, such as a WAN's own router, and that
     interface."""
+    local: tuple[LocalZone, ...] = ()
+    """Names that are asked at home for clients with a rule, whatever their target but REJECT."""
+    inner: tuple[str, ...] = ()
+    """Those of all resolvers that are this machine's own or in one of its LANs."""
     has_line_dns: bool = True
     """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""
 

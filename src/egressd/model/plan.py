@@ -33,7 +33,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    """``node:7``, ``sniff:…``, ``default:0``, ``service:4``; generated, never user text."""
+    """``node:7``, ``sniff:…``, ``dns:0``, ``default:0``, ``service:4``: generated, never user text.
+    """
     config: str = msgspec.field(default="{}")
     mark: int = 0
     udp: bool = True
@@ -123,6 +124,9 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     resolvers: tuple[str, ...] = ()
     """Those of DIRECT's clients, the preferred one first; without any, only questions to the router
     itself are refused."""
+    local_resolvers: tuple[str, ...] = ()
+    """Those that are asked for local names. If there are any, an instance ``dns:N`` answers the DNS
+    of each target that the kernel routes, N being its egress's number, or 0 for DIRECT."""
     stopped: bool = False
     """Block every client, whatever the tables say."""
     opened: bool = False

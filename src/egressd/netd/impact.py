@@ -67,7 +67,7 @@ def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list
 
 def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
     """Those of `clients` that may have sockets in the engine under `plan`."""
-    if plan.whitelist.mark or plan.nets:
+    if plan.whitelist.mark or plan.nets or plan.floor.local_resolvers:
         return list(clients)
     return [
         client

@@ -21,7 +21,13 @@ import structlog
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
-from egressd.planner.resolvers import Resolver, candidates, first_answering, passed_over
+from egressd.planner.resolvers import (
+    Resolver,
+    candidates,
+    first_answering,
+    is_inner,
+    passed_over,
+)
 from egressd.planner.topology import interface_mark
 
 log = structlog.get_logger()
@@ -73,10 +79,18 @@ class Resolvers:
         chosen = first_answering(servers, silent)
         egresses = self._plan().egresses.items()
         names = {interface_mark(name, egress.number): name for name, egress in egresses}
-        told = (
-            f"resolver {server} does not answer {_way(names.get(mark, ''))}:"
+        topology = self._machine.topology
+        told = [
+            f"resolver {server} does not answer"
+            f" {'locally' if is_inner(server, topology) else _way(names.get(mark, ''))}:"
             f" {chosen[mark]} is asked in its place"
             for mark, server in passed_over(servers, chosen)
+        ]
+        told += (
+            f"local resolver {server} is neither on this machine nor in a LAN or local network:"
+            " it is not asked"
+            for server in self._plan().floor.local_resolvers
+            if not is_inner(server, topology)
         )
         return tuple(dict.fromkeys(told))  # lines that ask directly, and DIRECT
 

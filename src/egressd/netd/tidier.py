@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
 from ipaddress import IPv4Address
-from socket import IPPROTO_TCP, IPPROTO_UDP, inet_ntoa
+from socket import IPPROTO_TCP, IPPROTO_UDP, inet_aton, inet_ntoa
 from typing import Final
 
 import structlog
@@ -29,10 +29,13 @@ from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_ENGINE,
     MARK_KIND_MASK,
+    asker_mark,
+    asker_number,
     flow_mark,
     inbound_place,
     is_routed,
 )
+from egressd.planner.resolvers import asked
 
 log = structlog.get_logger()
 
@@ -139,6 +142,8 @@ def may_have(
     listed_ranges = Ranges(listed.ranges)
     sniffed_ports = {IPPROTO_TCP: set(listed.tcp_ports), IPPROTO_UDP: set(listed.udp_ports)}
     asked_directly = flow_mark(MARK_ASKED_DIRECTLY, listed.epoch)
+    has_askers = bool(floor.local_resolvers)
+    resolvers = {inet_aton(server) for server in asked(plan, {})}
     own = {address.packed for address in router_addresses}
     groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
 
@@ -172,6 +177,8 @@ def may_have(
             return False  # from before its port was listed: see input_apart in planner.chains
         sniffer = listed.sniffers.get(target, target)
         if flow.port == _DNS_PORT and flow.protocol in sniffed_ports:
+            if has_askers and is_routed(target) and client not in resolvers:
+                return mark in (0, asker_mark(asker_number(target)))
             return mark in marks_of(target) or mark in (sniffer, asked_directly)
         if flow.far in listed_ranges:
             return mark in marks_of(listed.mark)

@@ -33,7 +33,7 @@ from egressd.planner.registry import (
 )
 from egressd.planner.topology import is_line
 
-_INSTANCE_KEY = re.compile(r"(node|sniff|default|service):[0-9]{1,10}\Z")
+_INSTANCE_KEY = re.compile(r"(node|sniff|dns|default|service):[0-9]{1,10}\Z")
 _NODE_KEY = re.compile(r"node:[0-9]{1,10}\Z")
 _GROUP_KEY = re.compile(r"group:[0-9]{1,10}\Z")
 _RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
@@ -62,7 +62,8 @@ def problems(change: Change) -> Iterator[str]:
             if not key_ok(key) or not value_ok(value):
                 yield f"{name}: the entry {key!r} is not well-formed"
     if change.floor is not None and not (
-        _is_mark_or_zero(change.floor.unmanaged) and all(map(_is_address, change.floor.resolvers))
+        _is_mark_or_zero(change.floor.unmanaged)
+        and all(map(_is_address, (*change.floor.resolvers, *change.floor.local_resolvers)))
     ):
         yield "floor is not well-formed"
     listed = change.whitelist

@@ -89,6 +89,7 @@ MAPS: Final = {
     "listed": "type mark : mark",
     "pairs": "type mark . ifname : verdict",
     "asked": "type mark : mark",
+    "askers": "type mark : mark",
     "sealed": "type mark : mark",
     "dns4": "type mark : ipv4_addr",
     "substitutes": "type mark . ipv4_addr : ipv4_addr",
@@ -256,6 +257,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ask": (
         "jump count",
+        # Where there are local names, an instance looks for them among the questions of clients
+        # with a rule that the kernel routes.
+        "meta mark set meta mark map @askers goto engine",
         # The resolver of a line may be one that is not asked through it.
         "meta mark set meta mark map @asked",
         "goto dispatch",
@@ -367,7 +371,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # On its way to an instance: the port is not one of this machine's.
         f"{_KIND} {MARK_ENGINE:#x} iifname @lanif accept",
         f"{_KIND} {MARK_ENGINE:#x} iifname @localif accept",
-        f"iifname @localif meta mark {_ROUTED} drop",
+        f"iifname @localif meta mark {_ROUTED} goto from_local_to_router",
         "meta l4proto tcp goto input_tcp",
         *lines_guard.INPUT,
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
@@ -376,6 +380,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # Sockets of the engine's answers read nothing.
         f"udp dport {ANSWER_PORT} drop",
         "meta l4proto udp goto unknown_flow",
+    ),
+    "from_local_to_router": (
+        "meta l4proto { tcp, udp } th dport 53 meta mark . ip daddr @here accept",
+        "drop",
     ),
     "input_tcp": (
         "tcp dport @services jump to_service",

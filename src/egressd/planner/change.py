@@ -84,9 +84,14 @@ def _switched_instances(
     """Instances of targets that came into use or went out of it; nodes stay as they were."""
     used = [name for name in switched if targets.is_ruled(after, name)]
     nodes = [n for n in targets.nodes_of(after, switched) if targets.serves(after, n)]
-    put = compiled.sniffers(after, resolvers, used) | compiled.nodes(after, resolvers, nodes)
+    put = {
+        **compiled.sniffers(after, resolvers, used),
+        **compiled.askers(after, resolvers, used),
+        **compiled.nodes(after, resolvers, nodes),
+    }
     # As they were: a step that is taken back takes away the number that an interface got in it.
-    left = {key for t in switched.difference(used) for key in compiled.instance_keys(before, t)}
+    gone = switched.difference(used)
+    left = {key for t in gone for key in compiled.instance_keys(before, t, resolvers)}
     return Patch(put=put, drop=tuple(sorted(left - put.keys())))
 
 

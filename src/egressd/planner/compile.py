@@ -16,7 +16,7 @@ from egressd.model.device import Resolvers
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, WhitelistPlan
-from egressd.planner import documents, listing
+from egressd.planner import documents, listing, local_names
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.registry import (
@@ -29,7 +29,10 @@ from egressd.planner.registry import (
     MARK_UNMANAGED,
     SNIFF_DIRECT,
     SNIFF_REJECT,
+    asker_mark,
+    asker_number,
     group_mark,
+    is_routed,
     node_mark,
     sniffer_mark,
 )
@@ -75,6 +78,7 @@ def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
     return Floor(
         unmanaged=_unmanaged_mark(state),
         resolvers=resolvers.all_reached_by(""),
+        local_resolvers=local_names.servers_of(resolvers.local),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
     )
@@ -136,6 +140,7 @@ def instances(
     targets = list(targets)
     return {
         **sniffers(state, resolvers, targets),
+        **askers(state, resolvers, targets),
         **nodes(state, resolvers, nodes_of(state, targets)),
     }
 
@@ -147,6 +152,30 @@ def sniffers(
     listed = _listed(state)
     made = (_sniffer(state, resolvers, target, listed) for target in targets)
     return {instance.key: instance for instance in made if instance is not None}
+
+
+def askers(
+    state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
+) -> dict[str, Instance]:
+    """An instance for the DNS of each of `targets` that the kernel routes, where there are local
+    names: the kernel does not look into questions.
+    """
+    if not resolvers.local:
+        return {}
+    made = {}
+    for target in targets:
+        mark = mark_of(state, target)
+        if is_routed(mark):
+            directly = is_asked_directly(state, resolvers, parse_target(target).name)
+            made[asker_number(mark)] = MARK_ASKED_DIRECTLY if directly else mark
+    return {
+        (key := f"dns:{number}"): Instance(
+            key=key,
+            mark=asker_mark(number),
+            config=documents.asker_document(way, resolvers.local).config,
+        )
+        for number, way in made.items()
+    }
 
 
 def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
@@ -233,11 +262,12 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     return result
 
 
-def instance_keys(state: DesiredState, target: str) -> set[str]:
+def instance_keys(state: DesiredState, target: str, resolvers: Resolvers) -> set[str]:
     """The keys of the instances that may serve clients with a rule to `target`."""
     number = sniffer_number(state, target)
     if number is not None:
-        return {f"sniff:{number}"} if _listed(state) else set()
+        sniffing = {f"sniff:{number}"} if _listed(state) else set()
+        return sniffing | askers(state, resolvers, (target,)).keys()
     return {f"node:{node.id}" for node in nodes_of(state, (target,))}
 
 
@@ -262,7 +292,7 @@ def _sniffer(
     if number is None or listed is None or target == state.whitelist.node:
         return None  # whatever is listed goes there anyway
     resolver = resolvers.reached_by(parse_target(target).name)
-    document = documents.sniffer_document(mark_of(state, target), resolver, listed)
+    document = documents.sniffer_document(mark_of(state, target), resolver, listed, resolvers.local)
     return Instance(key=f"sniff:{number}", mark=sniffer_mark(number), config=document.config)
 
 
@@ -274,7 +304,7 @@ def _node(
         return None
     if state.whitelist.node == node.name:
         listed = None  # whatever is listed goes there anyway
-    document = documents.target_document((path,), resolvers, listed=listed)
+    document = documents.target_document((path,), resolvers, listed=listed, zones=resolvers.local)
     return Instance(
         key=f"node:{node.id}",
         mark=node_mark(node.id),

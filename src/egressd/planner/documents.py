@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
-from egressd.model.device import Resolvers
+from egressd.model.device import LocalZone, Resolvers
 from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
-from egressd.planner import naming
+from egressd.planner import local_names, naming
 from egressd.planner.listing import LISTED, listing_of
 from egressd.planner.nodes import (
     DialPath,
@@ -32,7 +32,7 @@ from egressd.planner.nodes import (
     settings_of,
 )
 from egressd.planner.outbounds.tls import ech_name
-from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
+from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT, RESOLVER_IN_USE
 from egressd.planner.resolvers import RESOLVERS_MAX
 
 FINAL: Final = "target"
@@ -98,23 +98,29 @@ def target_document(
     *,
     policy: GroupPolicy | None = None,
     listed: Listed | None = None,
+    zones: tuple[LocalZone, ...] = (),
 ) -> Document:
     """The document of an instance that serves LAN clients through TPROXY.
 
-    Several paths need a `policy`; one takes none.
+    Several paths need a `policy`; one takes none. Clients with a rule have the local `zones`.
     """
     document = _document(paths, resolvers, policy)
+    dns = document["dns"]
+    dns["rules"] = [*local_names.dns_rules(zones), *dns["rules"]]
+    dns["servers"] += local_names.dns_servers(zones)
     _serve_clients(document, listed)
     short = carries_short_datagrams(paths)
     return Document(config=_json(document), udp=carries_udp(paths), short=short)
 
 
 @lru_cache(_REMEMBERED)
-def sniffer_document(mark: int, resolver: str, listed: Listed) -> Document:
+def sniffer_document(
+    mark: int, resolver: str, listed: Listed, zones: tuple[LocalZone, ...] = ()
+) -> Document:
     """The document of an instance that looks for listed domains among kernel-routed traffic.
 
     What is not listed goes on by `mark`, or is refused when that is REJECT's: also the DNS of
-    such clients, who have no other resolver.
+    such clients, who have no other resolver. Listed names in local `zones` are asked there.
     """
     refused = mark == MARK_REJECT
     way = MARK_DIRECT if refused else mark
@@ -124,10 +130,25 @@ def sniffer_document(mark: int, resolver: str, listed: Listed) -> Document:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
         tags = [reference["tag"] for reference in document["route"]["rule_set"]]
         document["dns"]["rules"] = [
-            *naming.one("device", rule_set=tags),
-            {"rule_set": tags, "action": "route", "server": "device"},
-            {"action": "reject"},
+            {"rule_set": tags, "invert": True, "action": "reject"},
+            *local_names.dns_rules(zones),
+            *naming.one("device"),
         ]
+        document["dns"]["servers"] += local_names.dns_servers(zones)
+    return Document(config=_json(document), udp=True)
+
+
+@lru_cache(_REMEMBERED)
+def asker_document(mark: int, zones: tuple[LocalZone, ...]) -> Document:
+    """The document of an instance that answers the DNS of clients whose target the kernel routes:
+    what is in local `zones` there, all else by the resolver that is in use by the way of `mark`.
+    """
+    document = _routed(mark, str(RESOLVER_IN_USE), mark)
+    # All else is told as the resolver tells it.
+    document["dns"]["rules"] = [*local_names.dns_rules(zones)]
+    document["dns"]["servers"] += local_names.dns_servers(zones)
+    _serve_clients(document, None)
+    document["route"]["rules"].append({"action": "reject"})
     return Document(config=_json(document), udp=True)
 
 

@@ -22,6 +22,9 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     MARK_LISTED,
     NFT_TABLE,
+    RESOLVER_IN_USE,
+    asker_mark,
+    asker_number,
     flow_mark,
 )
 from egressd.planner.resolvers import Resolver, candidates, first_answering, passed_over
@@ -95,7 +98,8 @@ def elements(
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
-    result.update(_resolver_elements(candidates(plan, handed_out), silent, topology))
+    servers = candidates(plan, handed_out)
+    result.update(_resolver_elements(servers, silent, topology, plan.floor.local_resolvers))
     result.update(_group_elements(plan, choices, ports))
     return result
 
@@ -179,13 +183,20 @@ def _target_elements(
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
+        "askers": {
+            _mark(mark): _mark(asker_mark(asker_number(mark)))
+            for mark in ([*alive, MARK_DIRECT] if plan.floor.local_resolvers else ())
+        },
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "inmark": {_quoted(name): _mark(mark) for name, mark in answers.items()},
     }
 
 
 def _resolver_elements(
-    servers: Mapping[int, tuple[str, ...]], silent: Collection[Resolver], topology: Topology
+    servers: Mapping[int, tuple[str, ...]],
+    silent: Collection[Resolver],
+    topology: Topology,
+    local_resolvers: Collection[str],
 ) -> Elements:
     """Where questions go, and who may be asked."""
     chosen = first_answering(servers, silent)
@@ -195,8 +206,14 @@ def _resolver_elements(
         "substitutes": {
             f"{_mark(mark)} . {server}": chosen[mark]
             for mark, server in passed_over(servers, chosen)
+        }
+        | {
+            f"{_mark(mark)} . {RESOLVER_IN_USE}": server
+            for mark, server in (chosen.items() if local_resolvers else ())
         },
-        "resolvers": {server: "" for each in servers.values() for server in each},
+        "resolvers": {
+            server: "" for each in (*servers.values(), local_resolvers) for server in each
+        },
         "here": {f"{_mark(m)} . {server}": "" for m, server in chosen.items() if server in own},
     }
 

@@ -6,7 +6,7 @@ software (Docker, WireGuard's wg-quick, NetworkManager, Tailscale) does not use 
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 # --- Packet marks: the top four bits are the kind, the rest says which. ---------------
@@ -35,6 +35,7 @@ _GROUP: Final = 0x0800_0000
 _SNIFFER: Final = 0x0400_0000
 _SINGLE: Final = _GROUP | _SNIFFER
 _NUMBER_MAX: Final = 0x03FF_FFFF
+_ASKER: Final = 0x0200_0000
 
 MARK_UNMANAGED: Final = MARK_ENGINE | _SINGLE | 1
 """Clients without a rule, where the engine serves them: by an instance of their own, since the
@@ -45,6 +46,14 @@ knows which that is, so that another destination is no other document."""
 
 MARK_ASKED_DIRECTLY: Final = MARK_DIRECT | 1
 """DNS of a line's clients whose resolver is not asked through the line."""
+
+MARK_ASKED_LOCALLY: Final = MARK_EGRESS | 0x7FFD
+"""Questions of engine instances for names of ``[dns] local``: to this machine, LANs and local
+networks, and nowhere else. A number that no WAN gets, as those of `MARK_PAST`."""
+RESOLVER_IN_USE: Final = IPv4Address("192.0.0.8")
+"""Stands in documents of instances that answer the DNS of clients which the kernel routes, for the
+resolver that is in use by the mark of the question: the kernel puts that one in its place. It is
+nobody's (RFC 7600)."""
 
 MARK_EPOCH_SHIFT: Final = 16
 MARK_EPOCHS: Final = 0x1000
@@ -87,6 +96,18 @@ def group_mark(number: int) -> int:
 def sniffer_mark(number: int) -> int:
     """The mark of a flow that a sniffing instance looks into (`SNIFF_DIRECT`, egress, …)."""
     return MARK_ENGINE | _SNIFFER | _bounded(number, ENGINE_NUMBER_MAX)
+
+
+def asker_number(mark: int) -> int:
+    """The number of the instance that answers the DNS of clients whose packets bear this mark, an
+    egress's or DIRECT's: the egress's own, and 0.
+    """
+    return 0 if mark & MARK_KIND_MASK == MARK_DIRECT else mark & EGRESS_NUMBER_MAX
+
+
+def asker_mark(number: int) -> int:
+    """The mark of DNS that such an instance answers."""
+    return MARK_ENGINE | _SINGLE | _ASKER | _bounded(number, EGRESS_NUMBER_MAX)
 
 
 def egress_mark(number: int) -> int:

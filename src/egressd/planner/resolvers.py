@@ -29,6 +29,17 @@ def read_resolver(key: str) -> Resolver:
     return int(mark, 16), address
 
 
+def is_inner(server: str, topology: Topology) -> bool:
+    """Whether a resolver is this machine's own, or in a LAN or local network."""
+    address = IPv4Address(server)
+    networks = (*topology.lan_networks, *topology.local_networks)
+    return (
+        address.is_loopback
+        or address in topology.router_addresses
+        or any(address in network for _, network in networks)
+    )
+
+
 def usable(
     handed_out: Mapping[str, tuple[str, ...]], topology: Topology
 ) -> dict[str, tuple[str, ...]]:
@@ -43,11 +54,7 @@ def usable(
             address = IPv4Address(server)
         except ValueError:
             return False
-        return (
-            is_hosts(address)
-            and address not in topology.router_addresses
-            and not any(address in network for _, network in topology.lan_networks)
-        )
+        return is_hosts(address) and not is_inner(server, topology)
 
     found = {name: tuple(filter(is_usable, servers)) for name, servers in handed_out.items()}
     return {name: servers for name, servers in found.items() if servers}
@@ -69,7 +76,7 @@ def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[in
 
 def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """All that may be asked, by whichever way."""
-    lists = candidates(plan, handed_out).values()
+    lists = (*candidates(plan, handed_out).values(), plan.floor.local_resolvers)
     return frozenset(server for each in lists for server in each)
 
 

@@ -18,6 +18,7 @@ from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.planner import precedence
 from egressd.planner.registry import (
+    MARK_ASKED_LOCALLY,
     MARK_DIRECT,
     MARK_ENGINE,
     MARK_KIND_MASK,
@@ -252,6 +253,8 @@ def _fixed_rules() -> list[PolicyRule]:
         # A mark says where to, and a look-up in vain is felt by each packet that has one.
         PolicyRule(priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
         PolicyRule(family=6, priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
+        # Beyond that there is nothing for it but the engine's floor.
+        PolicyRule(priority=PRIORITY_EGRESS, mark=MARK_ASKED_LOCALLY, mask=_EXACT, table=TABLE_LAN),
         PolicyRule(
             priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY
         ),

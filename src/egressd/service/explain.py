@@ -15,7 +15,7 @@ import msgspec
 from egressd.formats.hosts import parse_domain
 from egressd.formats.whitelist import DomainEntry
 from egressd.model.desired import DesiredState
-from egressd.model.device import Resolvers
+from egressd.model.device import LocalZone, Resolvers
 from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
@@ -28,6 +28,7 @@ from egressd.planner.compile import (
 )
 from egressd.planner.documents import clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
+from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
@@ -36,6 +37,8 @@ from egressd.service.blocking import egresses_of, why_blocked_now, why_failing
 Protocol = Literal["tcp", "udp"]
 
 _DNS_PORT: Final = 53
+_LOCALLY: Final = "locally"
+_BY_NODE: Final = "through the node"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,8 +151,11 @@ def explain(
     target = listed.node if by_list else own
     parsed = parse_target(target)
     egresses = egresses_of(state, parsed)
-    keys = {UNMANAGED_KEY} if rule is None else instance_keys(state, target)
+    keys = {UNMANAGED_KEY} if rule is None else instance_keys(state, target, resolvers)
     reason = _reason(asked, state, parsed, egresses, keys=keys, seen=seen)
+    # Those names are for clients with a rule, and for none that is refused.
+    refused = rule is None or parse_target(own).kind == "reject"
+    zone = None if refused else zone_of(asked.destination, resolvers.local)
     answer = Explanation(
         client=asked.client,
         destination=asked.destination,
@@ -164,10 +170,10 @@ def explain(
         target=target,
         nodes=tuple(path.hops[0].name for path in dial_paths(state, parsed)),
         egresses=egresses,
-        dns=_dns(state, parse_target(own), resolvers),
+        dns=_dns(state, parse_target(own), resolvers, zone),
         limits=_limits(rule),
     )
-    return msgspec.structs.replace(answer, steps=tuple(_steps(answer, state, by_list)))
+    return msgspec.structs.replace(answer, steps=tuple(_steps(answer, state, by_list, zone)))
 
 
 def covering(state: DesiredState, client: str) -> list[Rule]:
@@ -240,26 +246,34 @@ def _reason(
     return ""
 
 
-def _dns(state: DesiredState, target: TargetName, resolvers: Resolvers) -> DnsSeen:
+def _dns(
+    state: DesiredState, target: TargetName, resolvers: Resolvers, zone: LocalZone | None
+) -> DnsSeen:
+    if zone is not None:
+        return _asked(zone.servers, _LOCALLY, resolvers)
     match target.kind:
         case "direct":
-            return _asked(resolvers.all_reached_by(""), "directly")
+            return _asked(resolvers.all_reached_by(""), "directly", resolvers)
         case "interface":
             servers = egress_resolvers(state, resolvers, target.name)
             directly = is_asked_directly(state, resolvers, target.name)
             way = "directly" if directly else f"by {target.name}"
-            return _asked(servers or ("what the line's peer hands out",), way)
+            return _asked(servers or ("what the line's peer hands out",), way, resolvers)
         case "node" | "group":
             paths = dial_paths(state, target)
             if not paths:
                 return DnsSeen(server="", way="")
             servers, directly = clients_resolvers(paths[0].hops[0], resolvers)
-            return _asked(servers, "directly" if directly else "through the node")
+            way = "directly" if directly else _BY_NODE
+            return _asked(servers, way, resolvers)
         case _:
             return DnsSeen(server="", way="")
 
 
-def _asked(servers: tuple[str, ...], way: str) -> DnsSeen:
+def _asked(servers: tuple[str, ...], way: str, resolvers: Resolvers) -> DnsSeen:
+    """`way` is that of a resolver outside: one at home is asked there."""
+    if servers[0] in resolvers.inner and way != _BY_NODE:
+        way = _LOCALLY
     return DnsSeen(server=servers[0], further=servers[1:RESOLVERS_MAX], way=way)
 
 
@@ -278,7 +292,9 @@ def _limits(rule: Rule | None) -> LimitsSeen:
     )
 
 
-def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:
+def _steps(
+    answer: Explanation, state: DesiredState, by_list: bool, zone: LocalZone | None
+) -> Iterator[str]:
     client, rule = answer.client, answer.rule
     if state.settings.stopped:
         yield "the device is stopped: whatever follows, every client is blocked"
@@ -294,6 +310,8 @@ def _steps(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[
     if own_id is not None and not state.rules[own_id].is_enabled:
         yield f"rule {own_id} ({client}) is disabled, and so passed over"
     yield from _steps_of_whitelist(answer, state, by_list)
+    if zone is not None:
+        yield f"names of {zone.domain} are asked locally, whatever the target"
     yield f"the target is {answer.target}"
     if answer.is_blocked:
         yield f"it is blocked: {answer.reason}"

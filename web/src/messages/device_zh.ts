@@ -196,6 +196,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped (net.netfilter.nf_conntrack_max)":
     "已跟踪 {n} 个连接，上限为 {limit}：新连接即将被丢弃（net.netfilter.nf_conntrack_max）",
   "the proxy service {name} does not run: {>reason}": "代理服务 {name} 未运行：{reason}",
+  "local resolver {server} is neither on this machine nor in a LAN or local network: it is not asked":
+    "本地 DNS 服务器 {server} 不在本机、LAN 或本地网络中：不会查询它",
   "resolver {server} does not answer {>way}: {other} is asked in its place":
     "{way}时 DNS 服务器 {server} 无响应，已改用 {other}",
 
@@ -219,6 +221,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "{destination}（{protocol} 端口 {port}）不在白名单中",
   "listed addresses count too, should the name stand for one":
     "如果域名解析到白名单中的地址，也按白名单处理",
+  "names of {domain} are asked locally, whatever the target":
+    "{domain} 的域名在本地查询，与目标无关",
   "the target is {target}": "目标是 {target}",
   "it is blocked: {>reason}": "被阻断：{reason}",
   "it leaves by the device's own route": "按设备自身的路由出去",
@@ -227,6 +231,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   directly: "直接查询",
   "by {egress}": "经 {egress} 查询",
   "through the node": "经节点查询",
+  locally: "在本地查询",
   "what the line's peer hands out": "线路对端分配的服务器",
 
   // What the device refuses.
