@@ -28,6 +28,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.messages import Event
 from egressd.service.journal import Journal
+from egressd.service.judge import Judge, Notice
 from egressd.service.overview import Overviews
 from egressd.service.why import Why
 from egressd.store.database import Database
@@ -36,6 +37,7 @@ from tests.service.conftest import RESOLVERS, Bench, NetdDouble
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 PREFIX = "/svc/api/v1"
 NOW = "2026-11-20T22:58:40.125Z"
+SECOND = "2026-11-20T22:58:40Z"
 
 
 class Admission:
@@ -85,6 +87,13 @@ class Device:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
         self.changes = MemoryChanges()
         self.journal = Journal(self.changes, self.events.put_nowait)
+        self.notices: list[Notice] = []
+        judge = self.judge = Judge(
+            lambda: bench.ledger.state,
+            lambda: RESOLVERS,
+            self.notices.append,
+            lambda: SECOND,
+        )
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -96,8 +105,8 @@ class Device:
                 proxy_services=bench.services,
                 backups=bench.backups,
                 settings=bench.settings,
-                overviews=Overviews(bench.ledger, bench.netd, bench.system, lambda: NOW),
-                why=Why(bench.ledger, bench.netd, lambda: RESOLVERS),
+                overviews=Overviews(bench.ledger, bench.netd, bench.system, judge, lambda: NOW),
+                why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
             ),
             access=Access(
@@ -122,6 +131,8 @@ class Device:
         self.sessions = {"session=1"}
         await self.journal.flush()
         self.changes.records.clear()
+        self.judge.forget()
+        self.notices.clear()
         while not self.events.empty():
             self.events.get_nowait()
         await self.bench.ledger.load()

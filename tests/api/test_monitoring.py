@@ -55,7 +55,12 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     device = fresh_device
     online = LineStatus(is_online=True, ip="10.9.0.2")
     device.bench.netd.shown = Status(
-        state="running", revision=0, lines={"l2tp_1": online}, connections=12, memory=5000
+        state="running",
+        revision=0,
+        lines={"l2tp_1": online},
+        exits={"gone0": "there is no interface gone0"},
+        connections=12,
+        memory=5000,
     )
     for ip in ("10.0.0.5", "10.0.0.6"):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})

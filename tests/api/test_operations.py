@@ -70,6 +70,7 @@ async def test_the_overview_adds_up(device: Device) -> None:
             InterfaceStatus(name="wan2", ip="", is_up=False, role="wan"),
         ),
         lines={"l2tp_1": LineStatus(is_online=False, state="waiting", reason="no answer")},
+        exits={"DIRECT": "", "wan1": "", "wan2": "the interface wan2 is down"},
         connections=3,
         problems=("something",),
     )
@@ -109,7 +110,16 @@ async def test_the_overview_adds_up(device: Device) -> None:
         "failing_targets": 3,
     }
     assert (seen["interfaces"][0]["received"], seen["interfaces"][0]["sent"]) == (7, 5)
-    assert seen["problems"] == ["something"]
+    assert seen["problems"] == [
+        "1 client of Interface:l2tp_1 is blocked: the line l2tp_1 is offline: no answer",
+        "1 client of Interface:wan2 is blocked: the interface wan2 is down",
+        "1 client of gone is blocked: there is no node gone",
+        "something",
+    ]
+    assert [one["text"] for one in seen["blocked"]] == seen["problems"][:3]
+    assert {one["since"] for one in seen["blocked"]} == {"2026-11-20T22:58:40Z"}
+    strangers = {"target": "REJECT", "is_blocked": True, "reason": "", "seen": 0}
+    assert seen["unruled"] == strangers
     flows = {flow["target"]: flow for flow in seen["flows"]}
     assert (flows["tokyo"]["clients"], flows["tokyo"]["egresses"]) == (2, ["DIRECT"])
     assert [flows[t]["problem"] for t in ("tokyo", "Interface:wan1", "REJECT")] == ["", "", ""]
@@ -288,8 +298,11 @@ async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Devi
         """For clients without a rule and with one, and on the overview."""
         stranger = await explained(device, "10.0.0.2", "example.com")
         own = await explained(device, "10.0.0.1", "example.com")
-        flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
-        return stranger["reason"], own["reason"], flows["tokyo"]["problem"]
+        overview = await get(device, "/overview")
+        (flow,) = [flow for flow in overview["flows"] if flow["target"] == "tokyo"]
+        assert stranger["reason"] == overview["unruled"]["reason"]
+        assert own["reason"] == flow["problem"]
+        return stranger["reason"], own["reason"], "; ".join(overview["problems"])
 
     def seen(**problems: str) -> Status:
         instances = {key: InstanceStatus(problem=problem) for key, problem in problems.items()}
@@ -297,9 +310,10 @@ async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Devi
 
     await rule(device, "10.0.0.1", "tokyo")
     device.bench.netd.shown = seen(**{"default:0": "no memory", f"node:{tokyo}": ""})
-    assert await told() == ("no memory", "", "no memory")
+    nobody = "clients without a rule are blocked: no memory"
+    assert await told() == ("no memory", "", nobody)
     device.bench.netd.shown = seen(**{"default:0": "", f"node:{tokyo}": "no memory"})
-    assert await told() == ("", "no memory", "no memory")
+    assert await told() == ("", "no memory", "1 client of tokyo is blocked: no memory")
     device.bench.netd.shown = seen(**{"default:0": "", f"node:{tokyo}": ""})
     assert await told() == ("", "", "")
 
@@ -323,9 +337,10 @@ async def test_nodes_that_fail_are_told(device: Device) -> None:
     all_fail = f"all of its nodes fail: no answer of {first}"
     assert await told(first, second, third) == (fails, all_fail)
     answer = await explained(device, "10.0.0.1", "example.com")
-    # Nobody blocks it: to try is what shows whether it is still so.
-    assert (answer["is_blocked"], answer["reason"], answer["problem"]) == (False, "", fails)
-    assert answer["steps"][-1] == f"it gets no further at the moment: {fails}"
+    # To try is what shows whether it is still so.
+    assert (answer["is_blocked"], answer["reason"], answer["problem"]) == (True, fails, fails)
+    assert answer["steps"][-1] == f"it is blocked: {fails}"
+    assert answer["since"] == "2026-11-20T22:58:40Z"
     await told(third)
     assert (await explained(device, "10.0.0.1", "example.com"))["problem"] == ""
 
@@ -334,7 +349,10 @@ async def test_why_a_client_is_blocked_is_told(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",
         revision=1,
-        interfaces=(InterfaceStatus(name="wan1", ip="", is_up=True, role="wan"),),
+        exits={
+            "wan1": "the interface wan1 has no address",
+            "wan9": "there is no interface wan9",
+        },
     )
     await node(device, "no-udp")
     gone = await node(device, "gone", "gone")

@@ -50,6 +50,7 @@ class Device:
             folder=folder,
             changes=ConsoleStore(folder),
             publish=lambda _: None,
+            tell=lambda _: None,
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from egressd.cli import cli
 from egressd.model.errors import Failed
-from egressd.model.messages import LineNews, LineStatus
+from egressd.model.messages import LineNews, LineStatus, Status, StatusNews
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 
@@ -31,6 +31,7 @@ LINES = {
 
 class _Machine:
     line_news = LineNews(LINES)
+    status_news = StatusNews(Status(state="running", revision=0))
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_a_node_whose_clients_get_nowhere_is_told(lab: Lab) -> None:
     eventually(lambda: problem() == "its node fails: connection refused", 20)
     path = f"/ops/explain?client={lab.client(1).address}&destination={SERVER}"
     told = lab.api.ask("GET", path).body
-    assert (told["is_blocked"], told["problem"]) == (False, problem())
+    assert (told["is_blocked"], told["reason"], told["problem"]) == (True, problem(), problem())
     lab.start_node(node)
     eventually(lambda: problem() == "", 30)
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Event, LineNews, Request, RuleCount, Status, Watch
+from egressd.model.messages import Event, LineNews, Request, RuleCount, Status, StatusNews, Watch
 from egressd.model.plan import Change, Plan
 from egressd.netd import framing
 from egressd.netd.client import NetdClient
@@ -28,6 +28,7 @@ class _Busy:
     """A netd that does what it is asked for, but too late."""
 
     line_news = LineNews({})
+    status_news = StatusNews(Status(state="running", revision=0))
 
     def __init__(self) -> None:
         self.free = asyncio.Event()

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Network
 
 import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
+from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress, Floor, Plan
-from egressd.netd import resolvers
+from egressd.netd import reach, resolvers
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.machine import Machine
 from egressd.netd.resolvers import Resolvers, answers
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
-from egressd.planner.topology import interface_mark
+from egressd.planner.topology import Topology, inbound, interface_mark
 from tests.lab.netns import Namespace
 
 WAN = interface_mark("wan1", 1)
 FIRST, SECOND, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+ONLY = "192.0.2.9"
 ALL = (FIRST, SECOND, THIRD)
 
 
@@ -34,19 +37,34 @@ class Watched:
         self.questions: list[Resolver] = []
         self.adapted = 0
         self.is_broken = False
+        self.is_dead = False
+        self.changes = 0
         self.machine = Machine(Nft(), InterfaceRoles(), 1)
+        self.machine.topology = Topology(
+            wans=("wan1",), seen_wans=("wan1",), direct_exits=("wan1",), routable=("wan1", "l2tp_1")
+        )
+        wan1 = Interface(name="wan1", index=2, is_up=True)
+        route = Route(destination=IPv4Network("0.0.0.0/0"), interface="wan1")
+        self.machine.facts = Facts(interfaces={"wan1": wan1}, routes=(route,))
         self.plan = Plan(
-            floor=Floor(resolvers=(FIRST,)),
+            floor=Floor(resolvers=(ONLY,)),
             egresses={"wan1": Egress(number=1, resolvers=ALL)},
         )
-        self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt)
+        self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt, self._changed)
         self.forgotten: list[str] = []
         monkeypatch.setattr(resolvers, "answers", self._answers)
+        monkeypatch.setattr(reach, "is_anybody_there", self._is_anybody_there)
         monkeypatch.setattr(conntrack, "forget_questions", lambda s: self.forgotten.append(str(s)))
 
     async def _answers(self, server: str, mark: int) -> bool:
         self.questions.append((mark, server))
         return server not in self.silent
+
+    async def _is_anybody_there(self, addresses: Sequence[str], mark: int) -> bool:
+        return not self.is_dead
+
+    def _changed(self) -> None:
+        self.changes += 1
 
     async def _adapt(self) -> None:
         if self.is_broken:
@@ -57,7 +75,7 @@ class Watched:
         """What was asked in a look, while these are silent."""
         self.silent, self.questions = set(silent), []
         asyncio.run(self.resolvers.look())
-        return self.questions
+        return [question for question in self.questions if question[1] != ONLY]
 
     def told(self) -> list[str]:
         """What operators are told."""
@@ -72,10 +90,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return made
 
 
-def test_a_list_of_one_is_not_asked_and_of_more_no_further_than_to_who_answers(
-    watched: Watched,
-) -> None:
+def test_a_list_is_asked_no_further_than_to_who_answers(watched: Watched) -> None:
     assert watched.look() == [(WAN, FIRST)]
+    assert (MARK_DIRECT, ONLY) in watched.questions
     assert watched.look(FIRST, THIRD) == [(WAN, FIRST), (WAN, SECOND)]
     assert watched.machine.silent == {(WAN, FIRST)}
 
@@ -125,11 +142,54 @@ def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:
     ]
 
 
+def test_ways_without_an_answer_are_told_for_what_they_are(watched: Watched) -> None:
+    names = f"no resolver answers directly ({ONLY})"
+    for silent, is_dead, dead_ends, nameless, changes in (
+        ((FIRST,), False, {}, {}, 0),
+        ((ONLY,), False, {}, {"DIRECT": names}, 1),
+        ((ONLY,), False, {}, {"DIRECT": names}, 1),
+        ((ONLY,), True, {"DIRECT": f"nothing that is asked directly answers ({ONLY})"}, {}, 2),
+        ((), True, {}, {}, 3),
+    ):
+        watched.is_dead = is_dead
+        watched.look(*silent)
+        told = (watched.resolvers.dead_ends, watched.resolvers.nameless, watched.changes)
+        assert told == (dead_ends, nameless, changes)
+
+
+def test_who_is_silent_by_a_dead_way_is_not_asked_further(watched: Watched) -> None:
+    watched.is_dead = True
+    assert watched.look(*ALL) == [(WAN, FIRST)]
+    reason = f"nothing that is asked by wan1 answers ({', '.join(ALL)})"
+    assert watched.resolvers.dead_ends == {"wan1": reason}
+
+
+def test_by_a_way_that_is_closed_nobody_is_asked(watched: Watched) -> None:
+    watched.look(FIRST)
+    watched.machine.topology = Topology()
+    assert watched.look(*ALL) == []
+    assert watched.resolvers.dead_ends == {}
+    assert watched.machine.silent == {(WAN, FIRST)}
+
+
+def test_a_wan_that_no_rule_names_is_asked_by_too(watched: Watched) -> None:
+    watched.plan = Plan(floor=Floor(resolvers=(FIRST,)))
+    answers = interface_mark("wan1", inbound(watched.machine.topology)["wan1"].number)
+    assert sorted(watched.look()) == [(answers, FIRST), (MARK_DIRECT, FIRST)]
+    watched.is_dead = True
+    watched.look(FIRST)
+    assert set(watched.resolvers.dead_ends) == {"DIRECT", "wan1"}
+
+
 def test_who_is_listed_no_more_is_forgotten(watched: Watched) -> None:
     watched.look(FIRST)
     watched.plan = Plan(floor=Floor(resolvers=(FIRST, SECOND)))
     assert watched.told() == []
-    assert watched.look(FIRST) == [(MARK_DIRECT, FIRST), (MARK_DIRECT, SECOND)]
+    asked = watched.look(FIRST)
+    assert [each for each in asked if each[0] == MARK_DIRECT] == [
+        (MARK_DIRECT, FIRST),
+        (MARK_DIRECT, SECOND),
+    ]
     assert watched.machine.silent == {(MARK_DIRECT, FIRST)}
     assert watched.told() == [
         f"resolver {FIRST} does not answer directly: {SECOND} is asked in its place"

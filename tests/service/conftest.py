@@ -27,6 +27,7 @@ from egressd.model.messages import (
     Probe,
     RuleCount,
     Status,
+    StatusNews,
 )
 from egressd.model.nouns import Node
 from egressd.model.plan import Change, Plan, difference
@@ -357,6 +358,10 @@ class _Machine:
     @property
     def line_news(self) -> LineNews:
         return LineNews(self._double.shown.lines)
+
+    @property
+    def status_news(self) -> StatusNews:
+        return StatusNews(self._double.shown)
 
     async def status(self, *_: object) -> Status:
         return await self._double.status()

@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Response, Route, expect
 
 from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
+from tests.lab.device_state import eventually
 from tests.web.chromium import screenshot
 from tests.web.site import Site
 
@@ -80,8 +81,8 @@ def test_of_very_many_targets_all_are_counted(tidy: Site) -> None:
     tidy.lab.api.post("/rules/import", {"text": "\n".join(rows)})
     with tidy.visit("#/overview") as page:
         blocked = page.get_by_role("region", name="What is blocked, and why")
-        expect(blocked.get_by_role("link")).to_have_count(200)
-        expect(blocked).to_contain_text("The first 200 targets are shown.")
+        expect(blocked.get_by_role("listitem")).to_have_count(20)
+        expect(blocked).to_contain_text(re.compile(r"there are \d+ reasons"))
         counts = tidy.lab.api.ask("GET", "/ops/overview").body["counts"]
         assert counts["failing_targets"] >= 205
         expect(blocked.locator("header")).to_contain_text(str(counts["failing_targets"]))
@@ -521,6 +522,35 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
             page.get_by_role("menuitem", name="Export").click()
         # An import would switch it on.
         assert Path(downloading.value.path()).read_text("utf-8-sig") == "# scraper,wan2,18080,,\n"
+
+
+def test_why_is_red_for_a_client_whose_node_is_dead(tidy: Site) -> None:
+    lab, client = tidy.lab, tidy.lab.client(1)
+    node = lab.nodes["ss"]
+    node.program.kill()
+    try:
+        assert not client.http(f"http://{WEB_SERVERS[0]}/", timeout=2).ok
+        with tidy.visit(f"#/why?client={client.address}&destination={WEB_SERVERS[0]}") as page:
+
+            def asked() -> bool:
+                page.get_by_role("button", name="Explain").click()
+                page.locator(".verdict").wait_for()
+                return page.locator(".verdict.blocked").count() == 1
+
+            eventually(asked, 20)
+            verdict = page.locator(".verdict")
+            expect(verdict).to_contain_text("its node fails: connection refused")
+            expect(verdict).to_contain_text("Since ")
+            # To try shows whether it is still so.
+            expect(page.get_by_role("button", name="Prove it")).to_be_enabled()
+            page.evaluate("location.hash = '#/overview'")
+            blocked = page.get_by_role("region", name="What is blocked, and why")
+            expect(blocked).to_contain_text("its node fails: connection refused")
+            expect(blocked).to_contain_text("since ")
+    finally:
+        lab.start_node(node)
+        asked_for = f"/ops/explain?client={client.address}&destination={WEB_SERVERS[0]}"
+        eventually(lambda: lab.api.ask("GET", asked_for).body["reason"] == "", 30)
 
 
 def test_why_explains_and_proves(served: Site) -> None:

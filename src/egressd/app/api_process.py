@@ -25,9 +25,10 @@ import uvloop
 from egressd.api import server
 from egressd.api.app import create_app
 from egressd.api.gate import Access
-from egressd.app import accounts, config, logs, tls
+from egressd.app import accounts, config, last_words, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
+from egressd.app.news import News
 from egressd.app.reach import make_reachable, program_directories
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_keeper_ends
@@ -39,7 +40,6 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
 from egressd.netd import privileges
 from egressd.netd.client import NetdClient
-from egressd.service.naming import named
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
@@ -112,10 +112,13 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     async def resync() -> None:
         await cases.ledger.resync()
 
+    news = News(hub, lambda: cases)
     netd = NetdClient(
         settings.netd_socket,
         on_connect=resync,
-        on_event=lambda event: hub.publish(named(event, cases.ledger.state)),
+        on_event=news.on_event,
+        on_status=news.on_status,
+        why_away=lambda: last_words.read(settings),
     )
     trial_calls = TrialCalls(settings.api_data)
     licensing = Licensing(
@@ -140,6 +143,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         folder=settings.api_data,
         changes=console_store,
         publish=hub.publish,
+        tell=news.tell,
     )
     token = ApiToken(settings.api_data)
     console = ConsoleRoom(

@@ -17,11 +17,11 @@ from typing import Final
 
 import structlog
 
-from egressd.app import accounts, config, logs, readiness
+from egressd.app import accounts, config, last_words, logs, readiness
 from egressd.app.endings import ENDINGS
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
-from egressd.model.messages import Event, LineNews
+from egressd.model.messages import Event, News
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
@@ -60,10 +60,14 @@ def main(path: Path | None) -> None:
         sys.exit("netd must be started by root: it owns the kernel's tables")
     # Its memory holds the secrets of nodes and lines: no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    settings = None
     try:
-        asyncio.run(_serve(config.load(path)))
+        settings = config.load(path)
+        asyncio.run(_serve(settings))
     except EgressdError as error:
         log.error("netd cannot go on", error=str(error))
+        if settings is not None:
+            last_words.leave(settings, str(error))
         sys.exit(1)
 
 
@@ -74,7 +78,7 @@ async def _serve(settings: config.Config) -> None:
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     held = await _be_the_only_one(settings.run.dir / "netd.lock")
 
-    def publish(news: Event | LineNews) -> None:
+    def publish(news: News) -> None:
         if isinstance(news, Event):
             log.info(news.text, topic=news.topic, subject=news.subject)
         server.publish(news)
@@ -121,6 +125,7 @@ async def _serve(settings: config.Config) -> None:
         # Only now: connection tracking has no limits before there are rules that need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
         await server.open()
+        last_words.withdraw(settings)
         stack.push_async_callback(server.close)
         lans = reconciler.machine.topology.lans
         log.info("netd is ready", revision=reconciler.plan.revision, lan=lans)

@@ -22,6 +22,7 @@ from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_document
 from egressd.service.backups import Backups
 from egressd.service.journal import ChangeStore, Journal
+from egressd.service.judge import Judge, Notice
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
@@ -51,6 +52,7 @@ class UseCases:
         folder: Path,
         changes: ChangeStore,
         publish: Callable[[Event], None],
+        tell: Callable[[Notice], None],
     ) -> None:
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
@@ -70,6 +72,7 @@ class UseCases:
             compile_plan=lambda state: compile_plan(state, allowed()),
             plan_change=lambda before, after, edits: plan_change(before, after, edits, allowed()),
         )
+        self.judge = judge = Judge(lambda: ledger.state, allowed, tell, clock)
         system = System(
             ledger,
             netd,
@@ -97,8 +100,8 @@ class UseCases:
             backups=Backups(ledger, archive, folder, quota),
             system=system,
             settings=DeviceSettings(ledger),
-            overviews=Overviews(ledger, netd, system, _now_ms),
-            why=Why(ledger, netd, allowed),
+            overviews=Overviews(ledger, netd, system, judge, _now_ms),
+            why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
         )
 

@@ -72,7 +72,7 @@ def explain(
     }
     told = remote.get("/ops/explain", **asked)
     proof = None
-    if (probe or probe_url) and not told["is_blocked"]:
+    if (probe or probe_url) and (told["problem"] or not told["is_blocked"]):
         body = asked | ({"url": probe_url} if probe_url else {})
         proof = remote.send("POST", "/ops/probe", body)
     if as_json:

@@ -78,7 +78,7 @@ class GetCounters(msgspec.Struct, frozen=True, tag="get_counters"):
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Ask for `Event` and `LineNews` frames on this connection."""
+    """Ask for `Event`, `LineNews` and `StatusNews` frames on this connection."""
 
 
 RequestBody: TypeAlias = (
@@ -204,6 +204,24 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     failing: dict[str, str] = {}
     """Key of a node's instance -> why the node failed when it was asked last. Those that serve
     groups are asked all the time, others once connections through them fail."""
+    exits: dict[str, str] = {}
+    """WAN, interface of the plan or ``DIRECT`` -> why nothing leaves by it; empty while something
+    may. VPN lines are in `lines`."""
+    dead_ends: dict[str, str] = {}
+    """The same, and VPN lines -> why what is open leads nowhere: nothing that is asked answers."""
+    nameless: dict[str, str] = {}
+    """The same -> why no names are resolved there, though it leads somewhere."""
+    unserved: str = ""
+    """Why clients are not handed to the engine, which serves nodes and groups; else empty."""
+    full: str = ""
+    """Why no new connection gets through, whoever opens it; else empty."""
+    doubts: tuple[str, ...] = ()
+    """Those of the `problems` for which any client may be blocked."""
+    wans: tuple[str, ...] = ()
+    networks: tuple[str, ...] | None = None
+    """Networks that clients are taken from; None while that is not known."""
+    strangers: int = 0
+    """Neighbours in LANs that no rule covers."""
     connections: int = 0
     """Tracked flows of LAN clients."""
     memory: int = 0
@@ -212,10 +230,24 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """What netd could not put in force at the moment, in plain words."""
 
 
+def without_netd(why: str) -> Status:
+    """What is known of the device while netd is away."""
+    return Status(state="restoring", revision=0, problems=(why,))
+
+
 class LineNews(msgspec.Struct, frozen=True, tag="line_news"):
     """How each line of the plan is doing, by name: sent after `Watch`, and whenever it changes."""
 
     lines: dict[str, LineStatus]
+
+
+class StatusNews(msgspec.Struct, frozen=True, tag="status_news"):
+    """The device as it is: sent after `Watch`, and soon after something in it has changed.
+
+    What changes all the time is not in it: usage, and bytes of interfaces.
+    """
+
+    status: Status
 
 
 ReplyBody: TypeAlias = Done | Refused | Trial | Delays | Located | Counters | Status
@@ -234,3 +266,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     topic: str
     subject: str = ""
     text: str = ""
+
+
+News: TypeAlias = Event | LineNews | StatusNews
+"""What netd sends on its own."""

@@ -29,6 +29,7 @@ from egressd.model.messages import (
     Locate,
     Located,
     MeasureDelay,
+    News,
     Probe,
     Refused,
     Reply,
@@ -37,9 +38,11 @@ from egressd.model.messages import (
     RuleCount,
     SetPlan,
     Status,
+    StatusNews,
     Trial,
     Try,
     Watch,
+    without_netd,
 )
 from egressd.model.plan import Change, Plan
 from egressd.netd import framing
@@ -59,7 +62,9 @@ class NetdClient:
 
     `on_connect` runs after each connection, before anything else is sent on it by others:
     the place to send the whole plan. While netd refuses that, it is called again every now and
-    then, and while it raises another of our errors. `on_event` gets netd's events.
+    then, and while it raises another of our errors. `on_event` gets netd's events. `on_status` gets
+    what netd sees of the device whenever that is another, and what is known without netd once it
+    went away; `why_away` says why it does, where that is known.
     """
 
     def __init__(
@@ -68,10 +73,16 @@ class NetdClient:
         *,
         on_connect: Callable[[], Awaitable[None]],
         on_event: Callable[[Event], None],
+        on_status: Callable[[Status], None] = lambda _: None,
+        why_away: Callable[[], str] = lambda: "",
     ) -> None:
         self._socket = socket
         self._on_connect = on_connect
         self._on_event = on_event
+        self._on_status = on_status
+        self._why_away = why_away
+        self._told_away = ""
+        self._seen: Status | None = None
         self._numbers = count(1)
         self._lines: dict[str, LineStatus] = {}
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
@@ -87,6 +98,7 @@ class NetdClient:
                     await self._converse(reader)
                 finally:
                     self._hang_up()
+            self._tell_away()
             await asyncio.sleep(_RECONNECT_S)
 
     async def set_plan(self, plan: Plan) -> None:
@@ -129,7 +141,7 @@ class NetdClient:
         return self._lines
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(Reply | Event | LineNews)
+        decoder = msgspec.msgpack.Decoder(Reply | News)
         listening = asyncio.create_task(self._listen(reader, decoder))
         try:
             with suppress(Failed):  # the connection broke at once; `run` makes another
@@ -158,7 +170,7 @@ class NetdClient:
     async def _listen(
         self,
         reader: asyncio.StreamReader,
-        decoder: msgspec.msgpack.Decoder[Reply | Event | LineNews],
+        decoder: msgspec.msgpack.Decoder[Reply | News],
     ) -> None:
         try:
             while True:
@@ -167,6 +179,10 @@ class NetdClient:
                     self._on_event(message)
                 elif isinstance(message, LineNews):
                     self._lines = message.lines
+                    self._tell()
+                elif isinstance(message, StatusNews):
+                    self._seen = message.status
+                    self._tell()
                 elif (waiting := self._waiting.pop(message.number, None)) and not waiting.done():
                     waiting.set_result(message)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -181,16 +197,31 @@ class NetdClient:
             self._writer.close()
             self._writer = None
             self._lines = {}
+            self._seen = None
+            self._told_away = ""
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(Failed("talk to netd", "it went away before it answered"))
 
+    def _tell_away(self) -> None:
+        why = str(self._away())
+        if why != self._told_away:
+            self._told_away = why
+            self._on_status(without_netd(why))
+
+    def _away(self) -> Failed:
+        return Failed("talk to netd", self._why_away() or "it is not running")
+
+    def _tell(self) -> None:
+        if self._seen is not None:
+            self._on_status(msgspec.structs.replace(self._seen, lines=self._lines))
+
     async def _ask(self, body: RequestBody, expected: type[T], more_s: float = 0.0) -> T:
         """netd's answer, which it has `_ANSWER_S` and `more_s` for. Raises Failed."""
         within_s = _ANSWER_S + more_s
         if self._writer is None:
-            raise Failed("talk to netd", "it is not running")
+            raise self._away()
         number = next(self._numbers)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future

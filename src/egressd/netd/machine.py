@@ -12,20 +12,30 @@ import structlog
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
+from egressd.model.names import DIRECT
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.kernel import facts as kernel_facts
-from egressd.netd.kernel import firewalls, multicast, routes, sysctl
+from egressd.netd.kernel import firewalls, lookup, multicast, neighbours, routes, sysctl
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
-from egressd.planner import local, routing, sysctls
+from egressd.planner import exits, local, routing, sysctls
 from egressd.planner import nft as script
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
+from egressd.planner.registry import MARK_DIRECT, MARK_ENGINE
 from egressd.planner.resolvers import Resolver, asked, read_resolver
 from egressd.planner.sets import Elements
 from egressd.planner.shaping import is_limited
-from egressd.planner.topology import Topology, discover, is_line, overlaps, recalled
+from egressd.planner.topology import (
+    Topology,
+    discover,
+    interface_mark,
+    is_line,
+    overlaps,
+    recalled,
+    uplink,
+)
 
 log = structlog.get_logger()
 
@@ -131,6 +141,68 @@ class Machine:
         """
         if self.topology.lans:
             sysctl.write(sysctls.forwarding())
+
+    def exits(self, plan: Plan) -> dict[str, str]:
+        """WAN, interface of the plan or ``DIRECT`` -> why nothing leaves by it; VPN lines tell
+        themselves.
+        """
+        wans = filter(None, (*self.topology.wans, *self.topology.seen_wans))
+        names = dict.fromkeys(name for name in (*wans, *plan.egresses) if not is_line(name))
+        closed = {name: exits.why_closed(name, self.facts, self._roles) for name in names}
+        closed[DIRECT] = exits.why_direct_closed(self.facts, self.topology)
+        if self.facts.policy_rules:
+            marks = {
+                name: interface_mark(name, egress.number) for name, egress in plan.egresses.items()
+            }
+            marks[DIRECT] = MARK_DIRECT
+            for name, mark in marks.items():
+                closed[name] = closed.get(name) or self._why_taken(mark)
+        return closed
+
+    def why_unserved(self) -> str:
+        """Why clients are not handed to the engine; empty when they are."""
+        return self._why_taken(MARK_ENGINE, is_local=True) if self.facts.policy_rules else ""
+
+    def _why_taken(self, mark: int, *, is_local: bool = False) -> str:
+        """Who keeps what bears `mark` from going its way, as the kernel has it."""
+        for lan, network in self.topology.lan_networks:
+            interface = self.facts.interfaces.get(lan)
+            own = self.topology.router_addresses
+            client = next((host for host in network.hosts() if host not in own), None)
+            if interface is None or not interface.is_up or client is None:
+                continue
+            try:
+                way = lookup.way_of(client, interface.index, mark)
+            except OSError:
+                return exits.TAKEN
+            if way.is_local != is_local:
+                return exits.TAKEN
+        return ""
+
+    def is_open(self, way: str) -> bool:
+        """Whether anything may leave by an interface, or by ``DIRECT``."""
+        if way == DIRECT:
+            return not exits.why_direct_closed(self.facts, self.topology)
+        return way in self.topology.routable
+
+    def why_unreached(self, way: str) -> str:
+        """Why nothing answers by an interface or ``DIRECT``, where that is for its gateway."""
+        routes = exits.direct_routes(self.facts) if way == DIRECT else ()
+        hops = [(route.interface, route.gateway) for route in routes]
+        if way != DIRECT:
+            hops = [(way, uplink(way, self.facts, self._roles).gateway)]
+        for name, gateway in hops:
+            interface = self.facts.interfaces.get(name)
+            if interface is None or gateway is None:
+                continue
+            with suppress(OSError):
+                if neighbours.is_unanswered(interface.index, gateway):
+                    return f"the gateway {gateway} of {name} does not answer"
+        return ""
+
+    def missing_roles(self) -> tuple[str, ...]:
+        """A sentence for each role that no interface has."""
+        return tuple(exits.missing_roles(self.topology, self._roles))
 
     def line_addresses(self) -> set[IPv4Address]:
         """The machine's own addresses that are VPN lines'."""

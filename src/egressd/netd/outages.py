@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from egressd.model.errors import EgressdError
-from egressd.model.messages import Delay, Event, Probe
+from egressd.model.messages import Delay, Probe
 from egressd.model.plan import Instance, Plan
 from egressd.netd.health import Delays
 from egressd.planner.groups import DEAD
@@ -44,14 +44,12 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outages:
-    """Keeps `reasons`. Listeners are told when a node fails, and when it answers again."""
+    """Keeps `reasons`. `changed` is called when a node fails, and when it answers again."""
 
-    def __init__(
-        self, pool: Delays, plan: Callable[[], Plan], publish: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, pool: Delays, plan: Callable[[], Plan], changed: Callable[[], None]) -> None:
         self._pool = pool
         self._plan = plan
-        self._publish = publish
+        self._changed = changed
         self._suspects: dict[str, None] = {}
         """Instance keys of nodes, in the order in which they were suspected."""
         self._known: dict[Instance, _Known] = {}
@@ -142,5 +140,4 @@ class Outages:
             patience = min(longer, PATIENCE_MAX_S)
         self._known[instance] = _Known(asked=now, patience=patience, reason=reason)
         if bool(reason) != bool(before.reason) and self._is_planned(instance):
-            text = f"it fails: {reason}" if reason else "it answers again"
-            self._publish(Event(topic="node", subject=instance.key, text=text))
+            self._changed()

@@ -9,14 +9,14 @@ program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 import structlog
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Event, LineNews, RuleCount, Status
+from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
 from egressd.model.plan import Change, Floor, Instance, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
@@ -38,6 +38,7 @@ from egressd.netd.serving import Serving
 from egressd.netd.stalls import Stalls
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
+from egressd.netd.teller import Teller
 from egressd.planner.resolvers import usable
 
 log = structlog.get_logger()
@@ -59,7 +60,7 @@ class Reconciler:
         lines: Lines,
         plan_file: PlanFile,
         groups: Groups,
-        publish: Callable[[Event | LineNews], None],
+        publish: Callable[[News], None],
     ) -> None:
         self.pool = pool
         self.machine = machine
@@ -75,9 +76,11 @@ class Reconciler:
         self._lock = asyncio.Lock()
         self._is_ending = False
         self._revived = asyncio.Event()
+        self._was_open: Collection[str] = ()
+        """The ways out that were open when the machine was looked at last."""
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
-        self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh)
-        self._outages = Outages(pool, lambda: self.plan, publish)
+        self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh, self._tell)
+        self._outages = Outages(pool, lambda: self.plan, self._tell)
         self._stalls = Stalls(lambda: self.plan, pool.uid)
         self._monitor = Monitor(
             machine=machine,
@@ -98,6 +101,7 @@ class Reconciler:
             regroup=self.regroup,
             publish=publish,
         )
+        self._teller = Teller(lambda: self._monitor.view(self.plan, self._state()), publish)
         self._moves = Moves(machine, lambda: self.plan)
         self._applier = Applier(
             machine=machine,
@@ -161,6 +165,7 @@ class Reconciler:
         self._resolvers.start()
         self._outages.start()
         self._stalls.start()
+        self._teller.start()
 
     async def _open_lines(self) -> None:
         self._line_follower = Follower(self._follow_lines)
@@ -206,6 +211,7 @@ class Reconciler:
         await self._resolvers.close()
         await self._outages.close()
         await self._stalls.close()
+        await self._teller.close()
         await self._moves.close()
         self._limits.close()
         self._plan_file.close()
@@ -277,10 +283,23 @@ class Reconciler:
             )
         finally:
             self._tell_reviver()
+            self._tell()
 
     def _tell_reviver(self) -> None:
         if self._applier.missing():
             self._reviver.tell()
+
+    @property
+    def status_news(self) -> StatusNews:
+        """How the device is doing, as those who watch are told."""
+        return self._teller.news
+
+    def _open_ways(self) -> frozenset[str]:
+        exits = self.machine.exits(self.plan)
+        return frozenset(name for name, why in exits.items() if not why)
+
+    def _tell(self) -> None:
+        self._teller.tell()
 
     # --- Lines. -------------------------------------------------------------------------
 
@@ -312,6 +331,10 @@ class Reconciler:
             self._moves.follow_losses()
             self.machine.forward()
             await self._limits.look(self.plan.limits, self._applier.limited_lans())
+        if self._was_open != (is_open := self._open_ways()):
+            self._was_open = is_open
+            self._resolvers.hurry()
+        self._tell()
         with as_far_as_possible("remove flows to addresses that lines had"):
             for address in own.difference(self.machine.topology.router_addresses):
                 await asyncio.to_thread(conntrack.forget_own, address)
@@ -373,6 +396,7 @@ class Reconciler:
         finally:
             self._serving.reviving -= keys
             self._revived.set()
+            self._tell()
 
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[None]:
@@ -400,6 +424,7 @@ class Reconciler:
             if not self._steering.is_settled:
                 revision = self.plan.revision
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)
+        self._tell()
 
     def troubled(self, tags: Iterable[str]) -> None:
         """Clients' connections fail through these outbounds."""
@@ -411,6 +436,7 @@ class Reconciler:
         self._serving.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(Event(topic="engine", text=text))
+        self._tell()
         self._reviver.hurry()
 
     async def _revive_missing(self) -> None:

@@ -2,7 +2,9 @@
 
 The servers of each list are asked regularly, the preferred one first, by the way that clients ask
 by, until one answers: those before it are passed over until they answer again. Where none answers
-nothing changes, since it is the way that fails.
+nobody is asked in its place, and it is found out whether it is the way that fails
+(`egressd.netd.reach`): by a WAN that is up and leads nowhere, nothing answers. So WANs that no rule
+names are asked by, too.
 """
 
 from __future__ import annotations
@@ -14,25 +16,31 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
+from egressd.model.names import DIRECT
 from egressd.model.plan import Plan
+from egressd.netd import reach
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
+from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
 from egressd.planner.resolvers import (
+    RESOLVERS_MAX,
     Resolver,
     candidates,
     first_answering,
     is_inner,
     passed_over,
 )
-from egressd.planner.topology import interface_mark
+from egressd.planner.topology import inbound, interface_mark
 
 log = structlog.get_logger()
 
 PERIOD_S: Final = 10.0
+SUSPICION_S: Final = 2.0
+"""The period while something does not answer, in seconds, so that its end is told soon."""
 _PATIENCE_S: Final = 1.0
 _TRIES: Final = 2
 """A packet may get lost."""
@@ -48,15 +56,39 @@ _QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1
 """For an address of ``a.root-servers.net``, which every resolver knows and keeps (RFC 9609)."""
 
 
+class Asked(NamedTuple):
+    """What came of asking by one way."""
+
+    silent: frozenset[Resolver] = frozenset()
+    """Those that are passed over."""
+    unanswered: tuple[str, ...] = ()
+    """All that were asked, where none answered."""
+    is_dead: bool = False
+    """Whether nothing else answers there, either."""
+
+
 class Resolvers:
-    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes who is to be asked."""
+    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes who is to be asked.
+
+    `changed` is called when another way is without an answer.
+    """
 
     def __init__(
-        self, machine: Machine, plan: Callable[[], Plan], adapt: Callable[[], Awaitable[None]]
+        self,
+        machine: Machine,
+        plan: Callable[[], Plan],
+        adapt: Callable[[], Awaitable[None]],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self.dead_ends: Mapping[str, str] = {}
+        """Interface or ``DIRECT`` -> why it leads nowhere, in plain words."""
+        self.nameless: Mapping[str, str] = {}
+        """The same -> why no names are resolved by it."""
         self._machine = machine
         self._plan = plan
         self._adapt = adapt
+        self._changed = changed
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._in_use: dict[int, str] = {}
         """Who was asked when the kernel was told of it last."""
@@ -94,12 +126,24 @@ class Resolvers:
         )
         return tuple(dict.fromkeys(told))  # lines that ask directly, and DIRECT
 
+    def hurry(self) -> None:
+        """Look soon: ways have come or gone."""
+        self._woken.set()
+
     async def look(self) -> None:
-        """Ask the lists of more than one server, all at the same time: at most 6 s."""
-        servers = {mark: each for mark, each in self._candidates().items() if len(each) > 1}
-        lost = await asyncio.gather(*(self._silent(mark, each) for mark, each in servers.items()))
+        """Ask by all ways at the same time: at most some 7 s."""
+        ways = self._ways()
+        marks = set(ways)
+        asked = await asyncio.gather(*(self._ask(mark, ways[mark]) for mark in marks))
+        found = dict(zip(marks, asked, strict=True))
+        self._note(found)
+        lists = self._candidates()
+        # By ways that are closed nobody was asked.
+        lost = {(m, s) for m, each in lists.items() if m not in ways for s in each}
+        lost &= self._machine.silent
+        lost = lost.union(*(each.silent for mark, each in found.items() if mark in lists))
         known = self.problems
-        self._machine.silent = frozenset[Resolver]().union(*lost)
+        self._machine.silent = frozenset(lost)
         for problem in self.problems:
             if problem not in known:
                 log.warning(problem)
@@ -115,23 +159,74 @@ class Resolvers:
 
     async def _attend(self) -> None:
         while True:
+            self._woken.clear()
             try:
                 await self.look()
             except Exception as error:
                 log.warning("could not pass over resolvers that are silent", error=str(error))
-            await asyncio.sleep(PERIOD_S)
+            period = SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period):
+                    await self._woken.wait()
 
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
         return candidates(self._plan(), self._machine.handed_out)
 
-    async def _silent(self, mark: int, servers: tuple[str, ...]) -> set[Resolver]:
-        """Those before the first that answers by the way of `mark`."""
-        found: set[Resolver] = set()
+    def _ways(self) -> dict[int, tuple[str, ...]]:
+        """Mark -> whom to ask by it: of the ways out that are open."""
+        plan, ways = self._plan(), dict(self._candidates())
+        for name, egress in inbound(self._machine.topology).items():
+            if name not in plan.egresses and plan.floor.resolvers:
+                mark = interface_mark(name, egress.number)
+                ways[mark] = plan.floor.resolvers[:RESOLVERS_MAX]
+        named = self._names()
+        is_open = self._machine.is_open
+        return {m: each for m, each in ways.items() if any(map(is_open, named.get(m, ())))}
+
+    def _names(self) -> dict[int, list[str]]:
+        """Mark -> the ways out whose clients' resolvers are asked by it."""
+        names = {MARK_DIRECT: [DIRECT]}
+        plan = self._plan()
+        for name, egress in {**inbound(self._machine.topology), **plan.egresses}.items():
+            if egress.is_asked_directly:
+                names.setdefault(MARK_ASKED_DIRECTLY, []).append(name)
+            else:
+                names.setdefault(interface_mark(name, egress.number), []).append(name)
+        return names
+
+    async def _ask(self, mark: int, servers: tuple[str, ...]) -> Asked:
+        """Ask in turn until one answers by the way of `mark`."""
+        lost: set[Resolver] = set()
+        outside = [each for each in servers if not is_inner(each, self._machine.topology)]
         for server in servers:
             if await answers(server, mark):
-                return found
-            found.add((mark, server))
-        return found.intersection(self._machine.silent)
+                return Asked(silent=frozenset(lost))
+            if not lost and outside and not await reach.is_anybody_there(outside, mark):
+                break
+            lost.add((mark, server))
+        # Another may be asked in place of the first of them for now: that stays as it is.
+        known = {(mark, server) for server in servers} & self._machine.silent
+        return Asked(silent=frozenset(known), unanswered=servers, is_dead=not lost)
+
+    def _note(self, found: Mapping[int, Asked]) -> None:
+        """Take down by which ways there is no answer."""
+        before = self.dead_ends, self.nameless
+        dead_ends, nameless = {}, {}
+        names = self._names()
+        for mark, asked in found.items():
+            if not asked.unanswered:
+                continue
+            servers = ", ".join(asked.unanswered)
+            for name in names.get(mark, ()):
+                if mark == MARK_ASKED_DIRECTLY or not asked.is_dead:
+                    nameless[name] = f"no resolver answers {_way(name)} ({servers})"
+                else:
+                    dead_ends[name] = self._machine.why_unreached(name) or (
+                        f"nothing that is asked {_way(name)} answers ({servers})"
+                    )
+        self.dead_ends, self.nameless = dead_ends, nameless
+        if before != (dead_ends, nameless):
+            self._changed()
 
 
 async def answers(server: str, mark: int) -> bool:
@@ -162,4 +257,4 @@ def _is_helpful(reply: bytes) -> bool:
 
 
 def _way(interface: str) -> str:
-    return f"by {interface}" if interface else "directly"
+    return f"by {interface}" if interface not in ("", DIRECT) else "directly"

@@ -18,14 +18,13 @@ from egressd.model.messages import (
     Counters,
     Delays,
     Done,
-    Event,
     GetCounters,
     GetStatus,
     Halt,
-    LineNews,
     Locate,
     Located,
     MeasureDelay,
+    News,
     Refused,
     Reply,
     ReplyBody,
@@ -97,7 +96,7 @@ class Server:
             writer.close()
         self._path.unlink(missing_ok=True)
 
-    def publish(self, news: Event | LineNews) -> None:
+    def publish(self, news: News) -> None:
         """Send `news` to every connection that watches."""
         frame = framing.pack(news)
         for writer in self._watchers:
@@ -175,4 +174,5 @@ class Server:
             case _:
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
+                writer.write(framing.pack(reconciler.status_news))
                 return Done()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
@@ -13,7 +15,9 @@ from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, S
 from egressd.model.plan import Plan
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import conntrack, memory, nft, traffic
+from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
+from egressd.netd.kernel.ranges import RangeMap, Ranges
+from egressd.netd.kernel.traffic import Traffic
 from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
@@ -40,6 +44,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tracked flows of LAN clients."""
     memory: int
     """Bytes that netd and the engine workers hold."""
+    neighbours: frozenset[bytes]
+    """Addresses in use in the LANs, 4 bytes each in network order."""
 
 
 class Monitor:
@@ -71,16 +77,34 @@ class Monitor:
     async def status(self, plan: Plan, state: str) -> Status:
         """How the device is doing with this plan; what it uses was measured a moment ago."""
         usage = await self._usage.read()
+        return msgspec.structs.replace(
+            self.view(plan, state),
+            interfaces=_interfaces(self._machine.facts, self._machine.topology, traffic.read()),
+            connections=usage.connections,
+            memory=usage.memory,
+            strangers=self._strangers(plan, usage.neighbours),
+        )
+
+    def view(self, plan: Plan, state: str) -> Status:
+        """The same without what changes all the time. Cheap: 3 ms with 2,000 nodes."""
+        facts, topology = self._machine.facts, self._machine.topology
         return Status(
             state=state,
             revision=plan.revision,
-            interfaces=_interfaces(self._machine.facts, self._machine.topology),
+            interfaces=_interfaces(facts, topology, {}),
             lines=self._lines.status(),
             instances=_instances(plan, self._serving),
             failing=self._failing(plan),
-            connections=usage.connections,
-            memory=usage.memory,
+            exits=self._machine.exits(plan),
+            dead_ends=dict(self._resolvers.dead_ends),
+            nameless=dict(self._resolvers.nameless),
+            unserved=self._machine.why_unserved(),
+            full=conntrack.why_full(),
+            doubts=(*self._machine.obstacles, *conntrack.crowding()),
+            wans=topology.wans,
+            networks=_networks(topology),
             problems=(
+                *self._machine.missing_roles(),
                 *self._pool.problems(),
                 *self._machine.problems,
                 *self._machine.obstacles,
@@ -100,17 +124,31 @@ class Monitor:
         dead = dict.fromkeys(self._groups.dead(plan), "it does not answer")
         return dead | self._outages.reasons
 
+    def _strangers(self, plan: Plan, living: frozenset[bytes]) -> int:
+        """How many of them no rule covers."""
+        without = [each for each in living if str(IPv4Address(each)) not in plan.hosts]
+        if without and plan.nets:
+            ranges = RangeMap(plan.nets)
+            without = [each for each in without if not ranges.get(each)]
+        return len(without)
+
     def _measure(self) -> Usage:
-        networks = [network for _, network in self._machine.topology.lan_networks]
+        topology, facts = self._machine.topology, self._machine.facts
+        networks = [network for _, network in topology.lan_networks]
+        indexes = {facts.interfaces[lan].index for lan in topology.lans if lan in facts.interfaces}
+        within = Ranges(map(str, networks))
+        living = neighbours.living(indexes)
         return Usage(
+            neighbours=frozenset(each for each in living if each in within),
             connections=conntrack.count(networks),
             memory=memory.resident({os.getpid(), *self._pool.pids(), *self._lines.pids()}),
         )
 
 
-def _interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]:
+def _interfaces(
+    facts: Facts, topology: Topology, counted: Mapping[str, Traffic]
+) -> tuple[InterfaceStatus, ...]:
     """All but loopback and egressd's own helpers, by name."""
-    counted = traffic.read()
     return tuple(
         InterfaceStatus(
             name=interface.name,
@@ -123,6 +161,11 @@ def _interfaces(facts: Facts, topology: Topology) -> tuple[InterfaceStatus, ...]
         for interface in sorted(facts.interfaces.values(), key=lambda i: i.name)
         if not interface.is_loopback and interface.name not in HELPER_INTERFACES
     )
+
+
+def _networks(topology: Topology) -> tuple[str, ...]:
+    networks = (*topology.lan_networks, *topology.local_networks)
+    return tuple(dict.fromkeys(str(network) for _, network in networks))
 
 
 def _role(name: str, topology: Topology) -> str:

@@ -369,5 +369,10 @@ def _looks_like_lan(interface: Interface) -> bool:
     return _may_be_lan(interface) and _has_client_address(interface)
 
 
+def is_client_space(address: IPv4Address) -> bool:
+    """Whether it is an address such as LANs have."""
+    return any(address in space for space in _CLIENT_SPACE)
+
+
 def _has_client_address(interface: Interface) -> bool:
-    return any(a.ip in space for a in interface.addresses for space in _CLIENT_SPACE)
+    return any(is_client_space(address.ip) for address in interface.addresses)

@@ -6,7 +6,7 @@ a packet meets them), told in the words of what is configured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from typing import Final, Literal
 
@@ -20,19 +20,14 @@ from egressd.model.errors import Invalid
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
-from egressd.planner.compile import (
-    UNMANAGED_KEY,
-    egress_resolvers,
-    instance_keys,
-    is_asked_directly,
-)
+from egressd.planner.compile import egress_resolvers, is_asked_directly
 from egressd.planner.documents import clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
-from egressd.service.blocking import egresses_of, why_blocked_now, why_failing
+from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 
 Protocol = Literal["tcp", "udp"]
 
@@ -103,7 +98,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     is_blocked: bool
     reason: str
     problem: str
-    """Why it gets no further than to its nodes, as far as is known; empty where it is blocked."""
+    """The reason once more where it was found out by trying (its nodes fail, its WAN leads
+    nowhere), so that to try again shows whether it is still so; else empty."""
+    since: str
+    """Since when the clients of its target get no further, where that is known; else empty."""
+    doubts: tuple[str, ...]
+    """Why it may be blocked all the same: what nobody can say for certain from here."""
     rule: RuleSeen | None
     other_rules: tuple[RuleSeen, ...]
     whitelist: WhitelistSeen
@@ -137,9 +137,16 @@ def question(client: str, destination: str, port: int, protocol: Protocol) -> Qu
 
 
 def explain(
-    asked: Question, state: DesiredState, resolvers: Resolvers, seen: Status
+    asked: Question,
+    state: DesiredState,
+    resolvers: Resolvers,
+    seen: Status,
+    since: Callable[[str], str] = lambda _target: "",
 ) -> Explanation:
-    """The answer, as the configuration and what netd sees of the device have it."""
+    """The answer, as the configuration and what netd sees of the device have it.
+
+    `since` tells since when a target's clients get no further.
+    """
     rules = covering(state, asked.client)
     rule = rules[0] if rules else None
     listed = _listed(asked, state)
@@ -150,12 +157,14 @@ def explain(
     by_list = listed.matches and rule is not None and asked.port != _DNS_PORT
     target = listed.node if by_list else own
     parsed = parse_target(target)
-    egresses = egresses_of(state, parsed)
-    keys = {UNMANAGED_KEY} if rule is None else instance_keys(state, target, resolvers)
-    reason = _reason(asked, state, parsed, egresses, keys=keys, seen=seen)
+    verdict = judge_unruled(state, seen) if rule is None else judge(state, target, resolvers, seen)
     # Those names are for clients with a rule, and for none that is refused.
     refused = rule is None or parse_target(own).kind == "reject"
     zone = None if refused else zone_of(asked.destination, resolvers.local)
+    if verdict.cause == "names" and zone is not None:
+        verdict = Verdict(egresses=verdict.egresses)  # asked at home
+    reason = _reason(asked, state, parsed, verdict, seen)
+    is_verdict = bool(reason) and reason == verdict.reason
     answer = Explanation(
         client=asked.client,
         destination=asked.destination,
@@ -163,13 +172,15 @@ def explain(
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
-        problem="" if reason else why_failing(parsed, _dialled(state, parsed), seen),
+        problem=reason if is_verdict and verdict.is_found_out else "",
+        doubts=() if reason else seen.doubts,
+        since=since(target) if is_verdict and rule is not None else "",
         rule=None if rule is None else _seen(rule),
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
         whitelist=listed,
         target=target,
         nodes=tuple(path.hops[0].name for path in dial_paths(state, parsed)),
-        egresses=egresses,
+        egresses=verdict.egresses,
         dns=_dns(state, parse_target(own), resolvers, zone),
         limits=_limits(rule),
     )
@@ -225,18 +236,14 @@ def _text(entry: DomainEntry) -> str:
 
 
 def _reason(
-    asked: Question,
-    state: DesiredState,
-    target: TargetName,
-    egresses: tuple[str, ...],
-    *,
-    keys: set[str],
-    seen: Status,
+    asked: Question, state: DesiredState, target: TargetName, verdict: Verdict, seen: Status
 ) -> str:
     if target.kind == "reject" and not state.settings.stopped:
         return "its target is REJECT"
-    if reason := why_blocked_now(state, target, egresses, keys, seen):
-        return reason
+    if verdict.cause != "stopped" and (stranger := why_no_client(IPv4Address(asked.client), seen)):
+        return stranger
+    if verdict.is_blocked or (verdict.cause == "names" and _needs_resolver(asked)):
+        return verdict.reason
     if (
         asked.protocol == "udp"
         and asked.port != _DNS_PORT
@@ -244,6 +251,11 @@ def _reason(
     ):
         return "its node does not carry UDP: it is refused at once, so that clients take TCP"
     return ""
+
+
+def _needs_resolver(asked: Question) -> bool:
+    """Whether nothing comes of it without a resolver that answers."""
+    return asked.address is None or asked.port == _DNS_PORT
 
 
 def _dns(
@@ -275,11 +287,6 @@ def _asked(servers: tuple[str, ...], way: str, resolvers: Resolvers) -> DnsSeen:
     if servers[0] in resolvers.inner and way != _BY_NODE:
         way = _LOCALLY
     return DnsSeen(server=servers[0], further=servers[1:RESOLVERS_MAX], way=way)
-
-
-def _dialled(state: DesiredState, target: TargetName) -> set[str]:
-    """The keys of the engine instances of a target's nodes that have a way out."""
-    return {f"node:{path.hops[0].id}" for path in dial_paths(state, target)}
 
 
 def _limits(rule: Rule | None) -> LimitsSeen:
@@ -319,8 +326,8 @@ def _steps(
         yield "it leaves by the device's own route"
     else:
         yield f"it leaves by {' or '.join(answer.egresses)}"
-    if answer.problem:
-        yield f"it gets no further at the moment: {answer.problem}"
+    for doubt in answer.doubts:
+        yield f"it may be blocked: {doubt}"
 
 
 def _steps_of_whitelist(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:

@@ -14,11 +14,12 @@ from egressd import __version__
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Status
-from egressd.model.names import GROUP_PREFIX, TargetName, parse_target
-from egressd.planner.compile import UNMANAGED_KEY, service_key
+from egressd.model.names import DIRECT, REJECT, parse_target
+from egressd.planner.compile import service_key
 from egressd.planner.nodes import lost_by_engine
-from egressd.planner.targets import dial_path, used_targets
-from egressd.service.blocking import egress_of, routed_by, why_blocked_now, why_failing
+from egressd.planner.targets import used_targets
+from egressd.service.judge import Judge, Picture
+from egressd.service.judgement import Blocked, Verdict
 from egressd.service.ledger import Ledger
 from egressd.service.lines import status_of
 from egressd.service.ports import Clock, Netd
@@ -49,13 +50,28 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     clients: int
     """Enabled rules that name it."""
-    egresses: tuple[str, ...]
+    egresses: tuple[str, ...] = ()
     """Interfaces; ``DIRECT`` is whichever the device's own routes name."""
     upload_bps: int = 0
     download_bps: int = 0
     """Bits a second of its rules' clients, averaged over some ten seconds of being looked at."""
     problem: str = ""
-    """Why its clients are blocked at the moment, or its nodes fail; empty when all is well."""
+    """Why its clients get no further at the moment; empty when all is well."""
+    cause: str = ""
+    """A word for the kind of problem: see `service.judgement`."""
+    since: str = ""
+    """Since when, where it has clients and a problem."""
+
+
+class Unruled(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of clients without a rule."""
+
+    target: str
+    is_blocked: bool
+    reason: str
+    """Why, unless their target is REJECT."""
+    seen: int
+    """LAN neighbours that no rule covers."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,21 +93,27 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     lines: dict[str, LineStatus]
     flows: tuple[Flow, ...]
     """At most `FLOWS_MAX`: those that block clients first, then those with the most clients."""
+    unruled: Unruled
+    blocked: tuple[Blocked, ...]
+    """Clients that get no further, by cause; not those of REJECT."""
     problems: tuple[str, ...]
+    """All that is wrong, the sentences of `blocked` first."""
 
 
 class Overviews:
     """Makes overviews. What only the configuration decides is kept by revision."""
 
-    def __init__(self, ledger: Ledger, netd: Netd, system: System, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, netd: Netd, system: System, judge: Judge, clock: Clock
+    ) -> None:
         """`clock` tells milliseconds."""
+        self._judge = judge
         self._clock = clock
         self._ledger = ledger
         self._netd = netd
         self._system = system
         self._revision = -1
         self._planned: list[Flow] = []
-        self._ways = _Ways(DesiredState())
         self._rates = TargetRates()
         self._read_next_at = 0.0
 
@@ -99,15 +121,14 @@ class Overviews:
         """The device as it is. Never fails: without netd it is ``restoring``."""
         state = self._ledger.state
         if state.revision != self._revision:
-            if self._ways.nodes is not state.nodes:
-                self._ways = _Ways(state)
             self._planned = [self._plan(state, target) for target in used_targets(state)]
             self._revision = state.revision
         seen = await seen_by(self._netd)
         system = self._system.as_seen(seen)
         await self._read_rates(state)
         lines = {line.name: status_of(line, seen.lines) for line in state.lines.values()}
-        flows = [self._live(flow, state, seen) for flow in self._planned]
+        picture = self._judge.take(seen)
+        flows = [self._live(flow, picture) for flow in self._planned]
         flows.sort(key=lambda flow: (not _is_failing(flow), -flow.clients, flow.target))
         return Overview(
             at=self._clock(),
@@ -131,8 +152,10 @@ class Overviews:
             interfaces=seen.interfaces,
             lines=lines,
             flows=tuple(flows[:FLOWS_MAX]),
+            unruled=_unruled(state, picture, seen),
+            blocked=picture.blocked,
             problems=(
-                *seen.problems,
+                *picture.problems,
                 *_services_problems(state, seen),
                 *_engine_problems(state),
             ),
@@ -140,24 +163,17 @@ class Overviews:
 
     def _plan(self, state: DesiredState, target: str) -> Flow:
         parsed = parse_target(target)
-        return Flow(
-            target=target,
-            kind=parsed.kind,
-            clients=state.target_uses.get(target, 0),
-            egresses=self._ways.egresses_of(parsed),
-        )
+        return Flow(target=target, kind=parsed.kind, clients=state.target_uses.get(target, 0))
 
-    def _live(self, flow: Flow, state: DesiredState, seen: Status) -> Flow:
-        target = parse_target(flow.target)
-        served_by = [self._ways.keys_of(flow.target)]
-        if flow.target == state.settings.unmanaged:
-            served_by.append({UNMANAGED_KEY})
-        problems = [why_blocked_now(state, target, flow.egresses, keys, seen) for keys in served_by]
-        problems.append(why_failing(target, served_by[0], seen))
+    def _live(self, flow: Flow, picture: Picture) -> Flow:
+        verdict = picture.verdicts.get(flow.target, Verdict())
         rate = self._rates.of(flow.target)
         return msgspec.structs.replace(
             flow,
-            problem=next(filter(None, problems), ""),
+            egresses=verdict.egresses,
+            problem=verdict.reason,
+            cause=verdict.cause,
+            since=picture.since.get(flow.target, ""),
             upload_bps=round(rate.upload),
             download_bps=round(rate.download),
         )
@@ -170,6 +186,17 @@ class Overviews:
         with suppress(Failed):
             counted = await self._netd.counters()
             self._rates.take(time(), counted, state.rules)
+
+
+def _unruled(state: DesiredState, picture: Picture, seen: Status) -> Unruled:
+    target = DIRECT if state.settings.opened else state.settings.unmanaged
+    verdict = picture.unruled
+    return Unruled(
+        target=target,
+        is_blocked=verdict.is_blocked or target == REJECT,
+        reason=verdict.reason,
+        seen=seen.strangers,
+    )
 
 
 def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
@@ -189,36 +216,3 @@ def _engine_problems(state: DesiredState) -> Iterator[str]:
 
 def _is_failing(flow: Flow) -> bool:
     return bool(flow.problem and flow.clients)
-
-
-class _Ways:
-    """What each node is reached by and served by, found once for all: O(nodes)."""
-
-    def __init__(self, state: DesiredState) -> None:
-        self.nodes = state.nodes
-        self._by_node: dict[str, tuple[str, ...]] = {}
-        self._keys: dict[str, set[str]] = {}
-        by_group: dict[str, dict[str, None]] = {}
-        for node in state.nodes.values():
-            way = dial_path(state, node)
-            if way is not None:
-                for target in (node.name, GROUP_PREFIX + node.group):
-                    self._keys.setdefault(target, set()).add(f"node:{node.id}")
-                name = egress_of(way)
-                self._by_node[node.name] = (name,)
-                by_group.setdefault(node.group, {})[name] = None
-        self._by_group = {group: tuple(names) for group, names in by_group.items()}
-
-    def keys_of(self, target: str) -> set[str]:
-        """The engine instances that may serve a node or a group."""
-        return self._keys.get(target, set())
-
-    def egresses_of(self, target: TargetName) -> tuple[str, ...]:
-        """What `egresses_of` finds for the state that this was made of."""
-        match target.kind:
-            case "node":
-                return self._by_node.get(target.name, ())
-            case "group":
-                return self._by_group.get(target.name, ())
-            case _:
-                return routed_by(target)

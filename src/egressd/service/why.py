@@ -19,6 +19,7 @@ from egressd.planner.probes import target_documents
 from egressd.planner.targets import mark_of
 from egressd.service import checks
 from egressd.service.explain import Explanation, Question, explain
+from egressd.service.judge import Judge
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 from egressd.service.system import seen_by
@@ -69,14 +70,19 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 class Why:
     """Answers for single clients and destinations."""
 
-    def __init__(self, ledger: Ledger, netd: Netd, resolvers: Callable[[], Resolvers]) -> None:
+    def __init__(
+        self, ledger: Ledger, netd: Netd, resolvers: Callable[[], Resolvers], judge: Judge
+    ) -> None:
         self._ledger = ledger
         self._netd = netd
         self._resolvers = resolvers
+        self._judge = judge
 
     async def explain(self, asked: Question) -> Explanation:
         """What becomes of the traffic. Without netd, as the configuration alone has it."""
-        return explain(asked, self._ledger.state, self._resolvers(), await seen_by(self._netd))
+        seen = await seen_by(self._netd)
+        self._judge.take(seen)
+        return explain(asked, self._ledger.state, self._resolvers(), seen, self._judge.since)
 
     async def prove(self, asked: Question, url: str | None) -> Proof:
         """Fetch `url` the way the client's traffic to the destination goes.
@@ -91,7 +97,7 @@ class Why:
         state = self._ledger.state
         told = explain(asked, state, self._resolvers(), await seen_by(self._netd))
         documents = target_documents(state, parse_target(told.target), self._resolvers())
-        if told.is_blocked or not documents:
+        if (told.is_blocked and not told.problem) or not documents:
             raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
         located = await self._netd.locate(asked.client)
         taken = _way_taken(state, told, located) or (

@@ -4,22 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from egressd.netd.kernel.conntrack import crowding
+from egressd.netd.kernel.conntrack import crowding, why_full
 
 
 @pytest.mark.parametrize(
-    ("tracked", "limit", "is_told"),
-    [(94, 100, False), (95, 100, True), (100, 100, True), (100, 0, False)],
+    ("tracked", "limit", "is_told", "is_full"),
+    [
+        (94, 100, False, False),
+        (95, 100, True, False),
+        (998, 1000, True, False),
+        (999, 1000, True, True),
+        (100, 100, True, True),
+        (100, 0, False, False),
+    ],
 )
 def test_who_looks_is_told_before_connections_are_dropped(
-    tmp_path: Path, tracked: int, limit: int, is_told: bool
+    tmp_path: Path, tracked: int, limit: int, is_told: bool, is_full: bool
 ) -> None:
     (tmp_path / "nf_conntrack_count").write_text(f"{tracked}\n")
     (tmp_path / "nf_conntrack_max").write_text(f"{limit}\n")
     told = crowding(tmp_path)
     assert bool(told) == is_told
+    assert bool(why_full(tmp_path)) == is_full
     assert not told or (str(tracked) in told[0] and str(limit) in told[0])
 
 
 def test_nothing_is_said_before_anything_is_tracked(tmp_path: Path) -> None:
     assert crowding(tmp_path) == ()
+    assert why_full(tmp_path) == ""

@@ -19,7 +19,7 @@ import pytest
 
 from egressd.model.messages import LineStatus
 from egressd.netd import strays
-from egressd.netd.lines import keeper, surroundings, unit
+from egressd.netd.lines import backoff, keeper, surroundings, unit
 from egressd.netd.lines.lines import Lines
 from egressd.netd.lines.unit import members
 from egressd.planner.lines.address import Taken
@@ -718,6 +718,33 @@ def test_a_missing_program_is_named_with_its_package(
         assert status.reason == "programs are missing: apt install xl2tpd ppp"
         assert status.next_attempt
         await site.lines.close()
+
+    inside(body)
+
+
+def test_each_attempt_is_told_with_the_time_of_the_next(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(surroundings._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd"})
+    monkeypatch.setattr(backoff, "MISSING_S", 1.0)
+    told: set[str] = set()
+
+    def on_change(name: str) -> None:
+        if status := lines.status().get(name):
+            told.add(status.next_attempt)
+
+    lines = Lines(run_dir, on_change)
+
+    async def body() -> None:
+        install(run_dir, checks_means=True)
+        sh(NETWORK)
+        await lines.find()
+        await lines.open()
+        await lines.apply({"l2tp_1": line()})
+        async with asyncio.timeout(20):
+            while len(told - {""}) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await lines.close()
 
     inside(body)
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from egressd.model.messages import Event, LineNews, LineStatus
+from egressd.model.messages import Event, LineNews, LineStatus, Status, StatusNews
 from egressd.netd.client import NetdClient
 from egressd.netd.lines import news
 from egressd.netd.reconciler import Reconciler
@@ -72,6 +72,7 @@ class _Machine:
     """As much of netd as the socket asks for news."""
 
     line_news = LineNews({"l2tp_1": DIALING})
+    status_news = StatusNews(Status(state="running", revision=0))
 
 
 def test_the_api_knows_without_asking(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from egressd.app import logs
 from egressd.model.device import InterfaceRoles
-from egressd.model.messages import Event, LineNews
+from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
 from egressd.netd.engine.pool import Pool
@@ -70,7 +70,7 @@ class Router:
         )
         self._events: list[str] = []
 
-    def _heard(self, news: Event | LineNews) -> None:
+    def _heard(self, news: News) -> None:
         if isinstance(news, Event):
             self._events.append(news.text)
 

@@ -87,7 +87,19 @@ export interface Flow {
   /** Bits a second, averaged over some ten seconds. */
   upload_bps: number;
   download_bps: number;
+  /** Why its clients get no further; empty while they do. */
   problem: string;
+}
+
+/** Clients that get no further for one reason, and not by REJECT. */
+export interface Blocked {
+  reason: string;
+  clients: number;
+  /** The first of them. */
+  targets: string[];
+  since: string;
+  /** As it stands among the overview's problems. */
+  text: string;
 }
 
 export interface Overview {
@@ -114,6 +126,9 @@ export interface Overview {
   lines: Record<string, LineState>;
   /** The first 200 of them: those that block clients, then those with the most clients. */
   flows: Flow[];
+  /** What becomes of clients without a rule, and how many are in the LANs. */
+  unruled: { target: string; is_blocked: boolean; reason: string; seen: number };
+  blocked: Blocked[];
   problems: string[];
 }
 
@@ -184,7 +199,11 @@ export interface Explanation {
   protocol: string;
   is_blocked: boolean;
   reason: string;
+  /** The reason, where to try shows whether it is still so. */
   problem: string;
+  since: string;
+  /** Why it may be blocked all the same. */
+  doubts: string[];
   rule: ExplainedRule | null;
   other_rules: ExplainedRule[];
   whitelist: { matches: boolean; entry: string; by: string; node: string };

@@ -105,6 +105,39 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "it could not be started: {words}": "无法启动：{words}",
 
   // What is blocked, and why.
+  "{n} client of {>targets} is blocked: {>reason}": "{targets} 的 {n} 个客户端被阻断：{reason}",
+  "{n} clients of {>targets} are blocked: {>reason}": "{targets} 的 {n} 个客户端被阻断：{reason}",
+  "{n} client of {>targets} cannot resolve names: {>reason}":
+    "{targets} 的 {n} 个客户端无法解析域名：{reason}",
+  "{n} clients of {>targets} cannot resolve names: {>reason}":
+    "{targets} 的 {n} 个客户端无法解析域名：{reason}",
+  "clients without a rule are blocked: {>reason}": "没有规则的客户端被阻断：{reason}",
+  "the whitelist's destinations are blocked: {>reason}": "白名单目标被阻断：{reason}",
+  "the WAN {name} does not work: {>reason}": "WAN {name} 不可用：{reason}",
+  "there are {n} reasons": "共有 {n} 种原因",
+  "they lead nowhere (their target is gone, disabled, or cannot be dialled)":
+    "目标无法到达（已删除、已停用或无法连接）",
+  "there is no LAN": "没有局域网",
+  "{address} is in none of the LANs' networks ({networks})":
+    "{address} 不属于任何局域网网段（{networks}）",
+  "the device has no default route": "设备没有默认路由",
+  "the interface {name} of the device's default route is down":
+    "设备默认路由的接口 {name} 未连接",
+  "the device's default route leads by the line {name}": "设备的默认路由指向线路 {name}",
+  "the device's default route leads by {name}, which is no WAN":
+    "设备的默认路由指向 {name}，而它不是 WAN",
+  "the interface {name} has no gateway": "接口 {name} 没有网关",
+  "the gateway {address} of {name} does not answer": "{name} 的网关 {address} 无响应",
+  "nothing that is asked {>way} answers ({servers})": "{way}时没有任何应答（{servers}）",
+  "no resolver answers {>way} ({servers})": "{way}时没有 DNS 服务器应答（{servers}）",
+  "another program's policy rules come before egressd's and send clients elsewhere (ip rule show)":
+    "其他程序的策略路由规则排在 egressd 之前，把客户端送往别处（ip rule show）",
+  "the connection table is full, and new connections are dropped: raise net.netfilter.nf_conntrack_max, which is {n}":
+    "连接跟踪表已满，新连接被丢弃：请增大 net.netfilter.nf_conntrack_max（当前为 {n}）",
+  "no LAN was found, since no interface has a private address, and nobody is served: set [lan] interfaces in the configuration":
+    "没有找到局域网：没有接口使用私有地址，无法为任何客户端服务。请在配置中设置 [lan] interfaces",
+  "no WAN was found, since no interface has a default route: set [wan] interfaces in the configuration":
+    "没有找到 WAN：没有接口带默认路由。请在配置中设置 [wan] interfaces",
   "an operator has stopped the device": "设备已被管理员停止",
   "none of its nodes has a way out": "没有一个节点可以出网",
   "it is being started": "正在启动",
@@ -201,6 +234,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "resolver {server} does not answer {>way}: {other} is asked in its place":
     "{way}时 DNS 服务器 {server} 无响应，已改用 {other}",
 
+  "{names} and {n} other(s)": "{names} 等另外 {n} 个",
+
   // Why a client's traffic goes where it goes.
   "the device is stopped: whatever follows, every client is blocked":
     "设备已停止：无论如何，所有客户端都被阻断",
@@ -227,7 +262,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "it is blocked: {>reason}": "被阻断：{reason}",
   "it leaves by the device's own route": "按设备自身的路由出去",
   "it leaves by {egress}": "从 {egress} 出去",
-  "it gets no further at the moment: {>problem}": "目前到不了目的地：{problem}",
+  "it may be blocked: {>reason}": "可能被阻断：{reason}",
   directly: "直接查询",
   "by {egress}": "经 {egress} 查询",
   "through the node": "经节点查询",

@@ -30,6 +30,9 @@ _ASKED: Final[dict[str, Any]] = {
     "port": 443,
     "protocol": "tcp",
 }
+_BLOCKED: Final = (
+    "118 clients of Group_hk are blocked: all of its nodes fail: the node does not answer"
+)
 
 
 def add(app: FastAPI, services: Services) -> None:
@@ -58,7 +61,7 @@ def add(app: FastAPI, services: Services) -> None:
                 "online_lines": 2,
                 "proxy_services": 1,
                 "targets": 1,
-                "failing_targets": 0,
+                "failing_targets": 1,
             },
             "interfaces": [
                 {
@@ -87,10 +90,23 @@ def add(app: FastAPI, services: Services) -> None:
                     "egresses": ["wan1"],
                     "upload_bps": 812_000,
                     "download_bps": 41_300_000,
-                    "problem": "",
+                    "problem": "all of its nodes fail: the node does not answer",
+                    "cause": "nodes",
+                    "since": "2026-11-20T22:57:03Z",
                 }
             ],
-            "problems": [],
+            "unruled": {"target": "REJECT", "is_blocked": True, "reason": "", "seen": 3},
+            "blocked": [
+                {
+                    "cause": "nodes",
+                    "reason": "all of its nodes fail: the node does not answer",
+                    "clients": 118,
+                    "targets": ["Group_hk"],
+                    "since": "2026-11-20T22:57:03Z",
+                    "text": _BLOCKED,
+                }
+            ],
+            "problems": [_BLOCKED],
         },
     )
     async def show_overview() -> Response:
@@ -156,6 +172,8 @@ def add(app: FastAPI, services: Services) -> None:
             "is_blocked": False,
             "reason": "",
             "problem": "",
+            "since": "",
+            "doubts": [],
             "rule": {
                 "id": 7,
                 "ip": "192.168.8.21",

@@ -46,6 +46,8 @@ second felt more than of reading all: p99 330 ms in place of 180."""
 
 _LIMITS: Final = Path("/proc/sys/net/netfilter")
 _CROWDED: Final = 0.95
+_FULL: Final = 0.999
+"""What expires is taken at once, so that it is never quite full for long."""
 
 
 class Flow(NamedTuple):
@@ -123,17 +125,33 @@ def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
     """A sentence while there is hardly room for another connection: the kernel drops the packets
     that would open one beyond its limit.
     """
-    try:
-        tracked = int((limits / "nf_conntrack_count").read_text())
-        limit = int((limits / "nf_conntrack_max").read_text())
-    except FileNotFoundError:
-        return ()  # nothing is tracked yet
+    tracked, limit = _fullness(limits)
     if not limit or tracked < limit * _CROWDED:
         return ()
     return (
         f"{tracked} connections are tracked and {limit} is the limit: new ones are about to be"
         " dropped (net.netfilter.nf_conntrack_max)",
     )
+
+
+def why_full(limits: Path = _LIMITS) -> str:
+    """A sentence while there is no room for another connection; else empty."""
+    tracked, limit = _fullness(limits)
+    if not limit or tracked < limit * _FULL:
+        return ""
+    return (
+        "the connection table is full, and new connections are dropped:"
+        f" raise net.netfilter.nf_conntrack_max, which is {limit}"
+    )
+
+
+def _fullness(limits: Path) -> tuple[int, int]:
+    """How many connections are tracked, and how many may be; 0 of none yet."""
+    try:
+        tracked = int((limits / "nf_conntrack_count").read_text())
+        return tracked, int((limits / "nf_conntrack_max").read_text())
+    except FileNotFoundError:
+        return 0, 0
 
 
 def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
+from egressd.netd.kernel import modules
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 
 _STATELESS = 1 << 2
@@ -250,7 +251,8 @@ def _reason(errors: str) -> str:
         reason = found[1]
         if number + 2 < len(lines) and (marked := lines[number + 2]).strip(" ~^") == "":
             culprit = lines[number + 1][marked.find("^") : marked.rfind("^") + 1]
-            reason += f" ({culprit})" if culprit.strip() else ""
+            advice = modules.for_nft(reason, culprit)
+            reason += (f" ({culprit})" if culprit.strip() else "") + advice
         reasons.append(reason[:_REASON_MAX])
     if not reasons:
         return errors.strip()[:_REASON_MAX] or "no reason given"

@@ -237,7 +237,8 @@ class LineKeeper:
         self._due = None if delay is None else loop.time() + delay * jitter
         self._turn += 1
         self._failed_by = self._way()
-        self._tell_of(LineStatus(is_online=False, state=failure.cause.value, reason=str(failure)))
+        status = LineStatus(is_online=False, state=failure.cause.value, reason=str(failure))
+        self._tell_of(status, is_news=True)  # the next attempt is another, if nothing else is
 
     async def _take_down(self, *, polite: bool) -> None:
         """End what runs for the line. May be called again, after it was interrupted."""

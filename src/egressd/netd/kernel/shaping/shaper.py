@@ -18,6 +18,7 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
+from egressd.netd.kernel import modules
 from egressd.netd.kernel.netlink import NETFILTER, ROUTE, NetlinkSocket
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
@@ -363,4 +364,5 @@ def _told_as_failed(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Failed(action, error.strerror or str(error)) from error
+        reason = error.strerror or str(error)
+        raise Failed(action, reason + modules.for_netlink(reason)) from error

@@ -1,0 +1,46 @@
+"""What happens on the device, by name: for the log, and for everyone who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from egressd.app.events import EventHub
+from egressd.app.use_cases import UseCases
+from egressd.model.messages import Event, Status
+from egressd.service.judge import Notice
+from egressd.service.naming import named
+
+log = structlog.get_logger()
+
+
+class News:
+    """Takes netd's events, what netd sees of the device, and what is judged of that."""
+
+    def __init__(self, hub: EventHub, cases: Callable[[], UseCases]) -> None:
+        self._hub = hub
+        self._cases = cases
+
+    def on_event(self, event: Event) -> None:
+        """netd tells something, in which nodes and groups are numbers."""
+        told = named(event, self._cases().ledger.state)
+        if told != event:  # else netd's own log has it
+            log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject)
+        self._hub.publish(told)
+
+    def on_status(self, seen: Status) -> None:
+        """netd sees something else than before."""
+        try:
+            self._cases().judge.take(seen)
+        except Exception:
+            # Whoever asks is told; the connection to netd is for more than this.
+            log.exception("could not judge what becomes of clients")
+
+    def tell(self, notice: Notice) -> None:
+        """Something is judged otherwise than before."""
+        event = notice.event
+        beside = {"key": notice.key} if notice.key else {}
+        write = log.warning if notice.is_bad else log.info
+        write(event.text, topic=event.topic, subject=event.subject, **beside)
+        self._hub.publish(event)

@@ -1,0 +1,41 @@
+"""Where the kernel would send a client's packet: the look-up itself, with all policy rules."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+from socket import AF_INET
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket, attribute, attributes, number, u32
+
+_GET_ROUTE: Final = 26
+_MESSAGE: Final = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, …, type, flags
+_DESTINATION, _SOURCE, _IN, _OUT, _MARK = 1, 2, 3, 4, 16  # RTA_*
+_KIND_AT: Final = 7
+_LOCAL: Final = 2  # RTN_LOCAL
+_ANYWHERE: Final = IPv4Address("1.1.1.1")
+"""Some address outside. Nothing is sent there."""
+
+
+class Way(NamedTuple):
+    """What became of a look-up."""
+
+    interface: int
+    """The index of the interface that the packet leaves by."""
+    is_local: bool
+    """Whether it stays here."""
+
+
+def way_of(source: IPv4Address, interface: int, mark: int) -> Way:
+    """Where a packet goes that came in by an interface from `source`, and bears `mark`.
+
+    Raises NetlinkError when it goes nowhere.
+    """
+    request = _MESSAGE.pack(AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
+    request += attribute(_DESTINATION, _ANYWHERE.packed) + attribute(_SOURCE, source.packed)
+    request += attribute(_IN, u32(interface)) + attribute(_MARK, u32(mark))
+    with NetlinkSocket(ROUTE) as asked:
+        (body,) = asked.request(_GET_ROUTE, request)
+    found = attributes(body, _MESSAGE.size)
+    return Way(number(found.get(_OUT)), body[_KIND_AT] == _LOCAL)

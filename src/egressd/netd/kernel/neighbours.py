@@ -1,0 +1,45 @@
+"""Which neighbours answer the kernel's question for their link address (rtnetlink(7), arp(7))."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from ipaddress import IPv4Address
+from socket import AF_INET
+from typing import Final
+
+from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket, attributes
+
+_GET_NEIGHBOUR: Final = 30
+_MESSAGE: Final = struct.Struct("=B3xiHBB")  # ndmsg: family, interface, state, flags, type
+_ADDRESS: Final = 1  # NDA_DST
+_INCOMPLETE, _FAILED, _NO_ARP, _PERMANENT = 0x01, 0x20, 0x40, 0x80  # NUD_*
+
+
+def is_unanswered(interface: int, address: IPv4Address) -> bool:
+    """Whether a neighbour was asked for in vain, or is being asked for. Raises OSError."""
+    return any(
+        state & (_INCOMPLETE | _FAILED)
+        for index, state, found in _entries()
+        if (index, found) == (interface, address.packed)
+    )
+
+
+def living(interfaces: Collection[int]) -> set[bytes]:
+    """The addresses, 4 bytes in network order, of those who answered on interfaces. Raises OSError.
+
+    The kernel forgets who is not heard of for some minutes, once there are more than 128.
+    """
+    unsure = _INCOMPLETE | _FAILED | _NO_ARP | _PERMANENT
+    return {
+        address
+        for index, state, address in _entries()
+        if index in interfaces and not state & unsure
+    }
+
+
+def _entries() -> Iterator[tuple[int, int, bytes]]:
+    with NetlinkSocket(ROUTE) as asked:
+        for body in asked.dump(_GET_NEIGHBOUR, _MESSAGE.pack(AF_INET, 0, 0, 0, 0)):
+            _, index, state, _, _ = _MESSAGE.unpack_from(body)
+            yield index, state, attributes(body, _MESSAGE.size).get(_ADDRESS, b"")

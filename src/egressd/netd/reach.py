@@ -1,0 +1,82 @@
+"""Whether anything at all answers by a way out: hosts are pinged, and asked for a connection.
+
+What is asked are resolvers, of which it is known that they do not answer questions. One that
+refuses the connection is there all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+PATIENCE_S: Final = 1.0
+
+_PORT: Final = 53
+_ECHO: Final = struct.Struct("!BBHHH")  # ICMP: type, code, checksum, identifier, sequence number
+_ECHO_REQUEST, _ECHO_REPLY = 8, 0
+
+
+async def is_anybody_there(addresses: Iterable[str], mark: int) -> bool:
+    """Whether any of the hosts answers to what leaves by `mark`. Needs CAP_NET_RAW and
+    CAP_NET_ADMIN.
+    """
+    asked = [
+        asyncio.ensure_future(attempt(address, mark))
+        for address in addresses
+        for attempt in (_pings, _connects)
+    ]
+    try:
+        for answer in asyncio.as_completed(asked):
+            if await answer:
+                return True
+        return False
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def _pings(address: str, mark: int) -> bool:
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 1) as asking,
+    ):
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+        asking.connect((address, 0))
+        number = secrets.randbits(16)
+        asking.send(_ECHO.pack(_ECHO_REQUEST, 0, _checksum(number), number, 0))
+        async with asyncio.timeout(PATIENCE_S):  # its TimeoutError is an OSError
+            while True:
+                packet = await asyncio.get_running_loop().sock_recv(asking, 128)
+                header = packet[(packet[0] & 0x0F) * 4 :]
+                if len(header) >= _ECHO.size:
+                    kind, _, _, identifier, _ = _ECHO.unpack_from(header)
+                    if (kind, identifier) == (_ECHO_REPLY, number):
+                        return True
+    return False
+
+
+async def _connects(address: str, mark: int) -> bool:
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking,
+    ):
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.get_running_loop().sock_connect(asking, (address, _PORT))
+        except ConnectionRefusedError:
+            return True
+        return True
+    return False
+
+
+def _checksum(number: int) -> int:
+    """That of an echo request of 8 bytes with this identifier (RFC 1071)."""
+    total = (_ECHO_REQUEST << 8) + number
+    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF

@@ -1,0 +1,233 @@
+"""Keeps the judgement of clients up to date, remembers since when it is so, and tells of changes.
+
+It is fed with whatever netd sees, told or asked for. Each change of state of a WAN, a node, a
+target (a group among them) and of netd's problems becomes an event, with names in it; lines have
+events of their own (`egressd.netd.lines.news`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.messages import Event, Status
+from egressd.model.names import DIRECT
+from egressd.service.judgement import (
+    Blocked,
+    Verdict,
+    Ways,
+    blocked,
+    judge_all,
+    judge_unruled,
+    listed,
+    others_blocked,
+    sentence,
+    shape,
+)
+from egressd.service.ports import Clock
+
+_TOLD_MAX: Final = 20
+"""Events of one topic at a time: there may be thousands of nodes."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """An event, with what the log says of it beside."""
+
+    event: Event
+    is_bad: bool
+    """Whether something has got worse."""
+    key: str = ""
+    """netd's number of what it is about, as its own log has it."""
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement at one moment."""
+
+    verdicts: dict[str, Verdict]
+    since: dict[str, str]
+    """Target -> since when its clients get no further."""
+    unruled: Verdict
+    """On clients without a rule."""
+    blocked: tuple[Blocked, ...]
+    problems: tuple[str, ...]
+    """All that is wrong on the device, in plain words."""
+
+
+class Judge:
+    """Judges, remembers and tells. `tell` gets each notice once."""
+
+    def __init__(
+        self,
+        state: Callable[[], DesiredState],
+        resolvers: Callable[[], Resolvers],
+        tell: Callable[[Notice], None],
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._resolvers = resolvers
+        self._tell = tell
+        self._clock = clock
+        self._ways = Ways(DesiredState(), resolvers())
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: whatever is wrong is told once more."""
+        self._since: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
+        """Target -> why its clients get no further, as it was told last."""
+        self._exits: dict[str, str] = {}
+        self._failing: dict[str, str] = {}
+        self._problems: tuple[str, ...] = ()
+
+    @property
+    def ways(self) -> Ways:
+        """What nodes are reached by, as the configuration has it now."""
+        state = self._state()
+        if self._ways.state.nodes is not state.nodes:
+            self._ways = Ways(state, self._resolvers())
+        self._ways.state, self._ways.resolvers = state, self._resolvers()
+        return self._ways
+
+    def take(self, seen: Status) -> Picture:
+        """Judge all by what netd sees, and tell what is another than before."""
+        state = self._state()
+        verdicts = judge_all(state, self.ways, seen)
+        unruled = judge_unruled(state, seen)
+        if seen.state != "restoring":  # else hardly anything is known
+            self._note_exits(seen)
+            self._note_nodes(state, seen)
+            self._note_targets(state, verdicts)
+        found = blocked(state, verdicts, self._since)
+        self._note_problems(seen.problems)
+        return Picture(
+            verdicts=verdicts,
+            since=dict(self._since),
+            unruled=unruled,
+            blocked=found,
+            problems=(
+                *(each.text for each in found),
+                *others_blocked(state, verdicts, unruled),
+                *_wan_problems(seen),
+                *seen.problems,
+            ),
+        )
+
+    def since(self, target: str) -> str:
+        """Since when the target's clients get no further; empty while they do."""
+        return self._since.get(target, "")
+
+    def _note_targets(self, state: DesiredState, verdicts: Mapping[str, Verdict]) -> None:
+        now = self._clock()
+        reasons = {
+            target: verdict.reason
+            for target, verdict in verdicts.items()
+            if verdict.reason and state.target_uses.get(target, 0)
+        }
+        worse: dict[tuple[str, str], list[str]] = {}
+        for target, reason in reasons.items():
+            if shape(self._reasons.get(target, "")) != shape(reason):
+                worse.setdefault((verdicts[target].cause, reason), []).append(target)
+        better = [t for t in self._reasons if t not in reasons and t in verdicts]
+        self._since = {target: self._since.get(target, now) for target in reasons}
+        self._reasons = reasons
+        notices = []
+        for (cause, reason), targets in worse.items():
+            clients = sum(state.target_uses[target] for target in targets)
+            text = sentence(clients, sorted(targets), cause, reason)
+            notices.append(_notice("target", targets, text, is_bad=True))
+        if better:
+            clients = sum(state.target_uses.get(target, 0) for target in better)
+            text = f"{clients} client{'' if clients == 1 else 's'} of {listed(sorted(better))}"
+            text += f" get{'s' if clients == 1 else ''} out again"
+            notices.append(_notice("target", better, text, is_bad=False))
+        self._tell_some("target", notices)
+
+    def _note_exits(self, seen: Status) -> None:
+        reasons = _exit_reasons(seen)
+        known = {*seen.wans, DIRECT, *self._exits}
+        notices = []
+        for name in sorted(known & {*seen.exits}):
+            before, reason = self._exits.get(name, ""), reasons.get(name, "")
+            if reason and reason != before:
+                text = f"{name} does not work: {reason}"
+                notices.append(_notice("wan", [name], text, is_bad=True))
+            elif before and not reason:
+                notices.append(_notice("wan", [name], f"{name} works again", is_bad=False))
+        self._exits = {name: reasons.get(name, "") for name in known & {*seen.exits}}
+        self._tell_some("wan", notices)
+
+    def _note_nodes(self, state: DesiredState, seen: Status) -> None:
+        worse: dict[str, list[str]] = {}
+        for key, reason in seen.failing.items():
+            if shape(self._failing.get(key, "")) != shape(reason):
+                worse.setdefault(reason, []).append(key)
+        better = [key for key in self._failing if key not in seen.failing]
+        self._failing = dict(seen.failing)
+        notices = []
+        for reason, keys in worse.items():
+            fails = "fails" if len(keys) == 1 else "fail"
+            text = f"{_names(state, keys)} {fails}: {reason}"
+            notices.append(_notice("node", _nodes(state, keys), text, is_bad=True, keys=keys))
+        if gone := [key for key in better if _node_id(key) in state.nodes]:
+            answers = "answers" if len(gone) == 1 else "answer"
+            text = f"{_names(state, gone)} {answers} again"
+            notices.append(_notice("node", _nodes(state, gone), text, is_bad=False, keys=gone))
+        self._tell_some("node", notices)
+
+    def _note_problems(self, problems: tuple[str, ...]) -> None:
+        before, now = set(map(shape, self._problems)), set(map(shape, problems))
+        fresh = [text for text in problems if shape(text) not in before]
+        over = [text for text in self._problems if shape(text) not in now]
+        self._problems = problems
+        self._tell_some(
+            "problem",
+            [
+                *(_notice("problem", (), text, is_bad=True) for text in fresh),
+                *(_notice("problem", (), f"over: {text}", is_bad=False) for text in over),
+            ],
+        )
+
+    def _tell_some(self, topic: str, notices: list[Notice]) -> None:
+        for notice in notices[:_TOLD_MAX]:
+            self._tell(notice)
+        if len(notices) > _TOLD_MAX:
+            text = f"{len(notices) - _TOLD_MAX} more have changed"
+            self._tell(_notice(topic, (), text, is_bad=True))
+
+
+def _wan_problems(seen: Status) -> Iterable[str]:
+    reasons = _exit_reasons(seen)
+    for name in seen.wans:
+        if reason := reasons.get(name):
+            yield f"the WAN {name} does not work: {reason}"
+
+
+def _exit_reasons(seen: Status) -> dict[str, str]:
+    """Interface or ``DIRECT`` -> why it does not work."""
+    return {name: why or seen.dead_ends.get(name, "") for name, why in seen.exits.items()}
+
+
+def _notice(
+    topic: str, subjects: Iterable[str], text: str, *, is_bad: bool, keys: Iterable[str] = ()
+) -> Notice:
+    subjects, keys = list(subjects), list(keys)
+    subject = subjects[0] if len(subjects) == 1 else ""
+    key = keys[0] if len(keys) == 1 else ""
+    return Notice(Event(topic=topic, subject=subject, text=text), is_bad, key)
+
+
+def _node_id(key: str) -> int:
+    return int(key.removeprefix("node:"))
+
+
+def _nodes(state: DesiredState, keys: Iterable[str]) -> list[str]:
+    nodes = (state.nodes.get(_node_id(key)) for key in keys)
+    return [node.name if node else key for node, key in zip(nodes, keys, strict=True)]
+
+
+def _names(state: DesiredState, keys: list[str]) -> str:
+    return listed(sorted(_nodes(state, keys)))

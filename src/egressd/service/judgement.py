@@ -1,0 +1,348 @@
+"""The one judgement of what becomes of clients: by which interfaces they leave, or why they do not.
+
+Whoever tells of clients asks here: *Why?*, the overview, `problems`, the log and the events. The
+judgement is of a target, of what is configured and of what netd sees at the moment. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from ipaddress import IPv4Address
+from typing import Final
+
+import msgspec
+
+from egressd.model.desired import DesiredState
+from egressd.model.device import Resolvers
+from egressd.model.messages import Status
+from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
+from egressd.planner import listing
+from egressd.planner.compile import UNMANAGED_KEY, instance_keys
+from egressd.planner.nodes import DialPath, outbound_of
+from egressd.planner.targets import dial_path, dial_paths, used_targets
+from egressd.planner.topology import is_client_space, is_line
+from egressd.service.blocking import egress_of, egresses_of, routed_by, why_blocked
+
+_DIGITS: Final = re.compile(r"\d+")
+_NAMED: Final = 3
+"""Targets of one cause that a sentence names."""
+_TARGETS_MAX: Final = 20
+CAUSES_MAX: Final = 20
+"""Causes that are told by themselves, those of the most clients first."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a target's clients. REJECT blocks nobody by mistake: it has no reason."""
+
+    egresses: tuple[str, ...] = ()
+    """Interfaces that they may leave by; ``DIRECT`` is whichever the device's own routes name."""
+    cause: str = ""
+    """A word for the kind of reason; empty while all is well: ``stopped``, ``target``, ``lan``,
+    ``table``, ``engine``, ``exit``, ``nodes``, ``nowhere``, ``names``."""
+    reason: str = ""
+    """Why they get no further, in plain words; empty while they do."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether no packet of theirs arrives. By cause ``names`` those to addresses do."""
+        return self.cause not in ("", "names")
+
+    @property
+    def is_found_out(self) -> bool:
+        """Whether it was found out by trying, so that to try again shows whether it is still so."""
+        return self.cause in ("nodes", "nowhere", "names")
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients that are blocked for one reason, and not by REJECT."""
+
+    cause: str
+    reason: str
+    clients: int
+    """Enabled rules."""
+    targets: tuple[str, ...]
+    """The first of them."""
+    since: str
+    text: str
+    """The same as a sentence, as it stands among the problems."""
+
+
+class Ways:
+    """What each node is reached by and served by, found once for all: O(nodes)."""
+
+    def __init__(self, state: DesiredState, resolvers: Resolvers) -> None:
+        self.state = state
+        self.resolvers = resolvers
+        self._by_node: dict[str, tuple[str, ...]] = {}
+        self._keys: dict[str, set[str]] = {}
+        by_group: dict[str, dict[str, None]] = {}
+        for node in state.nodes.values():
+            way = dial_path(state, node)
+            if way is not None:
+                for target in (node.name, GROUP_PREFIX + node.group):
+                    self._keys.setdefault(target, set()).add(f"node:{node.id}")
+                name = egress_of(way)
+                self._by_node[node.name] = (name,)
+                by_group.setdefault(node.group, {})[name] = None
+        self._by_group = {group: tuple(names) for group, names in by_group.items()}
+
+    def keys_of(self, target: str) -> set[str]:
+        """The engine instances that may serve a target's clients."""
+        if parse_target(target).kind in ("node", "group"):
+            return self._keys.get(target, set())
+        return instance_keys(self.state, target, self.resolvers)
+
+    def egresses_of(self, target: TargetName) -> tuple[str, ...]:
+        """What `blocking.egresses_of` finds for the state that this was made of."""
+        match target.kind:
+            case "node":
+                return self._by_node.get(target.name, ())
+            case "group":
+                return self._by_group.get(target.name, ())
+            case _:
+                return routed_by(target)
+
+
+def judge(state: DesiredState, target: str, resolvers: Resolvers, seen: Status) -> Verdict:
+    """The verdict on clients that a rule sends to `target`."""
+    parsed = parse_target(target)
+    keys = instance_keys(state, target, resolvers)
+    if parsed.kind in ("node", "group"):
+        keys = {f"node:{way.hops[0].id}" for way in dial_paths(state, parsed)}
+    return _judge(state, parsed, egresses_of(state, parsed), keys, seen)
+
+
+def judge_unruled(state: DesiredState, seen: Status) -> Verdict:
+    """The verdict on clients without a rule, who have an engine instance of their own."""
+    if state.settings.opened:
+        return _judge(state, parse_target(DIRECT), (DIRECT,), set(), seen)
+    parsed = parse_target(state.settings.unmanaged)
+    return _judge(state, parsed, egresses_of(state, parsed), {UNMANAGED_KEY}, seen)
+
+
+def judge_all(state: DesiredState, ways: Ways, seen: Status) -> dict[str, Verdict]:
+    """The verdict on each target that traffic can be sent to. O(rules' targets and nodes)."""
+    if state.settings.opened:
+        return dict.fromkeys(used_targets(state), judge_unruled(state, seen))
+    found = {}
+    for target in sorted(used_targets(state)):
+        parsed = parse_target(target)
+        egresses, keys = ways.egresses_of(parsed), ways.keys_of(target)
+        found[target] = _judge(state, parsed, egresses, keys, seen)
+    return found
+
+
+def why_no_client(address: IPv4Address, seen: Status) -> str:
+    """Why nobody has this address who is served at all; else empty."""
+    if seen.networks is None:
+        return ""
+    if not seen.networks:
+        return _NO_LAN
+    if any(_covers(network, address) for network in seen.networks):
+        return ""
+    return f"{address} is in none of the LANs' networks ({', '.join(seen.networks)})"
+
+
+def blocked(
+    state: DesiredState, verdicts: dict[str, Verdict], since: dict[str, str]
+) -> tuple[Blocked, ...]:
+    """Who is blocked, by cause: at most `CAUSES_MAX`, and the rest together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for target, verdict in verdicts.items():
+        if verdict.reason and state.target_uses.get(target, 0):
+            groups.setdefault((verdict.cause, _general(verdict)), []).append(target)
+    found = [_blocked(state, targets, verdicts, since) for targets in groups.values()]
+    found.sort(key=lambda each: (-each.clients, each.text))
+    if len(found) <= CAUSES_MAX:
+        return tuple(found)
+    told, rest = found[: CAUSES_MAX - 1], found[CAUSES_MAX - 1 :]
+    clients = sum(each.clients for each in rest)
+    reason = f"there are {len(rest)} reasons"
+    targets = [target for each in rest for target in each.targets]
+    return (
+        *told,
+        Blocked(
+            cause="several",
+            reason=reason,
+            clients=clients,
+            targets=tuple(targets[:_TARGETS_MAX]),
+            since=min(each.since for each in rest),
+            text=sentence(clients, targets, "several", reason),
+        ),
+    )
+
+
+def others_blocked(
+    state: DesiredState, verdicts: dict[str, Verdict], unruled: Verdict
+) -> Iterator[str]:
+    """Sentences about traffic that no rule's target stands for, and that is blocked."""
+    if unruled.is_blocked:
+        yield f"clients without a rule are blocked: {unruled.reason}"
+    node = state.whitelist.node
+    if listing.has_entries(state.whitelist) and node in verdicts and verdicts[node].is_blocked:
+        yield f"the whitelist's destinations are blocked: {verdicts[node].reason}"
+
+
+def sentence(clients: int, targets: Collection[str], cause: str, reason: str) -> str:
+    """What is told of clients that get no further."""
+    who = f"{clients} client of" if clients == 1 else f"{clients} clients of"
+    if cause == "names":
+        return f"{who} {listed(targets)} cannot resolve names: {reason}"
+    return f"{who} {listed(targets)} {'is' if clients == 1 else 'are'} blocked: {reason}"
+
+
+def listed(names: Collection[str]) -> str:
+    """The first few of them in a sentence."""
+    shown = ", ".join(list(names)[:_NAMED])
+    more = len(names) - _NAMED
+    return shown if more <= 0 else f"{shown} and {more} other{'s' if more > 1 else ''}"
+
+
+_NO_LAN: Final = "there is no LAN"
+_STOPPED: Final = "an operator has stopped the device"
+_SEVERAL: Final = {
+    "target": "they lead nowhere (their target is gone, disabled, or cannot be dialled)",
+}
+"""What is told of several targets that are blocked by one cause, each for a reason of its own."""
+
+
+def _judge(
+    state: DesiredState,
+    target: TargetName,
+    egresses: tuple[str, ...],
+    keys: set[str],
+    seen: Status,
+) -> Verdict:
+    cause, reason = next(
+        (
+            (cause, reason)
+            for cause, reason in _reasons(state, target, egresses, keys, seen)
+            if reason
+        ),
+        ("", ""),
+    )
+    return Verdict(egresses=egresses, cause=cause, reason=reason)
+
+
+def _reasons(
+    state: DesiredState,
+    target: TargetName,
+    egresses: tuple[str, ...],
+    keys: set[str],
+    seen: Status,
+) -> Iterator[tuple[str, str]]:
+    """Whatever may block, the surest first; with empty reasons for what does not."""
+    if state.settings.stopped:
+        yield "stopped", _STOPPED
+    yield "target", why_blocked(state, target) or ""
+    if target.kind == "reject":
+        return
+    if seen.networks == ():
+        yield "lan", _NO_LAN
+    yield "table", seen.full
+    yield "engine", _instance_problem(target, egresses, keys, seen)
+    yield "exit", _exit_problem(state, target, egresses, seen)
+    if target.kind in ("node", "group"):
+        yield "nodes", why_failing(target, keys, seen)
+    else:
+        yield "nowhere", _joined(egresses, seen.dead_ends)
+        yield "names", _joined(egresses, seen.nameless)
+
+
+def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
+    """Why what is sent to a node or a group gets no further, as far as is known; else empty.
+
+    `keys` are those of the engine instances of its nodes, but for nodes that have no way out.
+    """
+    reasons = [seen.failing[key] for key in sorted(keys & seen.failing.keys())]
+    if not reasons or len(reasons) < len(keys):
+        return ""
+    if target.kind == "node":
+        return f"its node fails: {reasons[0]}"
+    return f"all of its nodes fail: {reasons[0]}"
+
+
+def _instance_problem(
+    target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
+) -> str:
+    """Why the engine instances of a target serve nobody; empty when one does, or none has to."""
+    if target.kind in ("node", "group") and not egresses:
+        return "none of its nodes has a way out"
+    if target.kind in ("node", "group") and seen.unserved:
+        return seen.unserved
+    problems = [seen.instances[key].problem for key in sorted(keys & seen.instances.keys())]
+    return problems[0] if problems and all(problems) else ""
+
+
+def _exit_problem(
+    state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
+) -> str:
+    """Why nothing can leave by any of these interfaces; empty when something can."""
+    reasons = {name: _why_closed(name, seen) for name in egresses}
+    if not all(reasons.values()):
+        return ""
+    if target.kind in ("node", "group") and not all(map(_is_far, dial_paths(state, target))):
+        return ""  # a neighbour may be reached without a gateway, or by IPv6
+    return "; ".join(reasons.values())
+
+
+def _why_closed(name: str, seen: Status) -> str:
+    if is_line(name):
+        line = seen.lines.get(name)
+        if line is None or line.is_online:
+            return ""
+        return f"the line {name} is offline: {line.reason or line.state}"
+    return seen.exits.get(name, "")
+
+
+def _is_far(way: DialPath) -> bool:
+    """Whether a node's packets need an IPv4 gateway, as far as its server's address tells."""
+    server = str(outbound_of(way.hops[-1]).options["server"])
+    try:
+        return not is_client_space(IPv4Address(server))
+    except ValueError:
+        return ":" not in server
+
+
+def _joined(egresses: Iterable[str], reasons: dict[str, str]) -> str:
+    found = [reasons.get(name, "") for name in egresses]
+    return "; ".join(found) if found and all(found) else ""
+
+
+def _covers(network: str, address: IPv4Address) -> bool:
+    base, _, length = network.partition("/")
+    shift = 32 - int(length or 32)
+    return int(IPv4Address(base)) >> shift == int(address) >> shift
+
+
+def shape(text: str) -> str:
+    """A text without its numbers, which may be others each time."""
+    return _DIGITS.sub("#", text)
+
+
+def _general(verdict: Verdict) -> str:
+    if verdict.cause in _SEVERAL:
+        return ""
+    return shape(verdict.reason) if verdict.cause == "nodes" else verdict.reason
+
+
+def _blocked(
+    state: DesiredState,
+    targets: list[str],
+    verdicts: dict[str, Verdict],
+    since: dict[str, str],
+) -> Blocked:
+    targets = sorted(targets, key=lambda target: (-state.target_uses[target], target))
+    first = verdicts[targets[0]]
+    reasons = {verdicts[target].reason for target in targets}
+    reason = first.reason if len(reasons) == 1 else _SEVERAL.get(first.cause, first.reason)
+    clients = sum(state.target_uses[target] for target in targets)
+    return Blocked(
+        cause=first.cause,
+        reason=reason,
+        clients=clients,
+        targets=tuple(targets[:_TARGETS_MAX]),
+        since=min(since.get(target, "") for target in targets),
+        text=sentence(clients, targets, first.cause, reason),
+    )

@@ -1,0 +1,300 @@
+"""The judgement of clients: each reason, which goes before which, and what is told of changes."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Address
+from typing import Any
+
+import msgspec
+import pytest
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.messages import InstanceStatus, LineStatus, Status
+from egressd.model.nouns import Line, Node, Rule, Settings, Whitelist
+from egressd.service.judge import Judge, Notice
+from egressd.service.judgement import (
+    CAUSES_MAX,
+    Verdict,
+    Ways,
+    blocked,
+    judge,
+    judge_all,
+    judge_unruled,
+    why_no_client,
+)
+from tests.service.conftest import RESOLVERS
+
+OPEN = {"DIRECT": "", "wan1": "", "wan2": ""}
+RUNNING = Status(state="running", revision=1, exits=OPEN, networks=("10.0.0.0/24",))
+NO_ROUTE = "the device has no default route"
+
+
+def node(number: int, name: str, group: str = "", **config: Any) -> Edit:
+    text = json.dumps({"server": "198.51.100.7", "port": 1080} | config)
+    made = Node(
+        id=number, name=name, protocol="socks5", config_json=text, group=group, created_at=""
+    )
+    return Edit("nodes", number, made)
+
+
+def rules(*targets: str) -> list[Edit]:
+    return [
+        Edit("rules", number, Rule(id=number, ip=f"10.0.0.{number}/32", target_node=target))
+        for number, target in enumerate(targets, 1)
+    ]
+
+
+def state(*edits: Edit, **settings: Any) -> DesiredState:
+    made = DesiredState().with_edits(edits, 1)
+    return msgspec.structs.replace(made, settings=Settings(**settings))
+
+
+LINE = Line(
+    id=1, type="l2tp", name="l2tp_1", server="192.0.2.1", port=1701, username="u", password="p"
+)
+STATE = state(
+    node(1, "one", "g"),
+    node(2, "two", "g", **{"interface-name": "wan2"}),
+    node(3, "near", server="192.168.1.9"),
+    node(4, "six", server="2001:db8::9"),
+    Edit("lines", 1, LINE),
+    Edit("numbers", "Interface:wan2", 2),
+    *rules("DIRECT", "Interface:wan2", "one", "Group_g", "REJECT", "Interface:l2tp_1", "near"),
+)
+
+
+def seen(**more: Any) -> Status:
+    return msgspec.structs.replace(RUNNING, **more)
+
+
+def closed(**reasons: str) -> Status:
+    return seen(exits=OPEN | reasons)
+
+
+def down(*keys: str) -> dict[str, InstanceStatus]:
+    """Instances that do not run; the other nodes' do."""
+    running = {f"node:{number}": InstanceStatus(worker=1) for number in (1, 2, 3)}
+    return running | {key: InstanceStatus(problem="no memory") for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("target", "what", "cause", "reason"),
+    [
+        ("DIRECT", RUNNING, "", ""),
+        ("DIRECT", closed(DIRECT=NO_ROUTE), "exit", NO_ROUTE),
+        ("DIRECT", seen(networks=()), "lan", "there is no LAN"),
+        ("DIRECT", seen(networks=(), exits={"DIRECT": NO_ROUTE}), "lan", "there is no LAN"),
+        ("DIRECT", seen(full="it is full"), "table", "it is full"),
+        ("DIRECT", seen(dead_ends={"DIRECT": "nothing answers"}), "nowhere", "nothing answers"),
+        ("DIRECT", seen(nameless={"DIRECT": "no resolver"}), "names", "no resolver"),
+        ("DIRECT", seen(dead_ends={"wan1": "nothing answers"}), "", ""),
+        ("DIRECT", seen(unserved="others take it"), "", ""),
+        ("Interface:wan2", closed(wan2="it is down"), "exit", "it is down"),
+        ("Interface:wan2", closed(DIRECT=NO_ROUTE), "", ""),
+        ("Interface:wan2", seen(dead_ends={"wan2": "nothing"}), "nowhere", "nothing"),
+        ("one", closed(DIRECT=NO_ROUTE), "exit", NO_ROUTE),
+        ("near", closed(DIRECT=NO_ROUTE), "", ""),
+        ("six", closed(DIRECT=NO_ROUTE), "", ""),
+        ("one", seen(unserved="others take it"), "engine", "others take it"),
+        ("one", seen(instances=down("node:1")), "engine", "no memory"),
+        ("one", seen(failing={"node:1": "refused"}), "nodes", "its node fails: refused"),
+        # What leads nowhere for others may lead to a node, which is asked itself.
+        ("one", seen(dead_ends={"DIRECT": "nothing"}), "", ""),
+        ("Group_g", closed(DIRECT=NO_ROUTE), "", ""),
+        ("Group_g", closed(DIRECT=NO_ROUTE, wan2="down"), "exit", f"{NO_ROUTE}; down"),
+        ("Group_g", seen(instances=down("node:1")), "", ""),
+        ("Group_g", seen(instances=down("node:1", "node:2")), "engine", "no memory"),
+        ("Group_g", seen(failing={"node:1": "a"}), "", ""),
+        (
+            "Group_g",
+            seen(failing={"node:1": "a", "node:2": "b"}),
+            "nodes",
+            "all of its nodes fail: a",
+        ),
+        ("gone", RUNNING, "target", "there is no node gone"),
+        ("Group_gone", RUNNING, "target", "there is no group gone"),
+        ("REJECT", seen(networks=(), full="full"), "", ""),
+        (
+            "Interface:l2tp_1",
+            seen(lines={"l2tp_1": LineStatus(is_online=False, reason="no answer")}),
+            "exit",
+            "the line l2tp_1 is offline: no answer",
+        ),
+        ("Interface:l2tp_1", seen(lines={"l2tp_1": LineStatus(is_online=True)}), "", ""),
+    ],
+)
+def test_each_reason_is_found(target: str, what: Status, cause: str, reason: str) -> None:
+    verdict = judge(STATE, target, RESOLVERS, what)
+    assert (verdict.cause, verdict.reason) == (cause, reason)
+    all_of_them = judge_all(STATE, Ways(STATE, RESOLVERS), what)
+    assert target not in all_of_them or all_of_them[target] == verdict
+
+
+def test_a_stopped_device_goes_before_all_and_an_opened_one_leaves_directly() -> None:
+    stopped = msgspec.structs.replace(STATE, settings=Settings(stopped=True))
+    verdicts = judge_all(stopped, Ways(stopped, RESOLVERS), RUNNING)
+    assert {verdict.cause for verdict in verdicts.values()} == {"stopped"}
+    opened = msgspec.structs.replace(STATE, settings=Settings(opened=True))
+    verdicts = judge_all(opened, Ways(opened, RESOLVERS), closed(wan2="down"))
+    assert set(map(msgspec.json.encode, verdicts.values())) == {
+        msgspec.json.encode(Verdict(egresses=("DIRECT",)))
+    }
+    assert judge_unruled(opened, closed(DIRECT=NO_ROUTE)).reason == NO_ROUTE
+
+
+def test_clients_without_a_rule_have_an_instance_of_their_own() -> None:
+    made = msgspec.structs.replace(STATE, settings=Settings(unmanaged="one"))
+    assert judge_unruled(made, seen(instances=down("default:0"))).reason == "no memory"
+    assert judge_unruled(made, seen(instances=down("node:1"))).reason == ""
+    assert judge_unruled(STATE, closed(DIRECT=NO_ROUTE)) == Verdict()
+
+
+def test_who_is_in_no_lan_is_no_client() -> None:
+    assert why_no_client(IPv4Address("10.0.0.9"), RUNNING) == ""
+    assert why_no_client(IPv4Address("10.0.1.9"), RUNNING) == (
+        "10.0.1.9 is in none of the LANs' networks (10.0.0.0/24)"
+    )
+    assert why_no_client(IPv4Address("10.0.1.9"), seen(networks=None)) == ""
+    assert why_no_client(IPv4Address("10.0.1.9"), seen(networks=())) == "there is no LAN"
+
+
+def test_one_cause_is_told_once_however_many_it_blocks() -> None:
+    nodes = [node(number, f"n{number}") for number in range(1, 2001)]
+    made = state(*nodes, *rules(*(f"n{number}" for number in range(1, 2001))))
+    for what in (
+        closed(DIRECT=NO_ROUTE),
+        seen(failing={f"node:{n}": f"timed out after {n} ms" for n in range(1, 2001)}),
+    ):
+        (cause,) = blocked(made, judge_all(made, Ways(made, RESOLVERS), what), {})
+        assert (cause.clients, len(cause.targets)) == (2000, 20)
+        assert cause.text.startswith("2000 clients of n1, n10, n100 and 1997 others are blocked: ")
+    gone = state(*rules(*(f"gone{number}" for number in range(1, 2001))))
+    (cause,) = blocked(gone, judge_all(gone, Ways(gone, RESOLVERS), RUNNING), {})
+    assert "their target is gone" in cause.text
+
+
+def test_causes_are_bounded_and_nobody_is_left_out() -> None:
+    nodes = [node(number, f"n{number}") for number in range(1, 101)]
+    made = state(*nodes, *rules(*(f"n{number}" for number in range(1, 101))))
+    instances = {
+        f"node:{n}": InstanceStatus(problem=f"reason {chr(97 + n // 10)}{n}") for n in range(1, 101)
+    }
+    causes = blocked(made, judge_all(made, Ways(made, RESOLVERS), seen(instances=instances)), {})
+    assert len(causes) == CAUSES_MAX
+    assert sum(cause.clients for cause in causes) == 100
+    assert causes[-1].reason == "there are 81 reasons"
+
+
+class Told:
+    """A judge, and what it tells."""
+
+    def __init__(self, made: DesiredState = STATE) -> None:
+        self.state = made
+        self.now = "1"
+        self.notices: list[Notice] = []
+        self.judge = Judge(
+            lambda: self.state, lambda: RESOLVERS, self.notices.append, lambda: self.now
+        )
+
+    def take(self, what: Status) -> list[tuple[str, str, str]]:
+        """Topic, subject and text of what is told."""
+        self.notices.clear()
+        self.judge.take(what)
+        return [(n.event.topic, n.event.subject, n.event.text) for n in self.notices]
+
+
+def test_a_change_of_state_is_told_once_and_its_end_too() -> None:
+    told = Told()
+    assert told.take(RUNNING) == []
+    bad = seen(exits=OPEN | {"wan2": "it is down"}, wans=("wan1", "wan2"))
+    assert told.take(bad) == [
+        ("wan", "wan2", "wan2 does not work: it is down"),
+        ("target", "Interface:wan2", "1 client of Interface:wan2 is blocked: it is down"),
+    ]
+    assert [notice.is_bad for notice in told.notices] == [True, True]
+    assert told.take(bad) == []
+    assert told.take(RUNNING) == [
+        ("wan", "wan2", "wan2 works again"),
+        ("target", "Interface:wan2", "1 client of Interface:wan2 gets out again"),
+    ]
+    assert [notice.is_bad for notice in told.notices] == [False, False]
+
+
+def test_nodes_are_told_by_name_with_the_number_beside() -> None:
+    told = Told()
+    assert told.take(seen(failing={"node:1": "timed out after 12 ms"})) == [
+        ("node", "one", "one fails: timed out after 12 ms"),
+        ("target", "one", "1 client of one is blocked: its node fails: timed out after 12 ms"),
+    ]
+    assert told.notices[0].key == "node:1"
+    assert told.take(seen(failing={"node:1": "timed out after 13 ms"})) == []
+    both = {"node:1": "refused", "node:2": "refused"}
+    assert told.take(seen(failing=both)) == [
+        ("node", "", "one, two fail: refused"),
+        ("target", "Group_g", "1 client of Group_g is blocked: all of its nodes fail: refused"),
+        ("target", "one", "1 client of one is blocked: its node fails: refused"),
+    ]
+    # A node that is gone answers nobody.
+    told.state = STATE.with_edits([Edit("nodes", 2, None)], 2)
+    assert told.take(seen(failing={})) == [
+        ("node", "one", "one answers again"),
+        ("target", "", "2 clients of Group_g, one get out again"),
+    ]
+
+
+def test_since_when_is_remembered_until_it_is_over() -> None:
+    told = Told()
+    told.take(closed(DIRECT=NO_ROUTE))
+    told.now = "2"
+    told.take(seen(dead_ends={"DIRECT": "nothing answers"}))
+    assert (told.judge.since("DIRECT"), told.judge.since("one")) == ("1", "")
+    told.take(RUNNING)
+    assert told.judge.since("DIRECT") == ""
+    told.now = "3"
+    (cause, *_) = told.judge.take(closed(DIRECT=NO_ROUTE)).blocked
+    assert (cause.since, cause.reason) == ("3", NO_ROUTE)
+
+
+def test_nothing_is_forgotten_while_netd_is_away() -> None:
+    told = Told()
+    told.take(closed(DIRECT=NO_ROUTE))
+    away = Status(state="restoring", revision=0, problems=("it is away",))
+    assert told.take(away) == [("problem", "", "it is away")]
+    assert told.take(closed(DIRECT=NO_ROUTE)) == [("problem", "", "over: it is away")]
+    assert told.judge.since("DIRECT") == "1"
+
+
+def test_problems_with_other_numbers_are_the_same_problem() -> None:
+    told = Told()
+    assert told.take(seen(problems=("95 of 100 are tracked",))) == [
+        ("problem", "", "95 of 100 are tracked")
+    ]
+    assert told.take(seen(problems=("96 of 100 are tracked",))) == []
+    assert told.take(RUNNING) == [("problem", "", "over: 96 of 100 are tracked")]
+
+
+def test_problems_tell_of_all_that_is_blocked() -> None:
+    listed = Whitelist(ips="192.0.2.0/24", node="two")
+    made = msgspec.structs.replace(STATE, whitelist=listed, settings=Settings(unmanaged="DIRECT"))
+    what = seen(
+        exits={"DIRECT": NO_ROUTE, "wan2": "it is down"}, wans=("wan2",), problems=("another",)
+    )
+    assert Told(made).judge.take(what).problems == (
+        "2 clients of DIRECT, one are blocked: the device has no default route",
+        "1 client of Group_g is blocked: the device has no default route; it is down",
+        "1 client of Interface:wan2 is blocked: it is down",
+        "clients without a rule are blocked: the device has no default route",
+        "the whitelist's destinations are blocked: it is down",
+        "the WAN wan2 does not work: it is down",
+        "another",
+    )
+
+
+def test_an_outage_of_everything_is_few_words() -> None:
+    nodes = [node(number, f"n{number}") for number in range(1, 2001)]
+    told = Told(state(*nodes, *rules(*(f"n{number}" for number in range(1, 2001)))))
+    assert len(told.take(closed(DIRECT=NO_ROUTE))) == 2
+    assert len(told.take(RUNNING)) == 2
+    reasons = {f"node:{n}": f"reason {chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(1, 601)}
+    assert len(told.take(seen(failing=reasons))) <= 2 * 21
