@@ -140,6 +140,15 @@ def assert_all_tell(
     assert cause["text"] in seen["problems"]
 
 
+def all_tell(lab: Lab, client: int, target: str, words: str) -> bool:
+    """Whether they do: of a reason that is another the next moment each may have its own."""
+    try:
+        assert_all_tell(lab, client, target, words)
+    except AssertionError:
+        return False
+    return True
+
+
 def mended(lab: Lab, five: Five, is_well: Callable[[], bool], within: float) -> None:
     """All agree that it is over."""
     eventually(is_well, within)

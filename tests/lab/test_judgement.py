@@ -20,7 +20,15 @@ from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.resolvers import PERIOD_S
 from tests.lab.device_state import SERVER, add_nodes, configure, eventually, send
-from tests.lab.five import all_is_well, assert_all_tell, explained, heard, mended, overview
+from tests.lab.five import (
+    all_is_well,
+    all_tell,
+    assert_all_tell,
+    explained,
+    heard,
+    mended,
+    overview,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -135,7 +143,7 @@ def drop(lab: Lab, mend: ExitStack, rule: str) -> None:
         (no_gateway, 2, "the interface wan2 has no gateway", TOLD_S),
         (foreign_rule, 1, "another program's policy rules come before egressd's", TOLD_S),
         (foreign_rule, 3, "another program's policy rules come before egressd's", TOLD_S),
-        (dead_workers, 3, "it is being started", TOLD_S),
+        (dead_workers, 3, "1 client of ss is blocked", TOLD_S),
         (silent_gateway, 2, "of wan2 does not answer", ASKED_S),
         (nothing_behind, 2, "nothing that is asked by wan2 answers", ASKED_S),
     ],
@@ -148,7 +156,9 @@ def test_each_cause_is_told_by_all_and_its_end_too(
         cause(lab, mend)
         event, logged = five.await_news(words, within)
         print(f"{cause.__name__}: event after {event:.2f} s, log after {logged:.2f} s")
-        assert_all_tell(lab, client, TARGETS[client], words, ask=five.ask)
+        # Why workers do not start is known soon, and told in place of that they do.
+        now = "" if cause is dead_workers else words
+        eventually(lambda: all_tell(lab, client, TARGETS[client], now), 2)
         assert not reaches(lab, client)
         mend.close()
         mended(lab, five, lambda: is_well(lab), 40)
