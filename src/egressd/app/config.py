@@ -198,7 +198,7 @@ def _zones(given: Any) -> Any:
 
 
 def _is_host(server: Any) -> bool:
-    """Whether it can be asked; `IPv4Address` would take numbers, too."""
+    """Return whether the address can be asked; `IPv4Address` would take numbers, too."""
     try:
         address = IPv4Address(server) if isinstance(server, str) else None
     except ValueError:

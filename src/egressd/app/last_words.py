@@ -1,4 +1,4 @@
-"""Why netd could not go on, kept in a file for the api, which is asked why clients are blocked."""
+"""The reason that netd could not go on: a file for the api, which is asked why clients are blocked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def withdraw(settings: Config) -> None:
 
 
 def read(settings: Config) -> str:
-    """Why netd could not go on; empty where that is not known."""
+    """Return the reason that netd could not go on; empty where it is not known."""
     with suppress(OSError):
         return f"it cannot go on: {(settings.run.dir / _NAME).read_text(errors='replace')}"
     return ""

@@ -90,7 +90,7 @@ def facts() -> Facts:
 
 
 def _routes() -> Iterator[Route]:
-    """Those of the main table (proc(5): numbers as they lie in memory, in hexadecimal)."""
+    """Routes of the main table (proc(5): numbers as they lie in memory, in hexadecimal)."""
     for line in (_NET / "route").read_text(errors="surrogateescape").splitlines()[1:]:
         name, destination, gateway, _, _, _, metric, mask = line.split()[:8]
         prefix = int(mask, 16).bit_count()

@@ -1,4 +1,4 @@
-"""What happens on the device, by name: for the log, and for everyone who listens."""
+"""Events of the device, by name: for the log and for all listeners."""
 
 from __future__ import annotations
 
