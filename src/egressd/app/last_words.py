@@ -1,4 +1,4 @@
-"""The reason that netd could not go on: a file for the api, which is asked why clients are blocked."""
+"""The reason that netd could not go on, in a file: the api is asked why clients are blocked."""
 
 from __future__ import annotations
 
