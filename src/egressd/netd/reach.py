@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-PATIENCE_S: Final = 1.0
+PATIENCE_S: Final = 0.8
 
 _PORT: Final = 53
 _ECHO: Final = struct.Struct("!BBHHH")  # ICMP: type, code, checksum, identifier, sequence number

@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Final, NamedTuple
@@ -44,6 +44,9 @@ SUSPICION_S: Final = 2.0
 _PATIENCE_S: Final = 1.0
 _TRIES: Final = 2
 """A packet may get lost."""
+
+_AT_ONCE_S: Final = 0.1
+"""Seconds that an answer takes at most, as a rule."""
 
 _PORT: Final = 53
 _HEADER: Final = struct.Struct("!HHHHHH")
@@ -199,9 +202,13 @@ class Resolvers:
         lost: set[Resolver] = set()
         outside = [each for each in servers if not is_inner(each, self._machine.topology)]
         for server in servers:
-            if await answers(server, mark):
+            if lost or not outside:
+                is_answered, is_dead = await answers(server, mark), False
+            else:
+                is_answered, is_dead = await _answers_or_nobody(server, outside, mark)
+            if is_answered:
                 return Asked(silent=frozenset(lost))
-            if not lost and outside and not await reach.is_anybody_there(outside, mark):
+            if is_dead:
                 break
             lost.add((mark, server))
         # Another may be asked in place of the first of them for now: that stays as it is.
@@ -247,6 +254,25 @@ async def answers(server: str, mark: int) -> bool:
                     if reply[:2] == number.to_bytes(2, "big"):
                         return _is_helpful(reply)
     return False
+
+
+async def _answers_or_nobody(server: str, outside: Collection[str], mark: int) -> tuple[bool, bool]:
+    """Whether the resolver answers by the way of `mark`, and whether nobody of `outside` does.
+
+    Where there is no answer at once, all are pinged beside the question, so that a way that leads
+    nowhere is known in little more than a second.
+    """
+    asking = asyncio.ensure_future(answers(server, mark))
+    try:
+        done, _ = await asyncio.wait({asking}, timeout=_AT_ONCE_S)
+        if done and asking.result():
+            return True, False
+        if await reach.is_anybody_there(outside, mark):
+            return await asking, False
+        return asking.done() and asking.result(), not asking.done() or not asking.result()
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 def _is_helpful(reply: bytes) -> bool:
