@@ -94,6 +94,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.topology = Topology()
+        self.ruled_locals: tuple[str, ...] = ()
         self.choices: Any = {}
         self.ports: Mapping[str, int] = {}
         self.is_full = False

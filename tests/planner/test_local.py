@@ -140,9 +140,14 @@ def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
 def test_who_has_no_rule_there_goes_on_while_the_device_runs() -> None:
     running = plan(hosts=(CLIENT,))
     stopped = replace(running, floor=Floor(stopped=True))
-    assert elements(running, WITH_DOCKER, {})["unruled"] == {'"docker0"': ""}
-    assert elements(stopped, WITH_DOCKER, {})["unruled"] == {}
-    assert elements(plan(), WITH_DOCKER, {})["unruled"] == {}
+    assert unruled(running) == {'"docker0"': ""}
+    assert unruled(stopped) == {}
+    assert unruled(plan()) == {}
+
+
+def unruled(made_for: Plan) -> dict[str, str]:
+    ruled = local.ruled(made_for, WITH_DOCKER)
+    return elements(made_for, WITH_DOCKER, {}, ruled_locals=ruled)["unruled"]
 
 
 def test_networks_that_a_lan_has_too_are_told_but_single_addresses_are_not() -> None:

@@ -151,7 +151,7 @@ class Applier:
         topology = self._machine.topology
         if not self.plan.floor.is_ruled:
             return msgspec.structs.replace(topology, lans=())
-        return local.with_clients(self.plan, topology)
+        return local.with_clients(topology, self._machine.ruled_locals)
 
     def missing(self) -> list[Instance]:
         """Instances that should run and do not."""

@@ -65,6 +65,9 @@ class Machine:
         """VPN lines that are still up with settings that no longer hold: nobody leaves by them."""
         self.taken = Taken()
         """Addresses that no VPN line may have: nobody leaves by one that has."""
+        self.ruled_locals: tuple[str, ...] = ()
+        """Local networks with clients in them, as of the last `route`. To find them takes a look at
+        all rules, so that it is not done for a change of others."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
@@ -84,13 +87,14 @@ class Machine:
 
     def route(self, plan: Plan, egresses: Mapping[str, Egress]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
+        self.ruled_locals = local.ruled(plan, self.topology)
         desired = routing.desired(
             egresses,
             facts=self.facts,
             topology=self.topology,
             roles=self._roles,
             engine_uid=self._engine_uid,
-            ruled_locals=local.ruled(plan, self.topology),
+            ruled_locals=self.ruled_locals,
             resolvers=asked(plan, self.handed_out),
         )
         settled = sysctl.write(sysctls.wanted(self.topology, egresses))
@@ -360,6 +364,7 @@ class Machine:
             handed_out=self.handed_out,
             silent=self.silent,
             outdated=(*self.outdated, *self._refused()),
+            ruled_locals=self.ruled_locals,
         )
 
     def _refused(self) -> Iterator[str]:

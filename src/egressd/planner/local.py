@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address
 
 from msgspec.structs import replace
@@ -23,9 +23,8 @@ def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def with_clients(plan: Plan, topology: Topology) -> Topology:
-    """The topology in which local networks with clients in them are LANs."""
-    names = ruled(plan, topology)
+def with_clients(topology: Topology, names: Collection[str]) -> Topology:
+    """The topology in which the local networks of `names`, with clients in them, are LANs."""
     networks = (each for each in topology.local_networks if each[0] in names)
     return replace(
         topology,

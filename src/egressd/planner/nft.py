@@ -11,7 +11,6 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import Final
 
 from egressd.model.plan import Change, Plan
-from egressd.planner import local
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
@@ -53,11 +52,12 @@ def elements(
     handed_out: Mapping[str, tuple[str, ...]] = _NOTHING,
     silent: Collection[Resolver] = (),
     outdated: Collection[str] = (),
+    ruled_locals: Collection[str] = (),
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
     group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
     out; `silent`: those that do not answer; `outdated`: lines still up with settings that
-    no longer hold.
+    no longer hold; `ruled_locals`: local networks with clients in them.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -66,7 +66,7 @@ def elements(
     """
     result: Elements = {
         **_lan_elements(topology),
-        **_local_elements(plan, topology),
+        **_local_elements(plan, topology, ruled_locals),
         "seen": {_quoted(name): "" for name in topology.known},
         "outside": {
             _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
@@ -126,10 +126,10 @@ def _lan_elements(topology: Topology) -> Elements:
     }
 
 
-def _local_elements(plan: Plan, topology: Topology) -> Elements:
+def _local_elements(plan: Plan, topology: Topology, ruled_locals: Collection[str]) -> Elements:
     """Local networks; who is there without a rule goes on while the device runs."""
     networks = collapse_addresses(network for _, network in topology.local_networks)
-    passing = () if plan.floor.stopped else local.ruled(plan, topology)
+    passing = () if plan.floor.stopped else ruled_locals
     return {
         "localif": {_quoted(name): "" for name in topology.local},
         "localnet": {str(network): "" for network in networks},
