@@ -147,13 +147,7 @@ def _addresses(
 def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
     """IPv6 addresses of global scope, by index of the interface; none on a kernel without IPv6."""
     addresses = defaultdict(list)
-    try:
-        bodies = asked.dump(_GET_ADDRESS, _ADDRESS.pack(_AF_INET6, 0, 0, 0, 0))
-    except NetlinkError as error:
-        if error.errno not in fib.NO_SUCH_FAMILY:
-            raise
-        bodies = []
-    for body in bodies:
+    for body in fib.listed(asked, _GET_ADDRESS, _ADDRESS.pack(_AF_INET6, 0, 0, 0, 0)):
         _, _, _, scope, index = _ADDRESS.unpack_from(body)
         found = attributes(body, _ADDRESS.size)
         if scope == _SCOPE_UNIVERSE:
@@ -196,10 +190,9 @@ def _main_table(
     """
     request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
     try:
-        bodies = asked.dump(_GET_ROUTE, request)
+        bodies = fib.listed(asked, _GET_ROUTE, request)
     except NetlinkError as error:
-        # The table comes into being with its first route, and the kernel may have no IPv6.
-        if error.errno not in (errno.ENOENT, *fib.NO_SUCH_FAMILY):
+        if error.errno != errno.ENOENT:  # the table comes into being with its first route
             raise
         return
     for body in bodies:
@@ -212,12 +205,7 @@ def _main_table(
 
 def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:
     for family in fib.FAMILIES:
-        try:
-            bodies = asked.dump(fib.GET_RULE, fib.rules_request(family))
-        except NetlinkError as error:
-            if error.errno not in fib.NO_SUCH_FAMILY:
-                raise
-            continue
+        bodies = fib.listed(asked, fib.GET_RULE, fib.rules_request(family))
         yield from filter(None, map(fib.decode_foreign_rule, bodies))
 
 

@@ -15,7 +15,15 @@ from typing import Final, Literal
 
 from egressd.model.facts import ForeignRule
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.netd.kernel.netlink import attributes, encode, number, text, u32
+from egressd.netd.kernel.netlink import (
+    NetlinkError,
+    NetlinkSocket,
+    attributes,
+    encode,
+    number,
+    text,
+    u32,
+)
 from egressd.planner.registry import ROUTE_PROTOCOL, TABLE_MAIN
 
 NEW_ROUTE, DELETE_ROUTE, GET_ROUTE = 24, 25, 26
@@ -48,7 +56,17 @@ _ACTIONS: Final = {name: action for action, name in _ACTION_NAMES.items()}
 FAMILIES: Final[tuple[Literal[4, 6], ...]] = (4, 6)
 _FAMILIES: Final = {4: AF_INET, 6: AF_INET6}
 NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
-"""Errors of a kernel without IPv6, asked for its rules."""
+"""Errors of a kernel without IPv6."""
+
+
+def listed(kernel: NetlinkSocket, kind: int, request: bytes) -> list[bytes]:
+    """All that the kernel has of a kind; nothing where it lacks the family. Raises OSError."""
+    try:
+        return list(kernel.dump(kind, request))
+    except NetlinkError as error:
+        if error.errno not in NO_SUCH_FAMILY:
+            raise
+        return []
 
 
 def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:

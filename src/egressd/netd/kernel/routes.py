@@ -142,25 +142,16 @@ class _Synchronisation:
 
     def _present_routes(self, family: Literal[4, 6]) -> Iterator[RouteEntry]:
         names = {index: name for name, index in self._indexes.items()}
-        for body in self._listed(fib.GET_ROUTE, fib.routes_request(family)):
+        for body in fib.listed(self._kernel, fib.GET_ROUTE, fib.routes_request(family)):
             route = fib.decode_route(body, names)
             if route is not None and self._has_device(route):
                 yield route
 
     def _present_rules(self, family: Literal[4, 6]) -> Iterator[PolicyRule]:
-        for body in self._listed(fib.GET_RULE, fib.rules_request(family)):
+        for body in fib.listed(self._kernel, fib.GET_RULE, fib.rules_request(family)):
             rule = fib.decode_rule(body)
             if rule is not None:
                 yield rule
-
-    def _listed(self, kind: int, request: bytes) -> list[bytes]:
-        """What the kernel has of a kind; nothing where it does not have the family."""
-        try:
-            return list(self._kernel.dump(kind, request))
-        except NetlinkError as error:
-            if error.errno not in fib.NO_SUCH_FAMILY:
-                raise
-            return []
 
     def _put_route(self, route: RouteEntry, old: RouteEntry | None) -> None:
         if route == old:
