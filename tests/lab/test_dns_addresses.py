@@ -13,13 +13,12 @@ from egressd.lab.client import Client
 from egressd.lab.dnswire import encode_query
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, UDP, new_token
-from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
+from egressd.lab.spec import LAN_ADDRESS, LabSpec, Place
 from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.lab.dnsmasq import dnsmasq
 
 pytestmark = pytest.mark.lab
 
-RESOLVER = RESOLVERS["quad9"]
 BROADCAST = "10.77.0.255"
 DESTINATIONS = ("255.255.255.255", BROADCAST, "224.0.0.1", "224.0.0.251", str(LAN_ADDRESS), SERVER)
 
@@ -33,16 +32,10 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def dnsmasq(lab: Lab) -> Iterator[None]:
-    command = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv"]
-    command += ["--pid-file", "--user=root", f"--server={RESOLVER}"]
-    program = Program(lab.router.namespace, command, lab.folder / "dnsmasq.log", {})
-    program.start()
-    try:
+def resolver(lab: Lab) -> Iterator[None]:
+    with dnsmasq(lab, lab.router):
         eventually(lambda: own(lab).dns("www.example.com", "127.0.0.1", timeout=0.5).ok)
         yield
-    finally:
-        program.stop(10)
 
 
 def own(lab: Lab) -> Client:

@@ -18,6 +18,7 @@ from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, UDP_ECHO_PORTS, LabSpec, Place
 from egressd.planner.registry import ANSWER_PORT, LINE_PORTS
 from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.lab.dnsmasq import dnsmasq
 
 pytestmark = pytest.mark.lab
 
@@ -95,17 +96,11 @@ def test_connection_tracking_sees_one_flow_with_the_far_ends_port(lab: Lab) -> N
 
 
 def test_the_routers_resolver_gets_all_questions_that_are_its(lab: Lab) -> None:
-    command = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv"]
-    command += ["--pid-file", "--user=root", f"--address=/own.test/{OWN}"]
-    program = Program(lab.router.namespace, command, lab.folder / "dnsmasq.log", {})
-    program.start()
-    try:
+    with dnsmasq(lab, lab.router, f"--address=/own.test/{OWN}"):
         eventually(lambda: own(lab).dns("own.test", str(LAN_ADDRESS), timeout=0.5).ok)
         for _ in range(20):
             assert lab.client(1).dns("www.example.com", str(LAN_ADDRESS)).addresses == (SERVER,)
             assert own(lab).dns("own.test", str(LAN_ADDRESS), timeout=1).addresses == (OWN,)
-    finally:
-        program.stop(10)
 
 
 FORBIDDEN = (

@@ -61,12 +61,12 @@ class DeviceResolvers:
         return True
 
     def _look(self, known: Resolvers) -> Resolvers:
-        """What `known` becomes by what resolv.conf, the addresses and the routes say now."""
+        """Return `known` as resolv.conf, the addresses and the routes have it now."""
         return self._with_lans(known if self._named else self._with_listed(known))
 
     def _with_lans(self, known: Resolvers) -> Resolvers:
-        """Which of them are in a LAN or here, and the LANs' reverse zones. What once was in a LAN
-        counts as such: one that is down for a while is no reason to change anything.
+        """Tell which of them are in a LAN or here, and the LANs' reverse zones. What once was in a
+        LAN counts as such: one that is down for a while is no reason to change anything.
         """
         try:
             topology = discover(network.facts(), self._roles)

@@ -92,8 +92,8 @@ class Accidents:
         ]
 
     def _by_others(self) -> list[Accident]:
-        """Those of other software on the router. What comes and goes has its place in the kernel's
-        hooks, so that kernel-routed connections may lose a packet, and nobody is cut.
+        """Accidents by other software on the router. What comes and goes has its place in the
+        kernel's hooks, so that kernel-routed connections may lose a packet, and nobody is cut.
         """
         by = self._foreign
         wireguard = [Accident("wg-quick up or down", by.wireguard, weight=4)]

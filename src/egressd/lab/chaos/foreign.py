@@ -65,7 +65,7 @@ taken[0].recv(1)
 
 
 class ForeignSoftware:
-    """What may be on the router of one lab."""
+    """Programs and rules that may be on the router of one lab."""
 
     def __init__(self, lab: Lab, rng: Random) -> None:
         self._lab = lab
@@ -77,7 +77,7 @@ class ForeignSoftware:
 
     @property
     def has_wireguard(self) -> bool:
-        """Whether this machine has the programs for it."""
+        """Return whether this machine has the programs for it."""
         return all(map(shutil.which, ("wg-quick", "wg", "wireguard-go")))
 
     def toggle(self, name: str, come: Callable[[], None], go: Callable[[], None]) -> None:
