@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 
 from egressd.netd.kernel import legacy_iptables
 from egressd.netd.kernel.nft import Nft
-from egressd.planner.chains import PREROUTING_PRIORITY
+from egressd.planner.chains.prerouting import PREROUTING_PRIORITY
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 from egressd.planner.topology import Topology
 

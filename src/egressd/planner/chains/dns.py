@@ -1,0 +1,69 @@
+"""Questions for names: each goes its client's way, to the resolver that is asked by that way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner.chains.terms import ROUTED
+
+CHAINS: Final[dict[str, tuple[str, ...]]] = {
+    "asking": (
+        # What a resolver in the LAN asks others is not to come back to it.
+        "ip saddr @resolvers goto client",
+        "meta mark set ip saddr map @hosts goto ask",
+        "meta mark set ip saddr map @nets goto ask",
+        "meta mark set iifname map @dflt goto ask_unmanaged",
+        "goto deny",
+    ),
+    "ask": (
+        "jump count",
+        # Where there are local names, an instance looks for them among the questions of clients
+        # with a rule that the kernel routes.
+        "meta mark set meta mark map @askers goto engine",
+        # The resolver of a line may be one that is not asked through it.
+        "meta mark set meta mark map @asked",
+        "goto dispatch",
+    ),
+    "ask_unmanaged": (
+        "meta mark set meta mark map @asked",
+        "goto unmanaged",
+    ),
+    "prerouting_dns": (
+        "type nat hook prerouting priority dstnat; policy accept;",
+        "iifname @lanif meta l4proto { tcp, udp } th dport 53 ip saddr != @resolvers goto question",
+        f"iifname @localif meta mark {ROUTED} meta l4proto {{ tcp, udp }} th dport 53"
+        " ip saddr != @resolvers goto question",
+    ),
+    "question": (
+        f"meta mark {ROUTED} update @questions {{ meta mark }}",
+        "dnat ip to meta mark map @dns4",
+    ),
+    "from_local_to_router": (
+        "meta l4proto { tcp, udp } th dport 53 meta mark . ip daddr @here accept",
+        "drop",
+    ),
+    "dns_to_router": (
+        # The resolver that the client's questions go to may be this machine's own.
+        "meta mark . ip daddr @here return",
+        # A kernel-routed client's question that found no resolver of its own stops here.
+        f"meta mark {ROUTED} th dport 53 drop",
+        "meta nfproto ipv6 reject",
+    ),
+    "output_dns": (
+        "type nat hook output priority -100; policy accept;",
+        # What the engine asks itself: the names of nodes' servers, say. What netd asks, to see who
+        # answers, goes where it is sent.
+        "meta skuid != 0 meta l4proto { tcp, udp } th dport 53 goto engines_question",
+    ),
+    "engines_question": (
+        f"meta mark {ROUTED} update @questions {{ meta mark }}",
+        "dnat ip to meta mark . ip daddr map @substitutes",
+    ),
+    "to_resolver": (
+        # One that is no further than this machine or what is behind it is asked there.
+        'oifname "lo" accept',
+        "oifname @lanif ip daddr @lannet accept",
+        "oifname @localif ip daddr @localnet accept",
+        "drop",
+    ),
+}

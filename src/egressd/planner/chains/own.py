@@ -1,0 +1,94 @@
+"""This machine's own packets: what is for it, and what it says itself.
+
+That leaves by the interface whose address it bears, or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner import services_guard
+from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
+from egressd.planner.lines import guard as lines_guard
+from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER, MARK_EGRESS, MARK_ENGINE
+
+_OF_ANOTHER_WAN: Final = "oifname @outside ip saddr @own fib saddr . oif type != local drop"
+"""Policy rules take this machine's packets to the WAN that has their source address. This is for
+those that were routed before they had one (raw sockets), and for rules that are still missing."""
+
+CHAINS: Final[dict[str, tuple[str, ...]]] = {
+    "input": (
+        "type filter hook input priority filter; policy accept;",
+        # On its way to an instance: the port is not one of this machine's.
+        f"{KIND} {MARK_ENGINE:#x} iifname @lanif accept",
+        f"{KIND} {MARK_ENGINE:#x} iifname @localif accept",
+        f"iifname @localif meta mark {ROUTED} goto from_local_to_router",
+        "meta l4proto tcp goto input_tcp",
+        *lines_guard.INPUT,
+        "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
+        *services_guard.INPUT,
+        *lines_guard.STRANGERS,
+        # Sockets of the engine's answers read nothing.
+        f"udp dport {ANSWER_PORT} drop",
+        "meta l4proto udp goto unknown_flow",
+    ),
+    "input_tcp": (
+        "tcp dport @services jump to_service",
+        "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",
+        *lines_guard.STRANGERS,
+        "tcp flags & (fin | syn | rst | ack) != syn goto unknown_flow",
+    ),
+    "unknown_flow": (
+        # An answer to a client whose flow conntrack has lost looks like something for this
+        # machine. A reset or an ICMP error would end what goes on once the client sends again, and
+        # a flow that begins the wrong way round would take its place.
+        "meta nfproto ipv6 accept",
+        "iifname != @outside accept",
+        "socket wildcard { 0, 1 } accept",
+        "drop",
+    ),
+    "output": (
+        "type filter hook output priority filter; policy accept;",
+        "meta l4proto tcp goto output_tcp",
+        *lines_guard.OUTPUT,
+        f"{KIND} {MARK_EGRESS:#x} goto from_engine",
+        f"{KIND} {MARK_ANSWER:#x} goto answer_in_a_name",
+        # The engine's answers to clients bear the address of whom they asked.
+        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
+        # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
+        # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
+        'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
+        f"meta l4proto icmp ct state related ct mark {ROUTED} ip daddr != @lannet goto about_flow",
+        "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
+        # Those to an address of input_apart have just got the client's back, not yet its interface.
+        'oifname "lo" ct direction reply ct status snat goto to_client',
+        _OF_ANOTHER_WAN,
+    ),
+    "output_tcp": (
+        f"{KIND} {MARK_EGRESS:#x} goto from_engine",
+        # At whichever address of this machine they are called; instances answer at any.
+        "tcp sport @services fib saddr type local jump from_service",
+        # The engine's answers to clients bear the address of whom they asked.
+        "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
+        _OF_ANOTHER_WAN,
+    ),
+    "about_flow": (
+        # What this machine tells a far end about a client's flow (that its answer could not be
+        # delivered) quotes the flow, and bears its address: it leaves by the same interface.
+        f"meta mark set ct mark & {NO_EPOCH:#x}",
+        "goto from_engine",
+    ),
+    "own_error": (
+        # One about a flow of the engine's, whose socket has gone, quotes what came for a client. It
+        # leaves by the interface that has its address or not at all.
+        "ip daddr @lannet accept",
+        'oifname "lo" accept',
+        "fib saddr . oif type != local drop",
+    ),
+    "from_engine": (
+        # The engine's own sockets: bound to one interface, they leave by it or not at all.
+        "meta mark . oifname vmap @pairs",
+        "meta l4proto { tcp, udp } th dport 53 ip daddr @resolvers goto to_resolver",
+        "drop",
+    ),
+}

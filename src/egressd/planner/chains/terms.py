@@ -1,0 +1,20 @@
+"""Expressions that chains in several files have in common."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner.registry import (
+    MARK_EGRESS,
+    MARK_ENGINE,
+    MARK_EPOCH_MASK,
+    MARK_KIND_MASK,
+    MARK_ROUTED_MASK,
+)
+
+NO_EPOCH: Final = 0xFFFF_FFFF & ~MARK_EPOCH_MASK
+NO_KIND: Final = 0xFFFF_FFFF & ~MARK_KIND_MASK
+KIND: Final = f"meta mark & {MARK_KIND_MASK:#x}"
+ROUTED: Final = f"& {MARK_ROUTED_MASK:#x} == {MARK_EGRESS:#x}"
+ENGINE: Final = f"& {MARK_KIND_MASK:#x} == {MARK_ENGINE:#x}"
+TO_INSTANCE: Final = "meta l4proto { tcp, udp } tproxy ip to 127.0.0.1:meta mark map @ports accept"
