@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from tempfile import TemporaryDirectory
 
 from egressd.lab.lab import Lab
+from egressd.lab.observed import Seen
 from egressd.model.errors import Failed
 from tests.netd.engine.rig import is_stopped
 
@@ -68,6 +69,12 @@ def port_forward(lab: Lab, rule: str) -> Iterator[None]:
         yield
     finally:
         lab.router.run("nft", "delete", "table", "ip", "forwards")
+
+
+def asked(lab: Lab, since: int) -> list[Seen]:
+    """What the internet's servers were asked but for what netd asks resolvers all the time."""
+    seen = lab.internet.seen(since=since)
+    return [each for each in seen if not each.text.startswith("a.root-servers.net")]
 
 
 def clear(lab: Lab) -> None:

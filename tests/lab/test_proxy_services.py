@@ -21,7 +21,7 @@ from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
 from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
 from tests.lab import socks
-from tests.lab.device_state import SERVER, clear, elements, eventually, send
+from tests.lab.device_state import SERVER, asked, clear, elements, eventually, send
 
 pytestmark = pytest.mark.lab
 
@@ -185,7 +185,7 @@ def test_an_interface_that_is_down_refuses(lab: Lab) -> None:
         assert curl(client, 1080, scheme="http") != wan.address
         assert time.monotonic() - begun < 2
         assert datagram(client, 1080) == "TimeoutError: timed out"
-        assert lab.internet.seen(since=mark) == []
+        assert asked(lab, mark) == []
         assert curl(client, 1081) == lab.wan(1).address
     finally:
         wan.restore()
@@ -346,7 +346,7 @@ def test_an_association_is_for_who_asked_for_it(lab: Lab, password: str, at: str
         relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
         mark = lab.internet.mark()
         assert refused(relay, lab.client(2).host, lab.internet)
-        assert lab.internet.seen(since=mark) == []
+        assert asked(lab, mark) == []
         assert by_relay(owner, relay) == exits(lab)["wan2"]
         assert refused(relay, lab.client(2).host)
 
@@ -359,7 +359,7 @@ def test_ip_options_open_no_association_to_others(lab: Lab, options: int) -> Non
         relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
         mark = lab.internet.mark()
         assert refused(relay, lab.client(2).host, options=options)
-        assert lab.internet.seen(since=mark) == []
+        assert asked(lab, mark) == []
         assert by_relay(owner, relay, options) == exits(lab)["wan2"]
 
 
@@ -504,7 +504,7 @@ def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
         assert by_relay(client, relay) == "ConnectionRefusedError: [Errno 111] Connection refused"
         for connection in (silent, half):
             assert not is_served(connection, is_signed_in=connection is half)
-        assert lab.internet.seen(since=mark) == []
+        assert asked(lab, mark) == []
         if end == "stop":
             assert lab.api.ask("POST", "/ops/start", {}).status == 200
             with signed_in(client) as again:
