@@ -90,10 +90,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return made
 
 
-def test_a_list_is_asked_no_further_than_to_who_answers(watched: Watched) -> None:
+def test_who_is_silent_is_passed_over_for_the_next_that_answers(watched: Watched) -> None:
     assert watched.look() == [(WAN, FIRST)]
     assert (MARK_DIRECT, ONLY) in watched.questions
-    assert watched.look(FIRST, THIRD) == [(WAN, FIRST), (WAN, SECOND)]
+    assert watched.look(FIRST, THIRD) == [(WAN, server) for server in ALL]
     assert watched.machine.silent == {(WAN, FIRST)}
 
 
@@ -157,11 +157,22 @@ def test_ways_without_an_answer_are_told_for_what_they_are(watched: Watched) -> 
         assert told == (dead_ends, nameless, changes)
 
 
-def test_who_is_silent_by_a_dead_way_is_not_asked_further(watched: Watched) -> None:
+def test_a_way_by_which_nobody_is_there_is_told_as_that(watched: Watched) -> None:
     watched.is_dead = True
-    assert watched.look(*ALL) == [(WAN, FIRST)]
+    watched.look(*ALL)
     reason = f"nothing that is asked by wan1 answers ({', '.join(ALL)})"
     assert watched.resolvers.dead_ends == {"wan1": reason}
+
+
+def test_a_look_at_some_ways_leaves_what_is_known_of_others(watched: Watched) -> None:
+    watched.look(FIRST, ONLY)
+    watched.silent, watched.questions = {FIRST, SECOND, THIRD}, []
+    asyncio.run(watched.resolvers.look({MARK_DIRECT, 77}))
+    assert watched.questions == [(MARK_DIRECT, ONLY)]
+    assert watched.resolvers.nameless == {}
+    assert watched.machine.silent == {(WAN, FIRST)}
+    asyncio.run(watched.resolvers.look({WAN}))
+    assert set(watched.resolvers.nameless) == {"wan1"}
 
 
 def test_by_a_way_that_is_closed_nobody_is_asked(watched: Watched) -> None:

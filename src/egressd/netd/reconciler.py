@@ -20,6 +20,7 @@ from egressd.model.messages import Event, LineNews, News, RuleCount, Status, Sta
 from egressd.model.plan import Change, Floor, Instance, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
+from egressd.netd.doubts import Doubts
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
@@ -35,7 +36,6 @@ from egressd.netd.planfile import PlanFile
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
-from egressd.netd.silence import Silence
 from egressd.netd.stalls import Stalls
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
@@ -82,7 +82,7 @@ class Reconciler:
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh, self._tell)
         self._outages = Outages(pool, lambda: self.plan, self._tell)
-        self._silence = Silence(lambda: machine.topology.wans, self._resolvers.hurry)
+        self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
         self._stalls = Stalls(lambda: self.plan, pool.uid)
         self._monitor = Monitor(
             machine=machine,
@@ -165,7 +165,7 @@ class Reconciler:
         self._is_restored = self.plan.revision > 0
         self._steering.start()
         self._resolvers.start()
-        self._silence.start()
+        self._doubts.start()
         self._outages.start()
         self._stalls.start()
         self._teller.start()
@@ -211,7 +211,7 @@ class Reconciler:
         if self._line_follower is not None:
             await self._line_follower.close()
         await self._steering.close()
-        await self._silence.close()
+        await self._doubts.close()
         await self._resolvers.close()
         await self._outages.close()
         await self._stalls.close()

@@ -1,7 +1,8 @@
 """Which resolvers answer, where the kernel sends questions to one of a list.
 
-The servers of each list are asked regularly, the preferred one first, by the way that clients ask
-by, until one answers: those before it are passed over until they answer again. Where none answers
+The servers of each list are asked regularly, and early while clients ask (`egressd.netd.doubts`),
+by the way that clients ask by: those before the first that answers are passed over until they
+answer again. Where none answers
 nobody is asked in its place, and it is found out whether it is the way that fails
 (`egressd.netd.reach`): by a WAN that is up and leads nowhere, nothing answers. So WANs that no rule
 names are asked by, too.
@@ -13,7 +14,7 @@ import asyncio
 import secrets
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Final, NamedTuple
@@ -41,9 +42,8 @@ log = structlog.get_logger()
 PERIOD_S: Final = 10.0
 SUSPICION_S: Final = 2.0
 """The period while something does not answer, in seconds, so that its end is told soon."""
-_PATIENCE_S: Final = 1.0
-_TRIES: Final = 2
-"""A packet may get lost."""
+_TRIES_S: Final = (0.3, 0.3, 0.4)
+"""How long each of the same questions is waited for, in seconds: a packet may get lost."""
 
 _AT_ONCE_S: Final = 0.1
 """Seconds that an answer takes at most, as a rule."""
@@ -91,6 +91,8 @@ class Resolvers:
         self._plan = plan
         self._adapt = adapt
         self._changed = changed
+        self._hurried: frozenset[int] | None = frozenset()
+        """The marks of the ways to look at soon; None for all."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._in_use: dict[int, str] = {}
@@ -129,20 +131,22 @@ class Resolvers:
         )
         return tuple(dict.fromkeys(told))  # lines that ask directly, and DIRECT
 
-    def hurry(self) -> None:
-        """Look soon: ways have come or gone."""
+    def hurry(self, ways: frozenset[int] | None = None) -> None:
+        """Look soon: at the ways of these marks, or at all, since some have come or gone."""
+        known = self._hurried
+        self._hurried = None if ways is None or known is None else known | ways
         self._woken.set()
 
-    async def look(self) -> None:
-        """Ask by all ways at the same time: at most some 7 s."""
+    async def look(self, only: Collection[int] | None = None) -> None:
+        """Ask by all ways at the same time, or by those of the marks `only`: some 1.1 s at most."""
         ways = self._ways()
-        marks = set(ways)
+        marks = set(ways) if only is None else set(ways) & set(only)
         asked = await asyncio.gather(*(self._ask(mark, ways[mark]) for mark in marks))
         found = dict(zip(marks, asked, strict=True))
-        self._note(found)
+        self._note(found, ways)
         lists = self._candidates()
         # By ways that are closed nobody was asked.
-        lost = {(m, s) for m, each in lists.items() if m not in ways for s in each}
+        lost = {(m, s) for m, each in lists.items() if m not in found for s in each}
         lost &= self._machine.silent
         lost = lost.union(*(each.silent for mark, each in found.items() if mark in lists))
         known = self.problems
@@ -161,15 +165,21 @@ class Resolvers:
         self._in_use = chosen
 
     async def _attend(self) -> None:
+        now = asyncio.get_running_loop().time
+        due = now()
         while True:
+            ways, self._hurried = self._hurried, frozenset()
             self._woken.clear()
+            if now() >= due:
+                ways = None
             try:
-                await self.look()
+                await self.look(ways)
             except Exception as error:
                 log.warning("could not pass over resolvers that are silent", error=str(error))
-            period = SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S
+            if ways is None:
+                due = now() + (SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S)
             with suppress(TimeoutError):
-                async with asyncio.timeout(period):
+                async with asyncio.timeout_at(due):
                     await self._woken.wait()
 
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
@@ -198,28 +208,38 @@ class Resolvers:
         return names
 
     async def _ask(self, mark: int, servers: tuple[str, ...]) -> Asked:
-        """Ask in turn until one answers by the way of `mark`."""
-        lost: set[Resolver] = set()
+        """Ask by the way of `mark`: the preferred one, and the others if that takes longer."""
         outside = [each for each in servers if not is_inner(each, self._machine.topology)]
-        for server in servers:
-            if lost or not outside:
-                is_answered, is_dead = await answers(server, mark), False
+        asking = [asyncio.ensure_future(answers(servers[0], mark))]
+        try:
+            await asyncio.wait(asking, timeout=_AT_ONCE_S)
+            if _is_answered(asking):
+                return Asked()
+            asking += [asyncio.ensure_future(answers(server, mark)) for server in servers[1:]]
+            # A way that leads nowhere is known before all questions are given up.
+            if outside and not await reach.is_anybody_there(outside, mark):
+                is_dead = not _is_answered(asking)
             else:
-                is_answered, is_dead = await _answers_or_nobody(server, outside, mark)
-            if is_answered:
-                return Asked(silent=frozenset(lost))
-            if is_dead:
-                break
-            lost.add((mark, server))
+                is_dead = False
+            for number, answer in enumerate(asking):
+                if not is_dead and await answer:
+                    return Asked(silent=frozenset((mark, each) for each in servers[:number]))
+        finally:
+            for answer in asking:
+                answer.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
         # Another may be asked in place of the first of them for now: that stays as it is.
         known = {(mark, server) for server in servers} & self._machine.silent
-        return Asked(silent=frozenset(known), unanswered=servers, is_dead=not lost)
+        return Asked(silent=frozenset(known), unanswered=servers, is_dead=is_dead)
 
-    def _note(self, found: Mapping[int, Asked]) -> None:
-        """Take down by which ways there is no answer."""
+    def _note(self, found: Mapping[int, Asked], ways: Collection[int]) -> None:
+        """Take down by which of the open `ways` there is no answer."""
         before = self.dead_ends, self.nameless
-        dead_ends, nameless = {}, {}
         names = self._names()
+        left = {name for mark in set(ways) - set(found) for name in names.get(mark, ())}
+        dead_ends, nameless = (
+            {name: why for name, why in each.items() if name in left} for each in before
+        )
         for mark, asked in found.items():
             if not asked.unanswered:
                 continue
@@ -238,41 +258,33 @@ class Resolvers:
 
 async def answers(server: str, mark: int) -> bool:
     """Whether a resolver answers a question that leaves by `mark`. Needs CAP_NET_ADMIN."""
-    loop = asyncio.get_running_loop()
-    for _ in range(_TRIES):
-        number = secrets.randbits(16)
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as asking,
-            suppress(OSError),
-        ):
-            asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
-            asking.connect((server, _PORT))
-            asking.send(_HEADER.pack(number, _RECURSION, 1, 0, 0, 0) + _QUESTION)
-            async with asyncio.timeout(_PATIENCE_S):  # its TimeoutError is an OSError
-                while True:
-                    reply = await loop.sock_recv(asking, 512)
-                    if reply[:2] == number.to_bytes(2, "big"):
-                        return _is_helpful(reply)
+    number = secrets.randbits(16)
+    question = _HEADER.pack(number, _RECURSION, 1, 0, 0, 0) + _QUESTION
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as asking,
+    ):
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+        asking.connect((server, _PORT))
+        for patience in _TRIES_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    asking.send(question)
+                    return _is_helpful(await _reply(asking, number))
     return False
 
 
-async def _answers_or_nobody(server: str, outside: Collection[str], mark: int) -> tuple[bool, bool]:
-    """Whether the resolver answers by the way of `mark`, and whether nobody of `outside` does.
+async def _reply(asking: socket.socket, number: int) -> bytes:
+    """Wait for the reply to the question with this number. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    while True:
+        reply = await loop.sock_recv(asking, 512)
+        if reply[:2] == number.to_bytes(2, "big"):
+            return reply
 
-    Where there is no answer at once, all are pinged beside the question, so that a way that leads
-    nowhere is known in little more than a second.
-    """
-    asking = asyncio.ensure_future(answers(server, mark))
-    try:
-        done, _ = await asyncio.wait({asking}, timeout=_AT_ONCE_S)
-        if done and asking.result():
-            return True, False
-        if await reach.is_anybody_there(outside, mark):
-            return await asking, False
-        return asking.done() and asking.result(), not asking.done() or not asking.result()
-    finally:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+
+def _is_answered(asking: Iterable[asyncio.Future[bool]]) -> bool:
+    return any(answer.done() and answer.result() for answer in asking)
 
 
 def _is_helpful(reply: bytes) -> bool:

@@ -1,0 +1,135 @@
+"""Has ways and resolvers looked at early where traffic gives a reason to.
+
+By themselves they are looked at every 10 s. Clients that are blocked are to be told of sooner: so
+they are looked at, too, when a WAN has sent and heard nothing, and while names are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from egressd.netd.kernel import questions, traffic
+from egressd.netd.kernel.traffic import Traffic
+from egressd.netd.resolvers import Resolvers
+
+PERIOD_S: Final = 0.1
+PATIENCE_S: Final = 0.2
+"""Seconds from the first packet that is sent in vain; nearly all answers take less."""
+ASKED_AGAIN_S: Final = 0.5
+"""Resolvers are asked by one way no more often, in seconds."""
+
+
+class _Heard(msgspec.Struct):
+    """What an interface had carried when it was heard last, in bytes."""
+
+    received: int
+    sent: int
+    unanswered_since: float | None = None
+    """By the loop's clock."""
+    is_told: bool = False
+
+
+class Silence:
+    """Notices when one of the interfaces `names` has sent and heard nothing.
+
+    The kernel says nothing when a WAN stops to answer. Its counters do. Only where others on the
+    link are heard all the time (broadcasts of a shared segment) is it left to the regular look.
+    """
+
+    def __init__(
+        self,
+        names: Callable[[], Collection[str]],
+        read: Callable[[], Mapping[str, Traffic]] = traffic.read,
+    ) -> None:
+        self._names = names
+        self._read = read
+        self._heard: dict[str, _Heard] = {}
+
+    def is_noticed(self, now: float) -> bool:
+        """Compare the counters with those of the last look: True once for each silence.
+
+        Raises OSError.
+        """
+        counted = self._read()
+        known, self._heard = self._heard, {}
+        for name in self._names():
+            if (count := counted.get(name)) is None:
+                continue
+            heard = known.get(name)
+            if heard is None or count.received != heard.received:
+                heard = _Heard(count.received, count.sent)
+            elif heard.unanswered_since is None and count.sent != heard.sent:
+                heard.unanswered_since = now
+            self._heard[name] = heard
+        late = [
+            heard
+            for heard in self._heard.values()
+            if not heard.is_told
+            and heard.unanswered_since is not None
+            and now - heard.unanswered_since >= PATIENCE_S
+        ]
+        for heard in late:
+            heard.is_told = True
+        return bool(late)
+
+
+class Questions:
+    """Notices by which ways names are asked for. Whether there are answers the kernel does not say:
+    that costs each packet a rule.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[int, int]] = questions.read) -> None:
+        self._read = read
+        self._noticed: dict[int, tuple[int, float]] = {}
+        """Mark of a way -> how many questions there were when it was noticed last, and when."""
+
+    def noticed(self, now: float) -> frozenset[int]:
+        """Return the marks of ways with a new question, each every `ASKED_AGAIN_S` at most.
+
+        Raises OSError.
+        """
+        counted = self._read()
+        known = {mark: seen for mark, seen in self._noticed.items() if mark in counted}
+        fresh = {
+            mark: (count, now)
+            for mark, count in counted.items()
+            if mark not in known
+            or (count != known[mark][0] and now - known[mark][1] >= ASKED_AGAIN_S)
+        }
+        self._noticed = known | fresh
+        return frozenset(fresh)
+
+
+class Doubts:
+    """Hurries `resolvers` for what is noticed of the traffic by the interfaces `wans`."""
+
+    def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
+        self._silence = Silence(wans)
+        self._questions = Questions()
+        self._resolvers = resolvers
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _attend(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            with suppress(OSError):
+                if self._silence.is_noticed(now()):
+                    self._resolvers.hurry()
+                if ways := self._questions.noticed(now()):
+                    self._resolvers.hurry(ways)
+            await asyncio.sleep(PERIOD_S)
