@@ -17,25 +17,22 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from typing import Final
 
-from egressd.netd.kernel.ebpf import cgroup, system
+from egressd.netd.engine import own_sockets
+from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R3, R4, R5, R6, R7, Program
 from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER
 
 # Helper functions, from enum bpf_func_id in linux/bpf.h.
-_BPF_FUNC_GET_CURRENT_UID_GID: Final = 15
 _BPF_FUNC_SETSOCKOPT: Final = 49
-_BPF_FUNC_GET_NETNS_COOKIE: Final = 122
 
 # Offsets in struct bpf_sock_addr.
 _USER_IP4, _USER_PORT, _TYPE = 4, 24, 32
 _SOL_SOCKET: Final = 1
 _SO_MARK: Final = 36
-_SO_NETNS_COOKIE: Final = 71
 _LOOPBACK: Final = 127
-_REFUSE, _ALLOW = 0, 1
+_REFUSE: Final = 0
 
 
 def divert(uid: int) -> tuple[int, int]:
@@ -43,15 +40,11 @@ def divert(uid: int) -> tuple[int, int]:
     the descriptors that are returned are open. Raises OSError where the kernel, or what this
     process may do, stands against it.
     """
-    namespace = _namespace()
-    root = cgroup.open_root()
-    try:
-        return (
-            _attach(diverting(uid, namespace), root, system.BPF_CGROUP_INET4_BIND),
-            _attach(refusing(uid, namespace), root, system.BPF_CGROUP_INET6_BIND),
-        )
-    finally:
-        os.close(root)
+    namespace = own_sockets.namespace()
+    return (
+        _attach(diverting(uid, namespace), system.BPF_CGROUP_INET4_BIND),
+        _attach(refusing(uid, namespace), system.BPF_CGROUP_INET6_BIND),
+    )
 
 
 def obstacle(uid: int) -> str:
@@ -65,20 +58,9 @@ def obstacle(uid: int) -> str:
     return ""
 
 
-def _attach(code: bytes, root: int, attach_type: int) -> int:
+def _attach(code: bytes, attach_type: int) -> int:
     kind = system.BPF_PROG_TYPE_CGROUP_SOCK_ADDR
-    program = system.load("egressd_answers", code, kind=kind, attach_type=attach_type)
-    try:
-        return system.link(program, root, attach_type)
-    finally:
-        os.close(program)
-
-
-def _namespace() -> int:
-    """The number that the kernel knows this network namespace by."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        value = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
-    return int.from_bytes(value, sys.byteorder)
+    return own_sockets.attach("egressd_answers", code, kind, attach_type)
 
 
 def diverting(uid: int, namespace: int) -> bytes:
@@ -108,7 +90,7 @@ def diverting(uid: int, namespace: int) -> bytes:
     it.go_if(R0, "!=", 0, "allow", bits=32)
     it.number(R7, "=", socket.htons(ANSWER_PORT))
     it.store(4, R6, _USER_PORT, R7)
-    _allow(it)
+    own_sockets.allow(it)
     return it.assembled()
 
 
@@ -120,30 +102,16 @@ def refusing(uid: int, namespace: int) -> bytes:
     _pass_others(it, uid, namespace)
     it.number(R0, "=", _REFUSE)
     it.exit()
-    _allow(it)
+    own_sockets.allow(it)
     return it.assembled()
 
 
 def _pass_others(it: Program, uid: int, namespace: int) -> None:
     """Go on with answers only: R6 is the context, R7 the port in network order."""
-    it.register(R6, "=", R1)
-    it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
-    it.go_if(R0, "!=", uid, "allow", bits=32)
-    it.register(R1, "=", R6)
-    it.call(_BPF_FUNC_GET_NETNS_COOKIE)
-    it.register(R7, "=", R0)
-    it.number(R7, ">>", 32)
-    it.go_if(R7, "!=", namespace >> 32, "allow", bits=32)
-    it.go_if(R0, "!=", namespace & 0xFFFF_FFFF, "allow", bits=32)
+    own_sockets.pass_others(it, uid, namespace)
     it.load(4, R7, R6, _TYPE)
     it.go_if(R7, "!=", socket.SOCK_DGRAM, "allow", bits=32)
     it.load(4, R7, R6, _USER_PORT)
     # Any port: a socket towards the outside. The listeners of clients are on loopback.
     it.go_if(R7, "==", 0, "allow", bits=32)
     it.go_if(R7, "==", socket.htons(ANSWER_PORT), "allow", bits=32)
-
-
-def _allow(it: Program) -> None:
-    it.label("allow")
-    it.number(R0, "=", _ALLOW)
-    it.exit()

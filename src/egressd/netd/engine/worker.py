@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.netd import privileges
-from egressd.netd.engine import answers, trouble
+from egressd.netd.engine import answers, fragments, trouble
 from egressd.netd.engine.rule_sets import FOLDER
 from egressd.netd.privileges import Capability
 from egressd.netd.processes import start_time
@@ -103,9 +103,10 @@ def main() -> None:
         # Moving bytes: what wakes up waits for its turn, so that more has come by then. With 200
         # connections at once it takes two thirds of the processor time (sched(7)).
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        # The descriptor stays open until the process ends. netd tells where this is impossible.
+        # The descriptors stay open until the process ends. netd tells where this is impossible.
         with suppress(OSError):
             answers.divert(args.uid)
+            fragments.allow(args.uid)
 
     privileges.begin_drop(args.uid, args.gid, CAPABILITIES)
     # These load the engine, whose threads inherit what was dropped above.

@@ -1,0 +1,61 @@
+"""Lets the engine's QUIC datagrams be fragmented, so that no ICMP error can end a session.
+
+The engine forbids it (``IP_PMTUDISC_DO``). For a connected socket of that kind the kernel makes an
+error of each "fragmentation needed" (``__udp4_lib_err`` in the kernel's udp.c), and the engine ends
+the session, with every connection in it: a stranger who guesses a port does so with one packet
+(measured; `tests/lab/test_posing.py`). So a program at the ``BPF_CGROUP_SETSOCKOPT`` hook puts
+``IP_PMTUDISC_DONT`` in its place. The kernel still learns how wide a path is, and fragments.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from egressd.netd.engine import own_sockets
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.ebpf.assembler import R1, R2, R3, R6, R7, Program
+
+# Offsets in struct bpf_sockopt.
+_OPTVAL, _OPTVAL_END, _LEVEL, _OPTNAME = 8, 16, 24, 28
+_IP_MTU_DISCOVER: Final = 10
+_IPV6_MTU_DISCOVER: Final = 23
+_VALUE: Final = 4
+"""Bytes of the option's value."""
+_PMTUDISC_DONT: Final = 0
+
+
+def allow(uid: int) -> int:
+    """Have sockets of the user `uid` in this network namespace be so from now on, for as long as
+    the descriptor that is returned is open. Raises OSError where the kernel, or what this process
+    may do, stands against it.
+    """
+    return own_sockets.attach(
+        "egressd_whole",
+        allowing(uid, own_sockets.namespace()),
+        system.BPF_PROG_TYPE_CGROUP_SOCKOPT,
+        system.BPF_CGROUP_SETSOCKOPT,
+    )
+
+
+def allowing(uid: int, namespace: int) -> bytes:
+    """The program that changes the option of a user's sockets in a network namespace."""
+    it = Program()
+    own_sockets.pass_others(it, uid, namespace)
+    it.load(4, R7, R6, _LEVEL)
+    it.load(4, R1, R6, _OPTNAME)
+    it.go_if(R7, "==", socket.IPPROTO_IP, "ipv4", bits=32)
+    it.go_if(R7, "!=", socket.IPPROTO_IPV6, "allow", bits=32)
+    it.go_if(R1, "==", _IPV6_MTU_DISCOVER, "change", bits=32)
+    it.go("allow")
+    it.label("ipv4")
+    it.go_if(R1, "!=", _IP_MTU_DISCOVER, "allow", bits=32)
+    it.label("change")
+    it.load(8, R2, R6, _OPTVAL)
+    it.load(8, R3, R6, _OPTVAL_END)
+    it.register(R1, "=", R2)
+    it.number(R1, "+", _VALUE)
+    it.go_if_register(R1, ">", R3, "allow")
+    it.store_number(4, R2, 0, _PMTUDISC_DONT)
+    own_sockets.allow(it)
+    return it.assembled()

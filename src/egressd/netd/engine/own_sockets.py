@@ -1,0 +1,64 @@
+"""Programs of the kernel's that see what the engine asks of its sockets (BPF at hooks of cgroups).
+
+They concern one user in one network namespace, and hold for as long as the descriptors of their
+links are open. Numbers and offsets are those of linux/bpf.h.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Final
+
+from egressd.netd.kernel.ebpf import cgroup, system
+from egressd.netd.kernel.ebpf.assembler import R0, R1, R6, R7, Program
+
+_BPF_FUNC_GET_CURRENT_UID_GID: Final = 15
+_BPF_FUNC_GET_NETNS_COOKIE: Final = 122
+_SO_NETNS_COOKIE: Final = 71
+_ALLOW: Final = 1
+
+
+def attach(name: str, code: bytes, kind: int, attach_type: int) -> int:
+    """Have the kernel run a program at a hook; the descriptor of its link. Raises OSError where the
+    kernel, or what this process may do, stands against it.
+    """
+    root = cgroup.open_root()
+    try:
+        program = system.load(name, code, kind=kind, attach_type=attach_type)
+        try:
+            return system.link(program, root, attach_type)
+        finally:
+            os.close(program)
+    finally:
+        os.close(root)
+
+
+def namespace() -> int:
+    """The number that the kernel knows this network namespace by."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        value = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    return int.from_bytes(value, sys.byteorder)
+
+
+def pass_others(it: Program, uid: int, namespace: int) -> None:
+    """Go to ``allow`` but for this user in this network namespace. R6 is the context from here on;
+    R0 and R7 are used.
+    """
+    it.register(R6, "=", R1)
+    it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
+    it.go_if(R0, "!=", uid, "allow", bits=32)
+    it.register(R1, "=", R6)
+    it.call(_BPF_FUNC_GET_NETNS_COOKIE)
+    it.register(R7, "=", R0)
+    it.number(R7, ">>", 32)
+    it.go_if(R7, "!=", namespace >> 32, "allow", bits=32)
+    it.go_if(R0, "!=", namespace & 0xFFFF_FFFF, "allow", bits=32)
+
+
+def allow(it: Program) -> None:
+    """End with what was asked for as the program has left it."""
+    it.label("allow")
+    it.number(R0, "=", _ALLOW)
+    it.exit()
