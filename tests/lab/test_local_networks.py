@@ -15,9 +15,9 @@ from egressd.lab.client import Client
 from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.netns import namespace, run_ip
-from egressd.lab.packets import new_token
+from egressd.lab.packets import UDP, ipv4, new_token, udp
 from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, LabSpec, Place
+from egressd.lab.spec import DISCARD_PORT, LAN_ADDRESS, LabSpec, Place
 from egressd.lab.topology import Topology
 from tests.lab.device_state import SERVER, add_nodes, clear, eventually, rule, suspended
 from tests.lab.wireguard import Peer, peer_lines, raised
@@ -276,3 +276,21 @@ def test_an_interface_that_the_configuration_names_is_one(lab: Lab) -> None:
         eventually(lambda: role_of(lab, "iot0") == "local")
     finally:
         lab.topology.ip("router", ["link del iot0"])
+
+
+@pytest.mark.parametrize("target", ["DIRECT", "ss"])
+def test_a_container_does_not_answer_in_the_far_ends_name(
+    lab: Lab, boxes: list[Client], target: str
+) -> None:
+    client, wan = lab.client(1), lab.wan(1)
+    rule(lab, client.address, target)
+    with client.host.capture("eth0") as heard, boxes[0].host.capture("eth0") as sent:
+        for _ in range(2):
+            client.raw(client.address, SERVER, port=DISCARD_PORT, source_port=40_001)
+        token = new_token()
+        to = wan.address if target == "DIRECT" else client.address
+        forged = ipv4(SERVER, to, UDP, udp(DISCARD_PORT, 40_001, token.encode()))
+        boxes[0].host.emit("eth0", forged, mac=lab.router.mac("docker0"))
+        assert sent.flows(token)
+        heard.prove()
+        assert heard.flows(token) == []

@@ -1,5 +1,7 @@
 """Kernel parameters."""
 
+from ipaddress import IPv6Address
+
 import pytest
 
 from egressd.planner import sysctls
@@ -27,6 +29,23 @@ def test_answers_are_taken_from_wherever_clients_leave_whatever_leads_back_to_wh
     wanted = sysctls.wanted(topology, ["wg0", "lan0"])
     unchecked = {name.split("/")[3] for name in wanted if name.endswith("/rp_filter")}
     assert unchecked == {"all", "default", "wan1", "l2tp_1", "wg0"}
+
+
+def test_the_named_router_is_listened_to_where_lan_and_wan_are_one() -> None:
+    topology = Topology(
+        lans=("lan0", "lan1"),
+        wans=("lan1",),
+        unheard=("lan0", "lan1"),
+        routers6=(("lan1", IPv6Address("fe80::1")),),
+    )
+    wanted = sysctls.wanted(topology, [])
+    for kind, names in (
+        ("accept_ra", {"lan0"}),
+        ("autoconf", {"lan0"}),
+        ("accept_redirects", {"lan0", "lan1"}),
+    ):
+        assert {n for n in names if wanted.get(f"net/ipv6/conf/{n}/{kind}") == "0"} == names
+        assert {name.split("/")[3] for name in wanted if name.endswith(f"/{kind}")} == names
 
 
 def test_each_limit_of_the_neighbours_is_above_the_one_before() -> None:

@@ -98,6 +98,36 @@ def test_a_lan_that_stands_on_another_is_told() -> None:
     assert roles_of(*ends) == ()
 
 
+def test_no_router_is_heard_behind_lans_and_what_these_stand_on_but_the_named_one() -> None:
+    trunk = interface("eth0", index=3)
+    vlan = interface("eth0.7", "10.7.0.1/24", index=4, parent=3)
+    docker = interface("docker0", "172.17.0.1/16", index=5)
+    seen = discover(facts(LOOPBACK, trunk, vlan, docker, WAN1), InterfaceRoles(wan=("wan1",)))
+    assert set(seen.unheard) == {"eth0", "eth0.7", "docker0"}
+    router = IPv6Address("fe80::1")
+    roles = InterfaceRoles(
+        lan=("eth0.7",), wan=("eth0.7",), gateways6={"eth0.7": router, "wan1": router}
+    )
+    both = discover(facts(LOOPBACK, trunk, vlan), roles)
+    assert both.routers6 == (("eth0.7", router),)
+    # Nor is the trunk of a LAN, where that is a WAN itself.
+    roles = InterfaceRoles(lan=("eth0.7",), wan=("eth0",))
+    assert discover(facts(LOOPBACK, trunk, vlan), roles).unheard == ("eth0.7",)
+
+
+def test_a_tunnel_that_only_ipv6_leaves_by_is_a_way_out() -> None:
+    def way(name: str) -> tuple[Route6, ...]:
+        return (Route6(destination=IPv6Network("::/0"), interface=name),)
+
+    tunnel = interface("he0", index=7)
+    seen = facts(LOOPBACK, LAN, WAN1, tunnel, routes=(default("wan1", "198.51.100.1"),))
+    exits = [
+        discover(msgspec.structs.replace(seen, routes6=way(name)), InterfaceRoles()).direct_exits
+        for name in ("he0", "lan0")
+    ]
+    assert exits == [("wan1", "he0"), ("wan1",)]
+
+
 def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
     dsl = interface("ppp0", "203.0.113.7/32", is_point_to_point=True, mtu=1492)
     routes = (Route(destination=ANYWHERE, interface="ppp0"), *TWO_WANS.routes)

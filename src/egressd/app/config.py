@@ -114,6 +114,17 @@ def _address(given: Any) -> Any:
     return given
 
 
+def _router6(given: Any) -> Any:
+    try:
+        address = IPv6Address(given) if isinstance(given, str) else None
+    except ValueError:
+        address = None
+    if address is None or not address.is_link_local or address.scope_id is not None:
+        # RFC 4861, 4.2: what it advertises comes from such an address.
+        raise ValueError("must be a link-local IPv6 address in quotes, such as fe80::1")
+    return address
+
+
 def _text(value: Any) -> Any:
     if not isinstance(value, str) or not value or has_control_characters(value):
         raise ValueError("must be text in quotes, of one line and not empty")
@@ -129,6 +140,7 @@ def _some(servers: tuple[IPv4Address, ...]) -> tuple[IPv4Address, ...]:
 InterfaceName = Annotated[str, BeforeValidator(_interface)]
 Listen = Annotated[Endpoint, BeforeValidator(_endpoint)]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
+Router6 = Annotated[IPv6Address, BeforeValidator(_router6)]
 Servers = Annotated[tuple[Address, ...], AfterValidator(_some)]
 User = Annotated[str, BeforeValidator(_text)]
 Folder = Annotated[Path, BeforeValidator(_text)]
@@ -173,6 +185,8 @@ class Wan(_Table):
     """Empty: interfaces with a default route."""
     gateways: dict[InterfaceName, Address] = {}
     """Gateways of WANs without a default route of their own."""
+    gateways6: dict[InterfaceName, Router6] = {}
+    """IPv6 routers whose advertisements count on interfaces that are LAN and WAN at once."""
 
 
 def _zones(given: Any) -> Any:
@@ -297,6 +311,7 @@ class Config(_Table):
             local=self.local.interfaces,
             multicast=self.lan.multicast,
             gateways=self.wan.gateways,
+            gateways6=self.wan.gateways6,
         )
 
     @model_validator(mode="after")

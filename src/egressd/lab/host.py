@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import subprocess
 from pathlib import Path
+from typing import Final
 
 from egressd.lab.capture import Capture
 from egressd.lab.netns import exec_argv, namespace
 from egressd.lab.prober import Prober
 from egressd.lab.wire import Channel
 from egressd.model.errors import Failed
+
+ETHERNET_BROADCAST: Final = b"\xff" * 6
 
 
 class Host:
@@ -50,6 +54,18 @@ class Host:
             reason = done.stderr.strip() or f"it ended with {done.returncode}"
             raise Failed(f"run `{' '.join(argv)}` in {self.role}", reason)
         return done
+
+    def emit(self, interface: str, *packets: bytes, mac: bytes = ETHERNET_BROADCAST) -> None:
+        """Send IP packets by an interface, whatever they say (`egressd.lab.forgery`), to the
+        neighbour with this address.
+        """
+        texts = [packet.hex() for packet in packets]
+        self.channel.call("emit", type(None), interface=interface, packets=texts, mac=mac.hex())
+
+    def mac(self, interface: str) -> bytes:
+        """The Ethernet address of an interface of this namespace."""
+        told = self.run("ip", "-j", "link", "show", "dev", interface).stdout
+        return bytes.fromhex(json.loads(told)[0]["address"].replace(":", ""))
 
     def sysctl(self, name: str, value: object) -> None:
         """Set a kernel parameter of this namespace, named with slashes: ``net/ipv4/…``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 import msgspec
 
@@ -22,6 +22,8 @@ class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what other programs route by multicast reaches the LANs."""
     gateways: dict[str, IPv4Address] = {}
     """Gateway of a WAN that has no default route in the main table."""
+    gateways6: dict[str, IPv6Address] = {}
+    """The router whose IPv6 advertisements count on an interface that is LAN and WAN at once."""
 
 
 class LocalZone(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,16 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.names import DIRECT
 from egressd.model.plan import Change, Egress, Plan
+from egressd.netd.kernel import (
+    advertisers,
+    firewalls,
+    lookup,
+    multicast,
+    neighbours,
+    routes,
+    sysctl,
+)
 from egressd.netd.kernel import facts as kernel_facts
-from egressd.netd.kernel import firewalls, lookup, multicast, neighbours, routes, sysctl
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
@@ -106,6 +114,8 @@ class Machine:
             for name, interface in self.facts.interfaces.items()
             if any((name, IPv4Network(peer)) in listed for peer in interface.peers)
         )
+        heard = {name for name, _ in self.topology.routers6}
+        routes.withdraw_advertised({*self.topology.unheard} - heard)
         absent = (
             f"the configuration's LAN {name} is not there, or has no address: what comes in by"
             " interfaces that may be it under another name is not forwarded"
@@ -118,6 +128,7 @@ class Machine:
             *absent,
             *self._overlaps(),
             *self._dropped_multicast(),
+            *self._refused_routers(),
             *firewalls.legacy_obstacles(self.topology),
         )
 
@@ -136,6 +147,20 @@ class Machine:
                 f"another program routes multicast to {', '.join(sorted(lans))}, and it is dropped:"
                 " to let it in, set [lan] multicast = true in the configuration"
             )
+
+    def _refused_routers(self) -> Iterator[str]:
+        for name, router in advertisers.read():
+            if name in self.topology.wans:
+                yield (
+                    f"the IPv6 router {router} of {name} is not listened to, since that is LAN and"
+                    " WAN at once and a client could pose as it: if it is yours, set"
+                    f' [wan] gateways6 = {{ {name} = "{router}" }} in the configuration'
+                )
+            else:
+                yield (
+                    f"{router} poses as an IPv6 router behind {name}: this machine does not listen"
+                    " to it, but what clients send by it goes past their rules"
+                )
 
     def forward(self) -> None:
         """Let the machine forward packets: the last step of putting up the guard.

@@ -122,6 +122,8 @@ def _lan_elements(topology: Topology) -> Elements:
             for name, of_this in of_lan.items()
             for network in collapse_addresses(of_this)
         },
+        "unheard": {_quoted(name): "" for name in topology.unheard},
+        "routers6": {f"{_quoted(name)} . {router}": "" for name, router in topology.routers6},
         "multicast": {_quoted(name): "" for name in topology.known if topology.multicast},
     }
 
@@ -182,6 +184,12 @@ def _target_elements(
         "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
+        "ways_in": {
+            f"{_mark(mark)} . {_quoted(name)}": ""
+            for name in topology.lans
+            for mark in (0, *(mark for mark, exit_name in exits if exit_name == name))
+            if any(exit_name == name for _, exit_name in exits)
+        },
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "askers": {
             _mark(mark): _mark(asker_mark(asker_number(mark)))

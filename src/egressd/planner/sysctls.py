@@ -25,6 +25,11 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
     - ``accept_local`` 1: without it the kernel looks up the way back to each packet's source, by
       all policy rules, to see that it isn't an address of its own (``fib_validate_source``). That
       was a fifth of what egressd adds to forwarding; nftables looks at a flow's first packet.
+    - ``accept_ra`` and ``autoconf`` 0 behind which clients are, and ``accept_redirects`` 0 there in
+      both families: by one message any of them would be this machine's router. (A program may
+      listen for routers in the kernel's place: see the chain ``input6``.)
+    - ``min_pmtu`` 1,280 bytes, as wide as each path is where there is IPv6 (RFC 8200, 5): a forged
+      ICMP error makes packets to a node no smaller. Narrower paths are met by fragments.
     - ``send_redirects`` 0: in one-arm use clients would be told to bypass the router.
     - ``bridge-nf-call-iptables`` 0: TPROXY in the bridge's path breaks the engine.
     - ``ip_early_demux`` 0: the engine's sockets have clients' addresses. A packet that the kernel
@@ -36,6 +41,7 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
     settings = {
         "net/ipv4/icmp_ratelimit": "1",
         "net/ipv4/ip_early_demux": "0",
+        "net/ipv4/route/min_pmtu": "1280",
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
     }
@@ -46,6 +52,13 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
         settings[f"net/ipv4/conf/{name}/send_redirects"] = "0"
     for name in (*topology.lans, *topology.wans):
         settings[f"net/ipv4/conf/{name}/accept_local"] = "1"
+    heard = {name for name, _ in topology.routers6}
+    for name in topology.unheard:
+        settings[f"net/ipv4/conf/{name}/accept_redirects"] = "0"
+        settings[f"net/ipv6/conf/{name}/accept_redirects"] = "0"
+        if name not in heard:
+            settings[f"net/ipv6/conf/{name}/accept_ra"] = "0"
+            settings[f"net/ipv6/conf/{name}/autoconf"] = "0"
     return settings
 
 

@@ -80,6 +80,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     a role may be a missing LAN under another name: it is not known, then."""
     narrow: tuple[str, ...] = ()
     """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
+    unheard: tuple[str, ...] = ()
+    """Interfaces behind which hosts may pose as this machine's IPv6 router: LANs, local networks,
+    and what these stand on."""
+    routers6: tuple[tuple[str, IPv6Address], ...] = ()
+    """Those of them that are WANs, too, and the routers that are heard there."""
     router_addresses: tuple[IPv4Address, ...] = ()
     outer_addresses: tuple[tuple[str, IPv4Address | IPv6Address], ...] = ()
     """Interfaces that are no LAN, or a WAN too, with their addresses: what this machine sends from
@@ -182,6 +187,11 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     exits = dict.fromkeys(wans)
     inner = {*local, *(name for name, i in present.items() if i.is_loopback)}
     exits |= {name: None for name in routed if not is_line(name) and name not in inner}
+    unheard = dict.fromkeys((*lans, *local))
+    unheard |= {n: None for lan in lans for n in _beneath(lan, present) if n not in wans}
+    # By IPv6 alone: a tunnel, say.
+    routed6 = (r.interface for r in facts.routes6 if r.destination == _DEFAULT6)
+    exits |= {name: None for name in routed6 if name not in {*unheard, *inner}}
     missing = tuple(n for n in roles.lan if n not in present or not present[n].addresses)
     addressed = [name for name, i in present.items() if i.addresses]
     known_roles = {*lans, *wans, *before.seen_wans}
@@ -209,6 +219,8 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
             for name in addressed
             if not missing or name in known_roles or not _may_be_lan(present[name])
         ),
+        unheard=tuple(unheard),
+        routers6=tuple((n, each) for n, each in roles.gateways6.items() if n in lans and n in wans),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
         outer_addresses=tuple(_outer_addresses(present, lans, wans)),

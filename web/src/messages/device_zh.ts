@@ -222,6 +222,10 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "其他程序的策略路由规则排在 egressd 之前，客户端可能被阻断：请为其设置大于 {n} 的优先级（{command}；优先级 {list}）",
   "{name} has the network {network}, which overlaps that of {lan}: what is for the one goes to the other, so clients may be blocked; give one of them another network":
     "{name} 的网段 {network} 与 {lan} 的网段重叠：流量会走错，客户端可能被阻断；请为其中之一更换网段",
+  "the IPv6 router {router} of {name} is not listened to, since that is LAN and WAN at once and a client could pose as it: if it is yours, set [wan] gateways6 = {setting} in the configuration":
+    "{name} 同时是 LAN 和 WAN，客户端可能冒充路由器，因此不采信其上的 IPv6 路由器 {router}：如确属您的路由器，请在配置中设置 [wan] gateways6 = {setting}",
+  "{router} poses as an IPv6 router behind {name}: this machine does not listen to it, but what clients send by it goes past their rules":
+    "{name} 后的 {router} 冒充 IPv6 路由器：本机不采信，但客户端经它发送的流量不受其规则约束",
   "another program routes multicast to {lans}, and it is dropped: to let it in, set [lan] multicast = true in the configuration":
     "其他程序将组播路由到 {lans}，但已被丢弃：如需放行，请在配置中设置 [lan] multicast = true",
   "UDP through nodes to outside ports on which this machine has servers of its own may get no answers ({ports}), since the kernel does not let the engine answer from another port: {>reason}":

@@ -30,6 +30,7 @@ def operations() -> Operations:
         "dns": probes.dns,
         "ping": probes.ping,
         "raw": probes.raw,
+        "emit": probes.emit,
         "every_way": probes.every_way,
         "connect": kept.connect,
         "exchange": kept.exchange,

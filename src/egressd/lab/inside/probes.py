@@ -25,6 +25,7 @@ from egressd.lab.observed import DnsReply, EchoReply, HttpReply, Outcome, ProbeR
 from egressd.lab.pattern import PATTERN, piece, pieces
 
 BODY_KEPT: Final = 64 * 1024
+_ETHERTYPES: Final = {4: 0x0800, 6: 0x86DD}
 _FAULTS: Final = (OSError, ValueError, EOFError, http.client.HTTPException)
 
 
@@ -250,6 +251,17 @@ def raw(
     except OSError as error:
         return Outcome(error=fault(error))
     return Outcome()
+
+
+def emit(*, interface: str, packets: list[str], mac: str) -> None:
+    """Send IP packets by an interface to a neighbour, whatever they say: all in hexadecimal.
+
+    Raises OSError.
+    """
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as sock:
+        for packet in map(bytes.fromhex, packets):
+            kind = _ETHERTYPES[packet[0] >> 4]
+            sock.sendto(packet, (interface, kind, 0, 0, bytes.fromhex(mac)))
 
 
 def every_way(

@@ -42,6 +42,8 @@ _ON_LINK: Final = 4
 """RTNH_F_ONLINK: a WAN with an address of its own alone (/32) has its gateway in no network."""
 _MADE_BY_KERNEL: Final = 2
 """RTPROT_KERNEL."""
+_ADVERTISED: Final = 9
+"""RTPROT_RA: of the kernel's own router discovery, and of systemd-networkd's."""
 _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
 
 _RULE = struct.Struct("=8BI")
@@ -103,6 +105,16 @@ def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
     return _ROUTE.pack(
         AF_INET, 32, 0, 0, TABLE_MAIN, _MADE_BY_KERNEL, _SCOPE_LINK, _KINDS["unicast"], 0
     ) + encode([(_DESTINATION, peer.packed), (_DEVICE, u32(index))])
+
+
+def advertised_routes_request() -> bytes:
+    """The body of a request for the main table's routes that an IPv6 router has advertised."""
+    return _ROUTE.pack(AF_INET6, 0, 0, 0, TABLE_MAIN, _ADVERTISED, 0, _KINDS["unicast"], 0)
+
+
+def device_of(body: bytes) -> int:
+    """The index of the interface of a route as the kernel lists it."""
+    return number(attributes(body, _ROUTE.size).get(_DEVICE))
 
 
 def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:

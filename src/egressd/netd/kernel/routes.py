@@ -1,7 +1,7 @@
 """Converges routes and policy rules to what is wanted, never leaving a moment without.
 
 Ours bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed, but what
-`withdraw_peers` is asked for. To delete and
+`withdraw_peers` and `withdraw_advertised` are asked for. To delete and
 add again what stays sends packets elsewhere meanwhile (measured: every second one). So what is
 right is left alone, a route that differs is replaced in place, what is missing is added, and
 only then goes what is no longer wanted.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Literal
 
@@ -74,6 +74,21 @@ def withdraw_peers(interfaces: Iterable[Interface]) -> None:
                     kernel.request(fib.DELETE_ROUTE, fib.encode_peer_route(peer, interface.index))
                 except NetlinkError as error:
                     if error.errno not in (*_GONE, errno.ENODEV):
+                        raise
+
+
+def withdraw_advertised(names: Collection[str]) -> None:
+    """Take the routes of IPv6 routers behind these interfaces out of the main table: what was heard
+    there before nobody was to be. Repeat-safe. Raises OSError.
+    """
+    unheard = {index for index, name in socket.if_nameindex() if name in names}
+    with NetlinkSocket(ROUTE) as kernel:
+        for body in fib.listed(kernel, fib.GET_ROUTE, fib.advertised_routes_request()):
+            if fib.device_of(body) in unheard:
+                try:
+                    kernel.request(fib.DELETE_ROUTE, body)  # what is listed names itself
+                except NetlinkError as error:
+                    if error.errno not in _GONE:
                         raise
 
 

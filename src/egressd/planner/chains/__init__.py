@@ -41,11 +41,17 @@ SETS: Final = {
     "multicast": "type ifname",
     "resolvers": "type ipv4_addr",
     "here": "type mark . ipv4_addr",
+    "unheard": "type ifname",
+    "routers6": "type ifname . ipv6_addr",
+    # Filled by packets: who has been a router where none is heard.
+    "advertised": "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
     "localif": "type ifname",
     "localnet": "type ipv4_addr; flags interval",
     "unruled": "type ifname",
     "outside": "type ifname",
     "own": "type ipv4_addr",
+    # Interfaces with clients behind them by which flows of this mark leave, too (in one-arm use).
+    "ways_in": "type mark . ifname",
     "alive": "type mark",
     "noudp": "type mark",
     "shortudp": "type mark",

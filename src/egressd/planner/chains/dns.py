@@ -62,8 +62,6 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "to_resolver": (
         # One that is no further than this machine or what is behind it is asked there.
         'oifname "lo" accept',
-        "oifname @lanif ip daddr @lannet accept",
-        "oifname @localif ip daddr @localnet accept",
-        "drop",
+        "goto to_neighbour",
     ),
 }

@@ -10,8 +10,14 @@ from typing import Final
 from egressd.planner import services_guard
 from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
 from egressd.planner.lines import guard as lines_guard
-from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER, MARK_EGRESS, MARK_ENGINE
+from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER, MARK_DIRECT, MARK_ENGINE
 
+_ERRORS: Final = "{ destination-unreachable, time-exceeded, parameter-problem }"
+_ERRORS6: Final = "{ destination-unreachable, packet-too-big, time-exceeded, parameter-problem }"
+_QUOTES_UDP: Final = "@th,136,8 17"
+"""The protocol in the IPv4 header that begins 8 bytes behind the error's own (RFC 792)."""
+_QUOTES_UDP6: Final = "@th,112,8 17"
+"""The same of an IPv6 header without extensions (RFC 4443, 3; RFC 8200, 3)."""
 _OF_ANOTHER_WAN: Final = "oifname @outside ip saddr @own fib saddr . oif type != local drop"
 """Policy rules take this machine's packets to the WAN that has their source address. This is for
 those that were routed before they had one (raw sockets), and for rules that are still missing."""
@@ -25,6 +31,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"iifname @localif meta mark {ROUTED} goto from_local_to_router",
         "meta l4proto tcp goto input_tcp",
         *lines_guard.INPUT,
+        f"icmp type {_ERRORS} {_QUOTES_UDP} jump about_datagram",
+        "meta nfproto ipv6 jump input6",
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *services_guard.INPUT,
         *lines_guard.STRANGERS,
@@ -37,6 +45,29 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *lines_guard.STRANGERS,
         "tcp flags & (fin | syn | rst | ack) != syn goto unknown_flow",
+    ),
+    "input6": (
+        # Answers of DHCPv6 (RFC 8415, 7.2: port 546) name no router, but resolvers and addresses.
+        "icmpv6 type { nd-router-advert, nd-redirect } iifname @unheard goto router_of_ours",
+        "udp dport 546 iifname @unheard goto router_of_ours",
+        f"icmpv6 type {_ERRORS6} {_QUOTES_UDP6} jump about_datagram",
+    ),
+    "about_datagram": (
+        # What quotes the addresses and ports of a datagram of the engine's: anybody may have sent
+        # it, and it would end the session. A node that has gone is noticed by its silence.
+        f"socket mark {ROUTED} goto about_engines_datagram",
+    ),
+    "about_engines_datagram": (
+        # How wide a path is, only this tells. It ends no session (`egressd.netd.engine.fragments`),
+        # and makes none narrower than 1,280 bytes: in IPv4 see sysctls, in IPv6 RFC 8200, 5.
+        "icmp type destination-unreachable icmp code frag-needed ct state related accept",
+        "icmpv6 type packet-too-big ct state related accept",
+        "drop",
+    ),
+    "router_of_ours": (
+        "iifname . ip6 saddr @routers6 accept",
+        "update @advertised { iifname . ip6 saddr }",
+        "drop",
     ),
     "unknown_flow": (
         # An answer to a client whose flow conntrack has lost looks like something for this
@@ -51,7 +82,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type filter hook output priority filter; policy accept;",
         "meta l4proto tcp goto output_tcp",
         *lines_guard.OUTPUT,
-        f"{KIND} {MARK_EGRESS:#x} goto from_engine",
+        f"meta mark {ROUTED} goto from_engine",
         f"{KIND} {MARK_ANSWER:#x} goto answer_in_a_name",
         # The engine's answers to clients bear the address of whom they asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
@@ -65,7 +96,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         _OF_ANOTHER_WAN,
     ),
     "output_tcp": (
-        f"{KIND} {MARK_EGRESS:#x} goto from_engine",
+        f"meta mark {ROUTED} goto from_engine",
         # At whichever address of this machine they are called; instances answer at any.
         "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address of whom they asked.
@@ -86,9 +117,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "fib saddr . oif type != local drop",
     ),
     "from_engine": (
-        # The engine's own sockets: bound to one interface, they leave by it or not at all.
+        # The engine's own sockets: bound to one interface, or to none (DIRECT), they leave by a way
+        # out of their mark's or not at all, whatever routers this machine listens to.
         "meta mark . oifname vmap @pairs",
         "meta l4proto { tcp, udp } th dport 53 ip daddr @resolvers goto to_resolver",
+        f"{KIND} {MARK_DIRECT:#x} goto to_neighbour",
+        "drop",
+    ),
+    "to_neighbour": (
+        "oifname @lanif ip daddr @lannet accept",
+        "oifname @localif ip daddr @localnet accept",
         "drop",
     ),
 }

@@ -8,8 +8,10 @@ from egressd.planner.chains.terms import ENGINE, KIND, NO_EPOCH, NO_KIND, ROUTED
 from egressd.planner.lines import guard as lines_guard
 from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
+    MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
+    MARK_KIND_MASK,
     MARK_LINE,
     MARK_LISTED,
     MARK_LOCAL,
@@ -33,6 +35,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} meta mark set 0 accept",
         'iifname "lo" goto from_self',
         f"ct mark {ROUTED} goto from_line",
+        # An instance answers its clients itself: here somebody poses as the far end.
+        f"ct mark {ENGINE} drop",
         # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
         "ip saddr @lannet drop",
         "ct state new,invalid goto from_stranger",
@@ -63,7 +67,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # Its IPv6 is its own matter too, until a client is there: see the routing floor.
         "meta nfproto ipv6 accept",
         # Answers to what a WAN brought in leave by that WAN.
-        f"ct direction reply ct mark {ROUTED} goto answering",
+        f"ct direction reply ct mark {ROUTED} iifname . ip saddr @lansrc goto answering",
+        # Who poses as the far end of a client's flow.
+        f"ct direction reply ct mark & {MARK_KIND_MASK:#x}"
+        f" {{ {MARK_ENGINE:#x}, {MARK_EGRESS:#x}, {MARK_DIRECT:#x} }} drop",
         "ip saddr @lannet drop",
         "meta mark set ip saddr map @hosts goto from_lan",
         "meta mark set ip saddr map @nets goto from_lan",
@@ -124,12 +131,18 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"meta mark set ct mark & {NO_EPOCH:#x} accept",
     ),
     "from_elsewhere": (
-        # In one-arm use answers from outside arrive on the LAN interface too.
-        "ct direction reply ct state established,related accept",
+        # In one-arm use answers from outside arrive on the LAN interface too. Elsewhere it is a
+        # host there that poses as the far end.
+        "ct direction reply ct state established,related goto from_far_end_in_lan",
         # A resolver of this machine's would ask others by whichever WAN.
         "meta l4proto { tcp, udp } th dport 53 drop",
         "fib daddr type { broadcast, multicast } accept",
         "drop",
+    ),
+    "from_far_end_in_lan": (
+        f"meta mark set ct mark & {NO_EPOCH:#x}",
+        "meta mark . iifname != @ways_in drop",
+        "meta mark set 0 accept",
     ),
     "client": (
         "meta mark set ip saddr map @hosts goto managed",

@@ -1,0 +1,27 @@
+"""Hosts that pose as IPv6 routers behind LANs, as packets have told (the set ``advertised``)."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+from typing import Final
+
+from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket, text
+from egressd.netd.kernel.set_elements import INET, dump
+
+_SET: Final = "advertised"
+_NAME_LENGTH: Final = 16
+"""IFNAMSIZ: how long an interface's name is in a set, filled with zeros."""
+_ADDRESS_LENGTH: Final = 16
+
+
+def read() -> tuple[tuple[str, IPv6Address], ...]:
+    """Return interfaces and the routers behind them that were refused in the last 10 minutes.
+
+    Raises OSError.
+    """
+    with NetlinkSocket(NETFILTER) as kernel:
+        found = [each.key for each in dump(kernel, INET, _SET)]
+    return tuple(
+        (text(key[:_NAME_LENGTH]), IPv6Address(key[_NAME_LENGTH:][:_ADDRESS_LENGTH]))
+        for key in sorted(found)
+    )
