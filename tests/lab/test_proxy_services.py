@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -576,3 +579,43 @@ def test_a_user_without_a_password_keeps_nobody_out(lab: Lab) -> None:
             answer = curl(lab.internet, 1080, user=f"{USER}:", scheme=scheme, proxy=proxy)
             assert answer == "curl: 7"
     assert curl(lab.client(1).host, 1080, user=f"{USER}:", scheme="http") == exits(lab)["wan1"]
+
+
+TAKER = """
+import os, socket, sys, time
+os.setresuid(65534, 65534, 65534)
+print("ready", flush=True)
+while True:
+    for address in ("", "127.0.0.1"):
+        with socket.socket() as sock:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                sock.bind((address, int(sys.argv[1])))
+                print("taken", flush=True)
+            except OSError:
+                pass
+    time.sleep(0.001)
+"""
+"""Takes a port as soon as it is free, by a user without rights."""
+
+
+def has_another(lab: Lab, part: str, ended: list[int]) -> bool:
+    return not {*lab.device.pids(part)} <= {*ended}
+
+
+def test_no_other_user_takes_a_services_port_while_anything_starts_anew(lab: Lab) -> None:
+    add(lab, 1080)
+    argv = exec_argv(lab.router.namespace, [sys.executable, "-c", TAKER, "1080"])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as taker:
+        try:
+            assert taker.stdout is not None
+            assert taker.stdout.readline() == "ready\n"
+            for part in ("egressd.app netd", "engine.worker", "egressd.app api"):
+                for pid in (ended := lab.device.pids(part)):
+                    os.kill(pid, signal.SIGKILL)
+                eventually(partial(has_another, lab, part, ended), 30)
+                lab.device.wait_healthy()
+                eventually(lambda: curl(lab.client(1).host, 1080) == exits(lab)["wan1"], 30)
+        finally:
+            taker.kill()
+        assert taker.stdout.read() == ""

@@ -137,6 +137,7 @@ class Reconciler:
                 await self.machine.load(self.plan, {})
             self.machine.hold_translation()
             self.machine.forward()
+            self._serving.reserve(self.plan)
 
     async def limit(self) -> None:
         """Put the stored plan's speed limits in force, before `start` lets anybody through."""

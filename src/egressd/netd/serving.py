@@ -11,6 +11,7 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.plan import Change, Instance, Plan
 from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel import sockets, sysctl
 from egressd.planner.registry import ENGINE_PORTS
@@ -23,6 +24,7 @@ class Serving:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._reserved = ReservedPorts(pool.uid)
         self._running: dict[str, Running] = {}
         self.problems: dict[str, str] = {}
         """Instance key -> why it does not run."""
@@ -30,6 +32,11 @@ class Serving:
         """Those of the instances on standby that groups send clients to."""
         self.reviving: set[str] = set()
         """Those that are being started beside all else: nobody else is to start them."""
+
+    def reserve(self, plan: Plan) -> None:
+        """Keep the ports of the plan from others, before there is a worker."""
+        self._reserved.open()
+        self._reserve(plan.instances.values())
 
     def ports(self) -> dict[str, int]:
         """Instance key -> the port that it listens on."""
@@ -98,7 +105,7 @@ class Serving:
         will not are noted in `problems`.
         """
         # Else a connection of the engine's, or of anybody's, may have a service's port by chance.
-        sysctl.reserve_ports([range(each.port, each.port + 1) for each in wanted if each.port])
+        self._reserve(wanted)
         results = await asyncio.gather(
             *(self._pool.start(instance) for instance in wanted), return_exceptions=True
         )
@@ -110,6 +117,7 @@ class Serving:
                 self.problems[instance.key] = str(result)
             else:
                 await self.end(started.values())
+                self._reserve_as_before(wanted)
                 assert isinstance(result, BaseException)
                 raise result
         return started
@@ -132,6 +140,19 @@ class Serving:
         """These are not in the plan any more: it does not matter why they do not run."""
         for key in keys:
             self.problems.pop(key, None)
+            self._reserved.release(key)
+
+    def _reserve_as_before(self, wanted: Iterable[Instance]) -> None:
+        for each in wanted:
+            self._reserved.release(each.key)
+            if (running := self._running.get(each.key)) is not None and _is_service(running):
+                self._reserved.hold(each.key, running.port)
+
+    def _reserve(self, instances: Iterable[Instance]) -> None:
+        with_port = [each for each in instances if each.port]
+        sysctl.reserve_ports([range(each.port, each.port + 1) for each in with_port])
+        for each in with_port:
+            self._reserved.hold(each.key, each.port)
 
     def lose(self, instances: Iterable[Running]) -> None:
         """Forget instances that went down with their worker."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Collection
 from typing import Final
 
 from egressd.netd.kernel.ebpf import cgroup, system
@@ -49,6 +50,19 @@ def pass_others(it: Program, uid: int, namespace: int) -> None:
     it.register(R6, "=", R1)
     it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
     it.go_if(R0, "!=", uid, "allow", bits=32)
+    _pass_other_namespaces(it, namespace)
+
+
+def pass_users(it: Program, uids: Collection[int], namespace: int) -> None:
+    """The same for these users, whatever namespace they are in, and for other namespaces."""
+    it.register(R6, "=", R1)
+    it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
+    for uid in uids:
+        it.go_if(R0, "==", uid, "allow", bits=32)
+    _pass_other_namespaces(it, namespace)
+
+
+def _pass_other_namespaces(it: Program, namespace: int) -> None:
     it.register(R1, "=", R6)
     it.call(_BPF_FUNC_GET_NETNS_COOKIE)
     it.register(R7, "=", R0)

@@ -1,0 +1,94 @@
+"""Keeps proxy services' ports from other users of the machine, whether a service listens or not.
+
+While a worker starts anew its services' ports would be anybody's, who could then take the
+passwords that callers send. Programs at the bind hooks (`egressd.netd.engine.own_sockets`) refuse
+them to all but root and the engine's user. Workers inherit the descriptors, so that it holds while
+netd starts anew; a port that is given up meanwhile is refused until those workers end.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+import structlog
+
+from egressd.netd.engine import own_sockets
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R6, R7, Program
+
+log = structlog.get_logger()
+
+_BPF_FUNC_MAP_LOOKUP_ELEM: Final = 1
+# Offsets in struct bpf_sock_addr.
+_USER_PORT, _TYPE = 24, 32
+_ROOT: Final = 0
+_REFUSE: Final = 0
+_KEY_BYTES: Final = 4
+_ROOM: Final = 65_536
+
+
+class ReservedPorts:
+    """TCP ports by the key of the service that each is for. Without `open` nothing is refused."""
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+        self._ports: dict[str, int] = {}
+        self._map: system.Map | None = None
+
+    def open(self) -> None:
+        """Begin to refuse them. Where the kernel cannot, that is in the log."""
+        try:
+            found = system.Map.make("egressd_ports", key_size=_KEY_BYTES, value_size=1, room=_ROOM)
+            for attach_type in (system.BPF_CGROUP_INET4_BIND, system.BPF_CGROUP_INET6_BIND):
+                code = refusing(self._uid, own_sockets.namespace(), found.descriptor)
+                link = own_sockets.attach(
+                    "egressd_ports", code, system.BPF_PROG_TYPE_CGROUP_SOCK_ADDR, attach_type
+                )
+                os.set_inheritable(link, True)  # it is never closed
+        except OSError as error:
+            log.warning("other users may take proxy services' ports", error=error.strerror)
+        else:
+            self._map = found
+
+    def hold(self, key: str, port: int) -> None:
+        """Let the port be that service's, and no other one of its own."""
+        if self._ports.get(key) == port:
+            return
+        self.release(key)
+        self._ports[key] = port
+        if self._map is not None:
+            self._map.put(_packed(port), b"\1")
+
+    def release(self, key: str) -> None:
+        """Let the service's port be anybody's."""
+        port = self._ports.pop(key, 0)
+        if port and self._map is not None and port not in self._ports.values():
+            self._map.drop(_packed(port))
+
+
+def _packed(port: int) -> bytes:
+    """A port as the program finds it: in network order, in four bytes."""
+    return port.to_bytes(2, "big") + bytes(2)
+
+
+def refusing(uid: int, namespace: int, ports: int) -> bytes:
+    """The program that refuses the ports in the map open as `ports` to others than root and the
+    user `uid`, for TCP in a network namespace.
+    """
+    it = Program()
+    own_sockets.pass_users(it, {_ROOT, uid}, namespace)
+    it.load(4, R7, R6, _TYPE)
+    it.go_if(R7, "!=", socket.SOCK_STREAM, "allow", bits=32)
+    it.load(4, R7, R6, _USER_PORT)
+    it.store(4, FP, -_KEY_BYTES, R7)
+    it.set_map(R1, ports)
+    it.register(R2, "=", FP)
+    it.number(R2, "+", -_KEY_BYTES)
+    it.call(_BPF_FUNC_MAP_LOOKUP_ELEM)
+    it.go_if(R0, "==", 0, "allow")
+    it.number(R0, "=", _REFUSE)
+    it.exit()
+    own_sockets.allow(it)
+    return it.assembled()
