@@ -17,7 +17,7 @@ from egressd.netd.kernel import questions, traffic
 from egressd.netd.kernel.traffic import Traffic
 from egressd.netd.resolvers import Resolvers
 
-PERIOD_S: Final = 0.1
+PERIOD_S: Final = 0.2
 PATIENCE_S: Final = 0.2
 """Seconds from the first packet that is sent in vain; nearly all answers take less."""
 ASKED_AGAIN_S: Final = 0.5
