@@ -25,7 +25,7 @@ ASKED_AGAIN_S: Final = 0.5
 
 
 class _Heard(msgspec.Struct):
-    """What an interface had carried when it was heard last, in bytes."""
+    """Bytes that an interface had carried when it was heard last."""
 
     received: int
     sent: int

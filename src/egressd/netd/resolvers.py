@@ -43,7 +43,7 @@ PERIOD_S: Final = 10.0
 SUSPICION_S: Final = 2.0
 """The period while something does not answer, in seconds, so that its end is told soon."""
 _TRIES_S: Final = (0.3, 0.3, 0.4)
-"""How long each of the same questions is waited for, in seconds: a packet may get lost."""
+"""Seconds to wait for each of the same questions: a packet may get lost."""
 
 _AT_ONCE_S: Final = 0.1
 """Seconds that an answer takes at most, as a rule."""

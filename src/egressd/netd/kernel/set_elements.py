@@ -37,7 +37,7 @@ class RawElement(NamedTuple):
     value: bytes
     flags: bytes
     size: bytes
-    """What the element's counter has, in bytes of IP packets."""
+    """Bytes of IP packets that the element has counted."""
     packets: bytes
 
 
