@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ PACKAGES: Final[Mapping[str, str]] = {
 
 STOP_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2_000
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def require(*programs: str) -> None:
@@ -130,6 +132,13 @@ class Program:
         if not self.log.exists():
             return ""
         return self.log.read_bytes()[-_LOG_SHOWN:].decode("utf-8", "replace").strip()
+
+
+def resident(pid: int) -> int:
+    """The memory that a process holds, in bytes; 0 when it has ended (proc(5), statm)."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    return 0
 
 
 def _group_runs(group: int) -> bool:

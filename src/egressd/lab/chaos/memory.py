@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from statistics import median
 from typing import Final
 
 from egressd.lab.chaos.judge import Breach
+from egressd.lab.process import resident
 
 _MIB: Final = 1 << 20
-_PAGE: Final = 4096
 _SAMPLES_MIN: Final = 40
 """Fewer say nothing about growth."""
 _ALLOWED: Final = 1.25
@@ -27,7 +25,7 @@ class Memory:
     def look(self, parts: Mapping[str, Sequence[int]]) -> None:
         """Take a sample. `parts`: name -> process ids; the sum of all is what counts."""
         for part, pids in parts.items():
-            self._samples.setdefault(part, []).append(sum(map(_resident, pids)))
+            self._samples.setdefault(part, []).append(sum(map(resident, pids)))
 
     def summary(self) -> dict[str, tuple[int, int]]:
         """Part -> MiB in the first and in the last quarter, as medians."""
@@ -43,13 +41,6 @@ class Memory:
             for part, (before, after) in self.summary().items()
             if len(self._samples[part]) >= _SAMPLES_MIN and after > before * _ALLOWED + _ALLOWED_MIB
         ]
-
-
-def _resident(pid: int) -> int:
-    """Bytes; 0 when it has ended (proc(5), statm)."""
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    return 0
 
 
 def _mib(samples: Sequence[int]) -> int:
