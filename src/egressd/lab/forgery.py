@@ -1,4 +1,4 @@
-"""Packets that attackers send: IP packets in which a host poses as a router, or as whoever it likes.
+"""Packets that attackers send, in which a host poses as a router, or as whoever it likes.
 
 Pure. Layouts are those of RFC 4861 (neighbour discovery), RFC 792 and RFC 4443 (ICMP), RFC 8415
 (DHCPv6).
