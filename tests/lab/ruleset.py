@@ -17,6 +17,11 @@ _KEPT: Final = re.compile(r"  \[ .* \]|inet egressd \w+|\w+ egressd [0-9a-f]+( s
 _RANGE: Final = re.compile(r"\[ cmp gte (reg \d+ \w+) \]\n  \[ cmp lte reg \d+ (\w+) \]")
 """A range as nftables 1.0 has it; 1.1 has one expression for it."""
 
+_UDP_CHECKSUM: Final = " csum_type 1 csum_off 6 csum_flags 0x0 ]"
+_UDP_CHECKSUM_LATER: Final = " csum_type 0 csum_off 0 csum_flags 0x1 ]"
+"""Two ways of having the checksum of a datagram follow its port: nftables 1.0 names its place in the
+header, 1.1 has the kernel find it (NFT_PAYLOAD_L4CSUM_PSEUDOHDR)."""
+
 
 def bytecode() -> str:
     """Return the expressions of all rules, loaded in a network namespace of their own."""
@@ -25,6 +30,7 @@ def bytecode() -> str:
     done = subprocess.run(loading, input=text, capture_output=True, text=True, check=True)
     lines = (line.rstrip() for line in done.stdout.splitlines())
     kept = "\n".join(line for line in lines if _KEPT.fullmatch(line))
+    kept = kept.replace(_UDP_CHECKSUM, _UDP_CHECKSUM_LATER)
     return _RANGE.sub(r"[ range eq \1 \2 ]", kept)
 
 
