@@ -19,8 +19,8 @@ _RANGE: Final = re.compile(r"\[ cmp gte (reg \d+ \w+) \]\n  \[ cmp lte reg \d+ (
 
 _UDP_CHECKSUM: Final = " csum_type 1 csum_off 6 csum_flags 0x0 ]"
 _UDP_CHECKSUM_LATER: Final = " csum_type 0 csum_off 0 csum_flags 0x1 ]"
-"""Two ways of having the checksum of a datagram follow its port: nftables 1.0 names its place in the
-header, 1.1 has the kernel find it (NFT_PAYLOAD_L4CSUM_PSEUDOHDR)."""
+"""Two ways of having the checksum of a datagram follow its port: nftables 1.0 names its place, 1.1
+has the kernel find it (NFT_PAYLOAD_L4CSUM_PSEUDOHDR)."""
 
 
 def bytecode() -> str:
