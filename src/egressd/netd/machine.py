@@ -14,16 +14,15 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.names import DIRECT
 from egressd.model.plan import Change, Egress, Plan
+from egressd.netd import surroundings
+from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import (
-    advertisers,
     firewalls,
     lookup,
-    multicast,
     neighbours,
     routes,
     sysctl,
 )
-from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
@@ -40,7 +39,6 @@ from egressd.planner.topology import (
     discover,
     interface_mark,
     is_line,
-    overlaps,
     recalled,
     uplink,
 )
@@ -114,53 +112,14 @@ class Machine:
             for name, interface in self.facts.interfaces.items()
             if any((name, IPv4Network(peer)) in listed for peer in interface.peers)
         )
-        heard = {name for name, _ in self.topology.routers6}
-        routes.withdraw_advertised({*self.topology.unheard} - heard)
-        absent = (
-            f"the configuration's LAN {name} is not there, or has no address: what comes in by"
-            " interfaces that may be it under another name is not forwarded"
-            for name in self.topology.missing
-        )
+        routes.withdraw_advertised(self.topology.without_router6)
         self.problems = (
             *settled.problems,
             *synced.problems,
             *desired.problems,
-            *absent,
-            *self._overlaps(),
-            *self._dropped_multicast(),
-            *self._refused_routers(),
+            *surroundings.problems(self.facts, self.topology),
             *firewalls.legacy_obstacles(self.topology),
         )
-
-    def _overlaps(self) -> Iterator[str]:
-        for name, network, lan in overlaps(self.facts, self.topology):
-            yield (
-                f"{name} has the network {network}, which overlaps that of {lan}: what is for the"
-                " one goes to the other, so clients may be blocked; give one of them another"
-                " network"
-            )
-
-    def _dropped_multicast(self) -> Iterator[str]:
-        lans = multicast.destinations() & set(self.topology.lans)
-        if lans and not self.topology.multicast:
-            yield (
-                f"another program routes multicast to {', '.join(sorted(lans))}, and it is dropped:"
-                " to let it in, set [lan] multicast = true in the configuration"
-            )
-
-    def _refused_routers(self) -> Iterator[str]:
-        for name, router in advertisers.read():
-            if name in self.topology.wans:
-                yield (
-                    f"the IPv6 router {router} of {name} is not listened to, since that is LAN and"
-                    " WAN at once and a client could pose as it: if it is yours, set"
-                    f' [wan] gateways6 = {{ {name} = "{router}" }} in the configuration'
-                )
-            else:
-                yield (
-                    f"{router} poses as an IPv6 router behind {name}: this machine does not listen"
-                    " to it, but what clients send by it goes past their rules"
-                )
 
     def forward(self) -> None:
         """Let the machine forward packets: the last step of putting up the guard.

@@ -184,11 +184,12 @@ def _target_elements(
         "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
+        # What this machine's own flows bear is no mark.
         "ways_in": {
             f"{_mark(mark)} . {_quoted(name)}": ""
-            for name in topology.lans
-            for mark in (0, *(mark for mark, exit_name in exits if exit_name == name))
-            if any(exit_name == name for _, exit_name in exits)
+            for way, name in exits
+            if name in topology.lans
+            for mark in (way, 0)
         },
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "askers": {

@@ -52,13 +52,12 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
         settings[f"net/ipv4/conf/{name}/send_redirects"] = "0"
     for name in (*topology.lans, *topology.wans):
         settings[f"net/ipv4/conf/{name}/accept_local"] = "1"
-    heard = {name for name, _ in topology.routers6}
     for name in topology.unheard:
         settings[f"net/ipv4/conf/{name}/accept_redirects"] = "0"
         settings[f"net/ipv6/conf/{name}/accept_redirects"] = "0"
-        if name not in heard:
-            settings[f"net/ipv6/conf/{name}/accept_ra"] = "0"
-            settings[f"net/ipv6/conf/{name}/autoconf"] = "0"
+    for name in topology.without_router6:
+        settings[f"net/ipv6/conf/{name}/accept_ra"] = "0"
+        settings[f"net/ipv6/conf/{name}/autoconf"] = "0"
     return settings
 
 

@@ -91,6 +91,12 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     one leaves by that interface. An address that a LAN has as well is the LAN's; of two interfaces
     with one address it is the first's."""
 
+    @property
+    def without_router6(self) -> tuple[str, ...]:
+        """Those of `unheard` where no router is heard at all."""
+        heard = {name for name, _ in self.routers6}
+        return tuple(name for name in self.unheard if name not in heard)
+
 
 def is_line(interface: str) -> bool:
     """Whether the interface name is a VPN line's."""
