@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab import netns
 from egressd.lab.lab import Lab
-from egressd.lab.ownership import abandoned
+from egressd.lab.ownership import remove_abandoned
 from tests.lab.device_state import add_nodes, clear
 from tests.lab.netns import Namespace
 
@@ -26,8 +25,7 @@ def namespaces() -> None:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    for name in abandoned():
-        netns.remove_lab(name)
+    remove_abandoned()
 
 
 @pytest.fixture(scope="module")

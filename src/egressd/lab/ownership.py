@@ -39,6 +39,12 @@ def abandoned() -> list[str]:
     return [lab for lab in netns.labs() if not in_use(lab) and not _is_detached(lab)]
 
 
+def remove_abandoned() -> None:
+    """Remove them."""
+    for name in abandoned():
+        netns.remove_lab(name)
+
+
 def process_start(pid: int) -> str:
     """When a process started, in clock ticks since boot (proc(5), stat); empty if it is gone."""
     try:

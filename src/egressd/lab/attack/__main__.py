@@ -11,9 +11,8 @@ from typing import NoReturn
 
 import click
 
-from egressd.lab import netns
 from egressd.lab.attack.story import Attack, Report
-from egressd.lab.ownership import abandoned
+from egressd.lab.ownership import remove_abandoned
 
 
 @click.command()
@@ -24,8 +23,7 @@ def main(*, minutes: float, seed: int | None) -> None:
     if os.geteuid() != 0:
         sys.exit("attacks need root: they build network namespaces")
     signal.signal(signal.SIGTERM, _end)
-    for name in abandoned():
-        netns.remove_lab(name)
+    remove_abandoned()
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     click.echo(f"seed {seed}")
     report = Attack(minutes=minutes, seed=seed, say=click.echo).run()

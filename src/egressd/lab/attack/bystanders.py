@@ -1,4 +1,4 @@
-"""Those who are served meanwhile, and must not notice: each asks for something over and over."""
+"""Bystanders: they are served meanwhile, and must not notice. Each asks over and over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bystander:
         self.longest_s = 0.0
         self.failures: list[str] = []
         self.is_excused = False
-        """Whether what it is served by has been ended on purpose."""
+        """Set while its server has been ended on purpose."""
         self._ask = ask
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._go_on, daemon=True)

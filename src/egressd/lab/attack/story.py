@@ -29,7 +29,7 @@ from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WEB_SERVERS, LabSpec
 from egressd.model.errors import Failed
 
 KEEPER, NETD, API, WORKER = "serve", "egressd.app netd", "egressd.app api", "engine.worker"
-"""What the command lines of egressd's processes have in them."""
+"""Parts of the command lines of egressd's processes."""
 USER, PASSWORD = "lab", "open sesame"
 _SERVICE_PORT: Final = 1080
 _EVIL_PORT: Final = 1081
@@ -63,7 +63,7 @@ SPEC: Final = LabSpec(clients=9, wans=2, nodes=("socks5", "ss"))
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a run came to."""
+    """The sums of a run."""
 
     seed: int
     seconds: float = 0.0
@@ -107,15 +107,16 @@ class Attack:
                 bystander.start()
             self._attack()
             begun = time.monotonic()
-            files_at, kill_at = begun, begun + _KILL_EVERY_S / 2
+            files_at, kill_at, killed_at = begun, begun + _KILL_EVERY_S / 2, -_API_BACK_S
             while time.monotonic() - begun < self._minutes * 60 and not self.report.breaches:
                 time.sleep(1)
-                self._excuse(time.monotonic() - (kill_at - _KILL_EVERY_S) < _API_BACK_S)
+                self._excuse(time.monotonic() - killed_at < _API_BACK_S)
                 if time.monotonic() > files_at:
                     files_at = time.monotonic() + _FILES_EVERY_S
                     self._try_file(files)
                 if time.monotonic() > kill_at:
-                    kill_at = time.monotonic() + _KILL_EVERY_S
+                    killed_at = time.monotonic()
+                    kill_at = killed_at + _KILL_EVERY_S
                     self._kill_api()
                 self._look()
             self.report.seconds = time.monotonic() - begun
@@ -163,7 +164,7 @@ class Attack:
             raise Failed("prove the watch", "it does not see a client's packet")
 
     def _counted(self) -> int:
-        """How many packets were seen outside that must not be."""
+        """Count the packets that were seen outside and must not be."""
         told = self._lab.internet.run("nft", "list", "table", "inet", "watch").stdout
         return sum(map(int, re.findall(r"counter packets (\d+)", told)))
 
@@ -270,9 +271,8 @@ class Attack:
         if packets := self._counted() - self._seen_before:
             self._breach(f"{packets} packets of a client that is to be blocked got out")
         for bystander in self._bystanders:
-            for failure in bystander.failures:
-                self._breach(failure)
-            bystander.failures.clear()
+            while bystander.failures:
+                self._breach(bystander.failures.pop(0))
 
     def _pids(self, part: str) -> list[int]:
         return self._lab.device.pids(part)

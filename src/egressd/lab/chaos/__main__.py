@@ -15,10 +15,9 @@ from typing import Final, NoReturn
 import click
 import msgspec
 
-from egressd.lab import netns
 from egressd.lab.chaos.report import Report, Trace, line, told
 from egressd.lab.chaos.story import Chaos
-from egressd.lab.ownership import abandoned
+from egressd.lab.ownership import remove_abandoned
 from egressd.model.errors import Failed
 
 _DISK: Final = "32m"
@@ -34,8 +33,7 @@ def main(*, minutes: float, seed: int | None, rate: float, quiet: bool) -> None:
     if os.geteuid() != 0:
         sys.exit("chaos needs root: it builds network namespaces")
     signal.signal(signal.SIGTERM, _end)
-    for name in abandoned():
-        netns.remove_lab(name)
+    remove_abandoned()
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix=f"egressd-chaos-{seed}-"))
     disk = folder / "data"
