@@ -46,12 +46,12 @@ def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
     return "".join(reply.addresses), {s.server for s in seen}
 
 
-def add_by_name(lab: Lab, settings: dict[str, str]) -> None:
-    """Add the node ``socks5`` by a name instead of its address."""
+def add_by_name(lab: Lab, settings: dict[str, str], name: str = "socks5") -> None:
+    """Add the node ``socks5`` by a host name instead of its address, and call it `name`."""
     node = lab.nodes["socks5"]
     lab.internet.put_name(NODE, node.address)
     config = json.dumps({**node.clash, "server": NODE, **settings})
-    lab.api.post("/nodes", {**node.draft(), "config_json": config})
+    lab.api.post("/nodes", {**node.draft(), "name": name, "config_json": config})
 
 
 def asked_for_the_node(lab: Lab, client: int) -> set[tuple[str, str]]:
@@ -119,7 +119,7 @@ def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
 
 def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> None:
     first, second = RESOLVERS["device"], RESOLVERS["quad9"]
-    with Lab(LabSpec(nodes=("socks5",), clients=4)) as lab:
+    with Lab(LabSpec(nodes=("socks5",), clients=5)) as lab:
         lab.start_egressd({"dns": {"device": [SILENT, first, second]}})
         send(lab, 1, "Interface:wan1")
         send(lab, 2, "Interface:wan2")
@@ -127,6 +127,8 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> N
         ways = {1: lab.wan(1), 2: lab.wan(2), 3: lab.wan(1)}
         add_by_name(lab, {})
         send(lab, 4, "socks5")
+        add_by_name(lab, {"interface-name": "wan2"}, "by-wan2")
+        send(lab, 5, "by-wan2")
 
         def all_ask(server: str) -> bool:
             return all(asked(lab, n) == (wan.address, {server}) for n, wan in ways.items())
@@ -142,6 +144,7 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> N
         eventually(lambda: all_ask(first), 2 * PERIOD_S)
         own = lab.wan(1).address
         eventually(lambda: asked_for_the_node(lab, 4) == {(first, own)})
+        eventually(lambda: asked_for_the_node(lab, 5) == {(first, lab.wan(2).address)})
         assert problems() == passed_over(SILENT, first)
         with deaf(lab, first):
             eventually(lambda: all_ask(second), 2 * PERIOD_S)

@@ -60,7 +60,15 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "dnat ip to meta mark . ip daddr map @substitutes",
     ),
     "to_resolver": (
+        # Where output_dns has put another resolver in the place of the one that was asked, this
+        # hook still names the interface of the old route. The chain postrouting_last looks again.
+        "ct status dnat accept",
         # One that is no further than this machine or what is behind it is asked there.
+        'oifname "lo" accept',
+        "goto to_neighbour",
+    ),
+    "to_resolver_instead": (
+        "meta mark . oifname vmap @pairs",
         'oifname "lo" accept',
         "goto to_neighbour",
     ),

@@ -71,5 +71,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # A client's own address never shows outside.
         "ip saddr @lannet ip daddr != @lannet ip daddr != @localnet fib saddr type != local drop",
         f"meta mark {ROUTED} ip saddr @localnet fib saddr type != local drop",
+        f"ct status dnat ct direction original meta mark {ROUTED} meta l4proto {{ tcp, udp }}"
+        " th dport 53 goto to_resolver_instead",
     ),
 }
