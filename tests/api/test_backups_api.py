@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from egressd.api.routes.backups import BACKUP_MAX, BACKUP_TYPE
+from egressd.api.routes.backups import BACKUP_TYPE
+from egressd.model.bounds import BACKUP_MAX
 
 if TYPE_CHECKING:
     from starlette.types import Message

@@ -87,8 +87,9 @@ async def restore(directory: Path) -> None:
     """Put a backup back."""
     database = Database(directory)
     await database.open()
+    wanted = await database.read_backup(directory.parent / "backup")
     wait_for_tracer()
-    await database.restore(directory.parent / "backup")
+    await database.restore(wanted)
     say("acknowledged")
     await database.close()
 

@@ -96,7 +96,7 @@ async def test_none_of_it_is_in_a_backup(tmp_path: Path, opened: OpenDatabase) -
         await database.begin([Edit("rules", 1, Rule(id=1, ip="10.0.0.1/32", target_node="hk"))], 1)
         await database.commit()
         await database.backup(tmp_path / "backup")
-        await database.restore(tmp_path / "backup")
+        await database.restore(await database.read_backup(tmp_path / "backup"))
         assert await console.password() == HASH
         assert await console.sessions() == [session(1)]
         await console.close()

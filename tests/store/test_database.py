@@ -223,7 +223,7 @@ async def test_restore_replaces_the_state_as_a_new_revision(
         await database.backup(tmp_path / "backup")
         later = [Edit("nodes", 7, None), Edit("nodes", 8, None), *rules(20, start=1000)]
         await write(database, later, 2)
-        await database.restore(tmp_path / "backup")
+        await database.restore(await database.read_backup(tmp_path / "backup"))
         restored = await database.load()
     assert restored.revision == 3
     for table in ("nodes", "rules", "lines", "services", "whitelist", "settings", "numbers"):
@@ -239,8 +239,10 @@ async def test_an_older_database_is_backed_up_before_it_is_upgraded(
         with closing(sqlite3.connect(database.path)) as older, older:
             for table in schema.PRIVATE:
                 older.execute(f"DROP TABLE {table.name}")
+            older.execute("UPDATE alembic_version SET version_num = '0001'")
         await database.backup(tmp_path / "backup")
         assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+        assert set((await database.read_backup(tmp_path / "backup")).rules) == {1, 2, 3}
 
 
 async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase) -> None:
@@ -251,7 +253,7 @@ async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase
         before = await database.load()
         for path in (bad, tmp_path / "absent", tmp_path):
             with pytest.raises(Failed, match=r"the (backup|database)"):
-                await database.restore(path)
+                await database.restore(await database.read_backup(path))
         assert await database.load() == before
 
 

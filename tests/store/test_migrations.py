@@ -164,7 +164,7 @@ async def main():
     await database.rollback()
     assert len((await database.load()).rules) == 1
     await database.backup(data / "backup")
-    await database.restore(data / "backup")
+    await database.restore(await database.read_backup(data / "backup"))
     console = ConsoleStore(data)
     session = Session(key="k", id="i", source="", agent="", created_at=1, seen_at=1)
     await console.set_password("hash", session)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,10 +26,13 @@ _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 
 
 def program_directories() -> list[Path]:
-    """Where Python loads modules from, those that are loaded when first needed among them."""
+    """Where Python itself is, and where it loads modules from, those that are loaded when first
+    needed among them.
+    """
     installed = sysconfig.get_paths()
     libraries = [installed[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return [Path(egressd.__file__).parent, *map(Path, libraries)]
+    interpreter = Path(sys.executable).resolve()
+    return [Path(egressd.__file__).parent, interpreter.parent, *map(Path, libraries)]
 
 
 def make_reachable(directories: Iterable[Path], uid: int, gid: int) -> None:

@@ -94,7 +94,7 @@ def _listens(endpoint: Endpoint) -> bool:
 async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
     database = Database(folder)
     try:
-        await database.read_backup(file)  # before anything is set aside for it
+        wanted = await database.read_backup(file)  # before anything is set aside for it
         try:
             await database.open()
         except BadDatabase:
@@ -104,7 +104,7 @@ async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
             click.echo(f"the database is now {database.set_aside()}", err=True)
             database = Database(folder)
             await database.open()
-        await database.restore(file)
+        await database.restore(wanted)
     finally:
         await database.close()
 

@@ -23,3 +23,7 @@ RULE_LIMIT_MAX_KBPS: Final = 10_000_000
 DELAY_TIMEOUT_MAX_MS: Final = 60_000
 BATCH_MAX: Final = 50_000
 """What one request may name one by one: the largest devices have so many rules."""
+ROWS_MAX: Final = 100_000
+"""Rows of one table in a backup, and of one import: twice what the largest devices have."""
+BACKUP_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a backup: 50,000 rules and 2,000 nodes take under a fifth of it."""

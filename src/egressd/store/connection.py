@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -115,13 +115,25 @@ def check_file(path: Path) -> None:
     Done before SQLite opens it, which would already change another program's file.
     """
     with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES:
-        raise BadDatabase(f"read the database {path}", "it is truncated")
-    if not header.startswith(_MAGIC):
-        raise BadDatabase(f"read the database {path}", "it is not a SQLite database")
-    if header[_APPLICATION_ID] != APPLICATION_ID.to_bytes(4, "big"):
-        raise BadDatabase(f"read the database {path}", "it is not a database of egressd's")
+        check_header(file.read(_HEADER_BYTES), f"the database {path}")
+
+
+def check_header(content: bytes, what: str) -> None:
+    """Raise BadDatabase, which calls the file `what`, unless these bytes begin one of egressd's."""
+    if len(content) < _HEADER_BYTES:
+        raise BadDatabase(f"read {what}", "it is truncated")
+    if not content.startswith(_MAGIC):
+        raise BadDatabase(f"read {what}", "it is not a SQLite database")
+    if content[_APPLICATION_ID] != APPLICATION_ID.to_bytes(4, "big"):
+        raise BadDatabase(f"read {what}", "it is not a database of egressd's")
+
+
+def check_integrity(execute: Callable[[str], Iterable[Any]], what: str) -> None:
+    """Raise BadDatabase, which calls the database `what`, when SQLite finds it damaged."""
+    verdict = [str(row[0]) for row in execute("PRAGMA integrity_check(3)")]
+    if verdict != ["ok"]:
+        told = "; ".join(" ".join(verdict).splitlines())  # a verdict may have several lines
+        raise BadDatabase(f"read {what}", f"it is damaged: {told}")
 
 
 def check_database(connection: Connection, path: Path, known: Collection[str]) -> str:
@@ -130,10 +142,7 @@ def check_database(connection: Connection, path: Path, known: Collection[str]) -
     It cannot when it is damaged, or of a revision that is not in `known`.
     """
     action = f"read the database {path}"
-    verdict = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
-    if verdict != ["ok"]:
-        told = "; ".join(" ".join(verdict).splitlines())  # a verdict may have several lines
-        raise BadDatabase(action, f"it is damaged: {told}")
+    check_integrity(connection.exec_driver_sql, f"the database {path}")
     if not inspect(connection).has_table("alembic_version"):
         raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     query = "SELECT version_num FROM alembic_version"

@@ -23,12 +23,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.store import rows, schema
+from egressd.store.backup_file import read_content
+from egressd.store.backup_reader import read_apart
 from egressd.store.connection import (
     APPLICATION_ID,
     BadDatabase,
     check_database,
     check_file,
-    engine_in_memory,
     engine_on,
     reported,
 )
@@ -42,6 +43,8 @@ from egressd.store.preparation import prepare
 
 T = TypeVar("T")
 
+_VERIFIED_S = 300.0
+"""Seconds that reading a fresh backup may take: it is our own."""
 _LOGS = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a database that is open, or was when its process ended."""
 
@@ -97,16 +100,17 @@ class Database:
         await asyncio.to_thread(self._backup, path)
 
     async def read_backup(self, path: Path) -> DesiredState:
-        """The state in a backup, an older egressd's too. The file is only read."""
-        return await asyncio.to_thread(_read_backup, path)
+        """The state in a backup, an older egressd's too. The file is only read, by a process of its
+        own: see `backup_reader`.
+        """
+        return await asyncio.to_thread(read_apart, path)
 
-    async def restore(self, path: Path) -> None:
+    async def restore(self, wanted: DesiredState) -> None:
         """Replace the state by a backup's, in one transaction, as the next revision.
 
         For when no service runs: a running one puts a backup back as a change, so that it
         is in force too.
         """
-        wanted = await self.read_backup(path)
         state = await self.load()
         # The kernel may still know flows by the numbers that the backup's names had.
         edits = [*state.numbers_to(wanted), *state.edits_to(wanted)]
@@ -264,8 +268,8 @@ class Database:
                 # One file, which needs no log beside it to be read.
                 target.execute("PRAGMA journal_mode = DELETE")
             try:
-                _read_backup(fresh)
-            except Failed as error:  # pages are copied as they are: damaged ones, too
+                read_content(fresh.read_bytes(), prepare(), _VERIFIED_S)
+            except BadDatabase as error:  # pages are copied as they are: damaged ones, too
                 raise BadDatabase(action, error.cause) from error
             move_durably(fresh, path)
 
@@ -278,31 +282,3 @@ def _remove_private(copy: sqlite3.Connection) -> None:
         if table.name in there:  # an older egressd's database has not all of them
             copy.execute(f"DELETE FROM {table.name}")  # noqa: S608 - a name of ours
     copy.commit()
-
-
-def _read_backup(path: Path) -> DesiredState:
-    """Read a backup through a copy in memory, upgraded there if need be."""
-    with reported(f"read the backup {path}"):
-        check_file(path)
-        engine = engine_in_memory()
-        try:
-            with engine.connect() as connection:
-                _copy_into(connection, path)
-                with connection.begin():
-                    migrations = prepare()
-                    if check_database(connection, path, migrations.known) != migrations.newest:
-                        migrations.upgrade(connection)
-                    return rows.read_state(connection)
-        finally:
-            engine.dispose()
-
-
-def _copy_into(connection: Connection, path: Path) -> None:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    # immutable: leaves no log beside the operator's file, and asks for no lock on it.
-    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        source.backup(driver)
-    finally:
-        source.close()

@@ -7,6 +7,7 @@ first needed. So no first write waits for that, and none fails for want of a fil
 
 from __future__ import annotations
 
+import sqlite3
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from egressd.model.nouns import Line, Whitelist
 from egressd.store import console
 from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
+from egressd.store.schema_text import Schema, schema_of
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -32,14 +34,28 @@ class Migrations:
         self.known = frozenset(r.revision for r in self._script.walk_revisions())
         self.newest = self._script.get_current_head()
 
-    def upgrade(self, connection: Connection) -> None:
-        """Bring the database to the newest schema, inside the caller's transaction."""
+    def upgrade(self, connection: Connection, to: str = "head") -> None:
+        """Bring the database to the newest schema, inside the caller's transaction; or to the
+        revision `to`.
+        """
         context = MigrationContext.configure(
             connection,
-            opts={"fn": lambda current, _: self._script._upgrade_revs("head", current)},
+            opts={"fn": lambda current, _: self._script._upgrade_revs(to, current)},
         )
         with Operations.context(context):
             context.run_migrations()
+
+    def schema_at(self, revision: str) -> Schema:
+        """Return the schema of a database that these migrations have brought to `revision`."""
+        engine = engine_in_memory()
+        try:
+            with engine.connect() as connection, connection.begin():
+                self.upgrade(connection, revision)
+                driver = connection.connection.driver_connection
+                assert isinstance(driver, sqlite3.Connection)
+                return schema_of(driver)
+        finally:
+            engine.dispose()
 
 
 @cache

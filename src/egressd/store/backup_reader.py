@@ -1,0 +1,147 @@
+"""The process that reads a backup, since anybody may have made the file.
+
+`read_apart` starts it and gives it the open file; `main` is what runs there. It can be ended, and
+the kernel bounds its memory and processor time (setrlimit(2)), so a file that makes SQLite or
+Python busy costs the service nothing but a refusal. What it answers is one `Answer`.
+
+It is started by the interpreter beneath the virtual environment, with this process's own path for
+modules: in a service that root started, that is what its user can reach (`app.reach`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+import egressd
+from egressd.model.bounds import BACKUP_MAX
+from egressd.model.desired import DesiredState
+from egressd.model.errors import Failed
+from egressd.store.backup_file import Content, read_content
+from egressd.store.connection import BadDatabase, reported
+from egressd.store.preparation import Migrations, prepare
+
+_BOOT: Final = (
+    "import sys; sys.path[:] = sys.argv[1:]; from egressd.store.backup_reader import main; main()"
+)
+_PROCESSOR_S: Final = 30
+"""Seconds of a processor. The largest backups that are legitimate take a tenth of it."""
+_PATIENCE_S: Final = 120.0
+"""Seconds until it is killed: other processes may have the processor."""
+_MEMORY_MAX: Final = 1024 * 1024 * 1024
+"""Bytes of address space, the interpreter's own 150 MB among them."""
+_ANSWER_MAX: Final = 2 * BACKUP_MAX
+"""Bytes of an answer. It is shorter than the file as a rule."""
+_LIMITS: Final = {
+    resource.RLIMIT_AS: _MEMORY_MAX,
+    resource.RLIMIT_CPU: _PROCESSOR_S,
+    resource.RLIMIT_FSIZE: _ANSWER_MAX,
+    resource.RLIMIT_CORE: 0,
+}
+_NOBODY: Final = 65534
+"""User and group of nobody, to whom nothing belongs."""
+_INTERPRETER: Final = str(Path(sys.executable).resolve())
+"""Found while root's files can be read."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of reading a backup: its content, or why there is none."""
+
+    content: Content | None = None
+    problem: str = ""
+
+
+def read_apart(path: Path) -> DesiredState:
+    """Return the state in the backup `path`; blocks. Raises BadDatabase, and Failed when the file
+    or the process cannot be had.
+    """
+    action = f"read the backup {path}"
+    with reported(action), path.open("rb") as file, _answer_file() as answer:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise BadDatabase(action, "it is no file")
+        _run(action, file, answer)
+        answer.seek(0)
+        told = msgspec.msgpack.decode(answer.read(), type=Answer)
+    if told.content is None:
+        raise BadDatabase(action, told.problem)
+    return told.content.state()
+
+
+@contextmanager
+def _answer_file() -> Iterator[IO[bytes]]:
+    """A file in memory. Unlike a pipe's, its size is bounded by a limit of who writes to it."""
+    with os.fdopen(os.memfd_create("backup"), "w+b") as file:
+        yield file
+
+
+def _run(action: str, file: IO[bytes], answer: IO[bytes]) -> None:
+    paths = [str(Path(egressd.__file__).parents[1]), *filter(None, sys.path)]
+    argv = [_INTERPRETER, "-I", "-S", "-c", _BOOT, *paths]
+    try:
+        ended = subprocess.run(
+            argv,
+            stdin=file,
+            stdout=answer,
+            env={"LC_ALL": "C.UTF-8"},
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BadDatabase(action, f"reading it took over {_PATIENCE_S:.0f} s") from None
+    match ended.returncode:
+        case 0:
+            return
+        case code if code in (-signal.SIGXCPU, -signal.SIGKILL):
+            cause = f"reading it took over {_PROCESSOR_S} s of processor time"
+            raise BadDatabase(action, cause)
+        case code if code < 0:
+            raise BadDatabase(action, f"reading it ended with signal {-code}")
+        case code:
+            raise Failed(action, f"the process that reads it ended with code {code}")
+
+
+# --- In that process. ---------------------------------------------------------------------
+
+
+def main() -> None:
+    """Read the backup at standard input, and answer at standard output."""
+    migrations = prepare()  # and all modules: below there may be no right to load more
+    _give_up()
+    encoded = msgspec.msgpack.encode(_answer(migrations))
+    if len(encoded) > _ANSWER_MAX:
+        encoded = msgspec.msgpack.encode(Answer(problem=f"it holds more than {_ANSWER_MAX} bytes"))
+    with open(1, "wb", closefd=False) as answer:
+        answer.write(encoded)
+
+
+def _give_up() -> None:
+    """Bound what this process may take, and give up root where a command of root's started it."""
+    for limit, most in _LIMITS.items():
+        resource.setrlimit(limit, (most, most))
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _answer(migrations: Migrations) -> Answer:
+    try:
+        with open(0, "rb", closefd=False) as file, reported("read the backup"):
+            content = file.read(BACKUP_MAX + 1)
+            return Answer(content=Content.of(read_content(content, migrations, _PROCESSOR_S)))
+    except Failed as error:
+        return Answer(problem=error.cause)
+    except MemoryError:
+        return Answer(problem=f"reading it takes over {_MEMORY_MAX} bytes of memory")
+    except RecursionError:
+        return Answer(problem="it is damaged: a value is nested too deep")
