@@ -11,9 +11,60 @@ import pytest
 from click.testing import CliRunner
 
 from egressd.cli import cli
-from egressd.model.errors import Failed
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed, Invalid
+from egressd.model.nouns import Node
 from egressd.store import connection
 from egressd.store.database import Database
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The configuration file of a device that does not run, and has its data in `tmp_path`."""
+    file = tmp_path / "egressd.toml"
+    listen = '[api]\nuser = "root"\nlisten = "127.0.0.1:9"\n'
+    file.write_text(f'[data]\ndir = "{tmp_path}"\n{listen}')
+    return file
+
+
+def stored(folder: Path, edits: list[Edit], backup: Path | None = None) -> DesiredState:
+    """The state in a device's database after `edits`, if there are any; its backup is made."""
+
+    async def body() -> DesiredState:
+        database = Database(folder)
+        await database.open()
+        if edits:
+            await database.begin(edits, (await database.load()).revision + 1)
+            await database.commit()
+        if backup is not None:
+            await database.backup(backup)
+        state = await database.load()
+        await database.close()
+        return state
+
+    return asyncio.run(body())
+
+
+def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
+    config: Path, tmp_path: Path
+) -> None:
+    file, data = tmp_path / "file", tmp_path / "api"
+    now = "2026-11-20T22:58:40Z"
+    old = Node(id=1, name="a", protocol="ss", config_json="{}", group="", created_at=now)
+    stored(tmp_path / "old", [Edit("nodes", 1, old)], file)
+    before = stored(data, [Edit("nodes", 3, None)])
+    restore = ["restore", "--config", str(config), str(file)]
+    result = CliRunner().invoke(cli, restore)
+    assert isinstance(result.exception, Invalid), result.output
+    assert "node 1: config_json.server must be" in str(result.exception)
+    assert stored(data, []) == before
+    (data / "state.db").write_bytes(b"damaged")
+    result = CliRunner().invoke(cli, [*restore, "--set-aside"])
+    assert isinstance(result.exception, Invalid), result.output
+    assert (data / "state.db").read_bytes() == b"damaged"
+    result = CliRunner().invoke(cli, [*restore, "--set-aside", "--older"])
+    assert result.exit_code == 0, result.output
+    assert stored(data, []).nodes[1] == old
 
 
 def test_what_is_merely_locked_is_not_set_aside(

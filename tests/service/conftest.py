@@ -43,6 +43,7 @@ from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
 from egressd.service.ports import Netd
 from egressd.service.proxy_services import ProxyServices
+from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
@@ -233,7 +234,13 @@ class Bench:
         )
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
-        self.backups = Backups(ledger, self.store, folder, lambda: self.quota)
+        self.backups = Backups(
+            ledger,
+            self.store,
+            folder,
+            lambda: self.quota,
+            RestoreChecks(OWN_PORTS, self.listening),
+        )
         self.system = System(
             ledger,
             netd,

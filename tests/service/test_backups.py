@@ -178,7 +178,11 @@ async def test_a_node_that_is_not_taken_any_more_blocks_and_stops_nothing(
     await configure(bench, make)
     backup = edited(await exported(bench), tmp_path, statement)
     await change_everything(bench, make)
-    outcome = await bench.backups.restore(in_pieces(backup))
+    state = bench.state
+    with pytest.raises(Invalid, match=r"node 1: (protocol|config_json)"):
+        await bench.backups.restore(in_pieces(backup))
+    assert bench.state is state
+    outcome = await bench.backups.restore(in_pieces(backup), older=True)
     assert any(note.startswith("the node tokyo does not work: ") for note in outcome.notes)
     assert "node:1" not in bench.netd.plan.instances
     await bench.ledger.resync()

@@ -301,14 +301,14 @@ async def test_what_has_no_number_is_given_one_at_the_next_start(
         numbers = dict(bench.state.numbers)
     async with open_bench(tmp_path / "empty") as bench:
         # Flows of before keep their meaning where it was the same device.
-        await bench.store.real.restore(backup)
+        await bench.store.real.restore(await bench.store.real.read_backup(backup))
         await bench.start()
         assert dict(bench.state.numbers) == numbers
     async with open_bench(tmp_path / "another") as bench:
         await bench.start()
         await bench.rules.create(make.rule("10.0.0.9", "Interface:wan2"))
     async with open_bench(tmp_path / "another") as bench:
-        await bench.store.real.restore(backup)
+        await bench.store.real.restore(await bench.store.real.read_backup(backup))
         await bench.start()
         expected = {"Interface:wan2": 1, "Interface:wan1": 2, "Group_asia": 1}
         assert dict(bench.state.numbers) == expected

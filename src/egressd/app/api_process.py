@@ -138,7 +138,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         resolvers=lambda: resolvers.current,
         clock=lambda: utc_text(time.time()),
         licensing=licensing,
-        own_ports=_listen_ports(settings),
+        own_ports=settings.own_ports,
         archive=database,
         folder=settings.api_data,
         changes=console_store,
@@ -257,14 +257,6 @@ def _bind(endpoint: config.Endpoint) -> socket.socket:
         return endpoint.bind()
     except OSError as error:
         raise Failed(f"listen at {endpoint}", error.strerror or str(error)) from error
-
-
-def _listen_ports(settings: config.Config) -> dict[int, str]:
-    """Ports that no proxy service may take, with what they are for."""
-    return {
-        settings.api.listen.port: "the API",
-        settings.api.tls_listen.port: "the API over HTTPS",
-    }
 
 
 def _device(settings: config.Config) -> str:

@@ -303,6 +303,14 @@ class Config(_Table):
         return self.run.dir / "netd.sock"
 
     @property
+    def own_ports(self) -> dict[int, str]:
+        """Ports that no proxy service may take, with what they are for."""
+        return {
+            self.api.listen.port: "the API",
+            self.api.tls_listen.port: "the API over HTTPS",
+        }
+
+    @property
     def roles(self) -> InterfaceRoles:
         """The roles of interfaces that the file names."""
         return InterfaceRoles(

@@ -29,6 +29,7 @@ from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews
 from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
+from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
@@ -97,7 +98,13 @@ class UseCases:
                 listening=network.listening_ports,
             ),
             whitelist=DeviceWhitelist(ledger),
-            backups=Backups(ledger, archive, folder, quota),
+            backups=Backups(
+                ledger,
+                archive,
+                folder,
+                quota,
+                RestoreChecks(own_ports, listening=network.listening_ports),
+            ),
             system=system,
             settings=DeviceSettings(ledger),
             overviews=Overviews(ledger, netd, system, judge, _now_ms),

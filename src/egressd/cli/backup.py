@@ -12,6 +12,7 @@ import click
 
 from egressd.cli import config_option
 from egressd.cli.remote import Refused, Remote
+from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
@@ -51,8 +52,14 @@ def backup(file: Path, path: Path | None) -> None:
     is_flag=True,
     help="Rename a database that is damaged, or a newer egressd's, and begin with a new one.",
 )
+@click.option(
+    "--older",
+    is_flag=True,
+    help="Take names, and nodes, that an older egressd took and this one does not. Such nodes"
+    " block their clients.",
+)
 @config_option
-def restore(file: Path, set_aside: bool, path: Path | None) -> None:
+def restore(file: Path, set_aside: bool, older: bool, path: Path | None) -> None:
     """Put the backup FILE back: what is configured becomes what it holds.
 
     A running service is asked to do it, and it is in force when this returns; else it will be
@@ -63,17 +70,17 @@ def restore(file: Path, set_aside: bool, path: Path | None) -> None:
     settings = config.load(path)
     owner = accounts.account(settings.api.user)
     prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid))
-    click.echo(asyncio.run(_restore(settings, file, set_aside)))
+    click.echo(asyncio.run(_restore(settings, file, set_aside=set_aside, older=older)))
 
 
-async def _restore(settings: Config, file: Path, set_aside: bool) -> str:
+async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool) -> str:
     def is_served() -> bool:
         return _listens(settings.api.listen)
 
     # An api that starts holds the directory some time before it listens.
     async with occupied(settings.api_data, _START_S, is_served) as is_held:
         if is_held:
-            await _restore_offline(settings.api_data, file, set_aside)
+            await _restore_offline(settings, file, set_aside=set_aside, older=older)
             return "backup restored; it will be in force when the service starts"
     if not is_served():
         raise Failed(
@@ -81,7 +88,7 @@ async def _restore(settings: Config, file: Path, set_aside: bool) -> str:
             f"a service works on {settings.api_data} and does not listen at {settings.api.listen}:"
             " restart it, or stop it",
         )
-    return _restore_online(settings, file)
+    return _restore_online(settings, file, older=older)
 
 
 def _listens(endpoint: Endpoint) -> bool:
@@ -91,25 +98,31 @@ def _listens(endpoint: Endpoint) -> bool:
     return False
 
 
-async def _restore_offline(folder: Path, file: Path, set_aside: bool) -> None:
-    database = Database(folder)
+async def _restore_offline(settings: Config, file: Path, *, set_aside: bool, older: bool) -> None:
+    from egressd.service.restored import RestoreChecks
+
+    # What listens at the moment may be the engine, for a state that is about to be replaced.
+    checks = RestoreChecks(settings.own_ports, listening=lambda: ())
+    database = Database(settings.api_data)
     try:
-        wanted = await database.read_backup(file)  # before anything is set aside for it
+        wanted = await database.read_backup(file)
         try:
             await database.open()
         except BadDatabase:
             if not set_aside:
                 raise
+            checks.refuse(wanted, DesiredState(), older=older)  # before anything is set aside
             await database.close()
             click.echo(f"the database is now {database.set_aside()}", err=True)
-            database = Database(folder)
+            database = Database(settings.api_data)
             await database.open()
+        checks.refuse(wanted, await database.load(), older=older)
         await database.restore(wanted)
     finally:
         await database.close()
 
 
-def _restore_online(settings: Config, file: Path) -> str:
+def _restore_online(settings: Config, file: Path, *, older: bool) -> str:
     """Have the running service put the file back; what it says. Raises Failed."""
     action = f"put {file} back"
     try:
@@ -118,7 +131,8 @@ def _restore_online(settings: Config, file: Path) -> str:
         raise Failed(action, str(error)) from error
     device = Remote(f"http://{settings.api.listen.here}", ApiToken(settings.api_data).token())
     try:
-        return str(device.upload("/ops/restore", content, "application/vnd.sqlite3")["msg"])
+        path = "/ops/restore?older=true" if older else "/ops/restore"
+        return str(device.upload(path, content, "application/vnd.sqlite3")["msg"])
     except (Invalid, Refused) as error:
         raise Failed(action, str(error)) from error
     except (KeyError, TypeError):

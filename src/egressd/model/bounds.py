@@ -20,9 +20,13 @@ CONFIG_MAX: Final = 64 * 1024
 DNS_SERVERS_MAX: Final = 8
 RULE_LIMIT_MAX_KBPS: Final = 10_000_000
 """The highest speed limit of a rule: 10 Gbit/s, in Kbps of 1,000 bit/s."""
+RELAYS_MAX: Final = 16
+"""Nodes that one is dialled through, each through the next; and lines that carry one."""
 DELAY_TIMEOUT_MAX_MS: Final = 60_000
 BATCH_MAX: Final = 50_000
 """What one request may name one by one: the largest devices have so many rules."""
+ID_MAX: Final = 2**53 - 1
+"""The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
 ROWS_MAX: Final = 100_000
 """Rows of one table in a backup, and of one import: twice what the largest devices have."""
 BACKUP_MAX: Final = 64 * 1024 * 1024

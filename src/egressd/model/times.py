@@ -9,6 +9,14 @@ UTC_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 """ISO 8601 in UTC, to the second: for `strftime` and `strptime`."""
 
 
+def is_utc_text(text: str) -> bool:
+    """Whether a text is such a point of time."""
+    try:
+        return datetime.strptime(text, UTC_FORMAT).strftime(UTC_FORMAT) == text
+    except ValueError:
+        return False
+
+
 def utc_text(seconds: float) -> str:
     """Unix time as text."""
     return datetime.fromtimestamp(seconds, UTC).strftime(UTC_FORMAT)

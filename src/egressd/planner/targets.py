@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 
+from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetName, parse_target
 from egressd.model.nouns import Node
@@ -122,6 +123,8 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
             ), f"there is no node {relay_name}, which {hops[-1].name} dials through"
         if relay in hops:
             return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
+        if len(hops) > RELAYS_MAX:
+            return tuple(hops), f"it would be dialled through more than {RELAYS_MAX} others"
         hops.append(relay)
     for hop in hops:
         if fault := fault_of(hop):

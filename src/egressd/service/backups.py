@@ -17,6 +17,7 @@ from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, OverQuota
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
+from egressd.service.restored import RestoreChecks
 
 _PREFIX: Final = ".backup-"
 
@@ -34,10 +35,16 @@ class Backups:
     """Writes and reads them in private directories that it makes in `folder`."""
 
     def __init__(
-        self, ledger: Ledger, archive: Archive, folder: Path, quota: Callable[[], int]
+        self,
+        ledger: Ledger,
+        archive: Archive,
+        folder: Path,
+        quota: Callable[[], int],
+        checks: RestoreChecks,
     ) -> None:
         """`quota`: how many proxy services the license allows at the moment."""
         self._quota = quota
+        self._checks = checks
         self._ledger = ledger
         self._archive = archive
         self._folder = folder
@@ -55,13 +62,16 @@ class Backups:
             await self._archive.backup(path)
             return path.open("rb")
 
-    async def restore(self, chunks: AsyncIterable[bytes]) -> Outcome[Restored]:
+    async def restore(
+        self, chunks: AsyncIterable[bytes], *, older: bool = False
+    ) -> Outcome[Restored]:
         """Put back the backup whose bytes `chunks` are; it is in force on return.
 
         The status is ``restoring`` while the change is made. Only what differs is touched, so
-        clients whose rules are the same go on undisturbed. Raises Invalid for a file that is no
-        backup, or a newer egressd's; OverQuota for one of more proxy services than there may be;
-        Failed as every change does. Nothing has changed then.
+        clients whose rules are the same go on undisturbed. With `older`, names and configurations
+        of nodes may be such as an older egressd took. Raises Invalid for a file that is no backup,
+        a newer egressd's, or says what the API would not take; OverQuota for one of more proxy
+        services than there may be; Failed as every change does. Nothing has changed then.
         """
         with self._scratch() as path:
             await _write(path, chunks)
@@ -84,6 +94,7 @@ class Backups:
             if len(wanted.services) > allowed:
                 held = len(wanted.services)
                 raise OverQuota(f"the backup has {held} proxy services, and {allowed} are allowed")
+            self._checks.refuse(wanted, state, older=older)
             return Proposal(state.edits_to(wanted), holds)
 
         return await self._ledger.change(build, is_large=True, is_restore=True)

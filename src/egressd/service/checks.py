@@ -18,6 +18,7 @@ from egressd.model.names import (
     TARGET_FORMS,
     has_control_characters,
     is_interface_name,
+    node_name_problem,
     parse_target,
 )
 
@@ -37,6 +38,13 @@ def text(field: str, value: str, most: int, least: int = 0) -> Iterator[str]:
     if not least <= len(value) <= most:
         yield f"{field} must have {f'{least} to' if least else 'at most'} {most} characters"
     if has_control_characters(value):
+        yield f"{field} must not contain control characters"
+
+
+def lines(field: str, value: str) -> Iterator[str]:
+    """Text of several lines."""
+    plain = value.replace("\t", " ").replace("\r", " ").replace("\n", " ")
+    if has_control_characters(plain):
         yield f"{field} must not contain control characters"
 
 
@@ -104,6 +112,18 @@ def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
         yield from interface(field, parsed.name)
     elif not state.target_exists(parsed):
         yield f"{field} must be {TARGET_FORMS}; there is no {parsed.kind} {parsed.name[:100]!r}"
+
+
+def stored_target(field: str, value: str) -> Iterator[str]:
+    """What was a target once: a rule stays when the node or the group that it names is deleted."""
+    parsed = parse_target(value)
+    match parsed.kind:
+        case "interface":
+            yield from interface(field, parsed.name)
+        case "node" if node_name_problem(parsed.name):
+            yield f"{field} must be {TARGET_FORMS}"
+        case "group" if not parsed.name or [*group(field, parsed.name)]:
+            yield f"{field} must be {TARGET_FORMS}"
 
 
 def normal_network(value: str) -> str | None:

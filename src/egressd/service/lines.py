@@ -236,6 +236,17 @@ def _problems(
     yield from carrier_problems(after, [draft.name])
 
 
+def stored_problems(line: Line) -> Iterator[str]:
+    """Every fault of a stored line, but for those that concern others."""
+    fields = msgspec.structs.asdict(line)
+    del fields["id"]
+    draft = LineDraft(**fields)
+    problems = [*_field_problems(draft)]
+    yield from problems
+    if not problems and _line(draft, line.id) != line:
+        yield "server, port and secret must be in the form that they are stored in"
+
+
 def _field_problems(draft: LineDraft) -> Iterator[str]:
     yield from checks.one_of("type", draft.type, LINE_TYPES)
     yield from _name_problems(draft)

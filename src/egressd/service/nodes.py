@@ -266,27 +266,29 @@ def _problems(
     state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state after `edits`, which put it there."""
-    config_problems = list(_config_problems(draft))
-    yield from (*_label_problems(draft), *config_problems)
+    faults = list(config_problems(draft))
+    yield from (*label_problems(draft), *faults)
     if state.node_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a node {draft.name} already"
-    if not config_problems:
+    if not faults:
         after = state.with_edits(edits, state.revision)
         yield from relay_problems(after, [draft.name], "config_json.dialer-proxy")
 
 
 def _field_problems(draft: NodeDraft) -> Iterator[str]:
     """Every fault that needs no state to be seen."""
-    yield from (*_label_problems(draft), *_config_problems(draft))
+    yield from (*label_problems(draft), *config_problems(draft))
 
 
-def _label_problems(draft: NodeDraft) -> Iterator[str]:
+def label_problems(draft: NodeDraft | Node) -> Iterator[str]:
+    """Every fault of a node's name and group that needs no state to be seen."""
     if problem := node_name_problem(draft.name):
         yield problem
     yield from checks.group("group", draft.group)
 
 
-def _config_problems(draft: NodeDraft) -> Iterator[str]:
+def config_problems(draft: NodeDraft | Node) -> Iterator[str]:
+    """Every fault of a node's protocol and configuration."""
     try:
         read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:

@@ -71,7 +71,7 @@ class ProxyServices:
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
             if service_id not in state.services:
-                checks.refuse(self._field_problems(draft))
+                checks.refuse(field_problems(draft, self._own_ports))
             before = _existing(state, service_id)
             others = state.services.delete(service_id).values()
             checks.refuse(self._problems(draft, state, others))
@@ -157,7 +157,7 @@ class ProxyServices:
             if draft.name in kept or draft.name in wanted:
                 tally.already_there()
                 continue
-            problems = [*self._field_problems(draft), *_port_problems(draft.port, taken)]
+            problems = [*field_problems(draft, self._own_ports), *_port_problems(draft.port, taken)]
             if not problems and len(kept) + len(wanted) >= quota:
                 problems = [f"all {quota} proxy services that are allowed exist already"]
             if problems:
@@ -183,7 +183,7 @@ class ProxyServices:
         self, draft: ProxyServiceDraft, state: DesiredState, others: Iterable[ProxyService]
     ) -> Iterator[str]:
         others = list(others)
-        yield from self._field_problems(draft)
+        yield from field_problems(draft, self._own_ports)
         if any(other.name == draft.name for other in others):
             yield f"name must not be another's: there is a proxy service {draft.name} already"
         yield from _port_problems(draft.port, self._taken(state, others))
@@ -205,18 +205,22 @@ class ProxyServices:
         for service in switched:
             yield from _port_problems(service.port, foreign)
 
-    def _field_problems(self, draft: ProxyServiceDraft) -> Iterator[str]:
-        yield from checks.text("name", draft.name, NAME_MAX, least=1)
-        yield from checks.interface("outbound_interface", draft.outbound_interface)
-        yield from checks.whole("port", draft.port, 1, 65535)
-        if reason := reason_reserved(draft.port, self._own_ports):
-            yield f"port must not be one that the system reserves: {draft.port} is for {reason}"
-        for field in ("username", "password"):
-            yield from checks.credential(field, getattr(draft, field))
-        if ":" in draft.username:
-            yield "username must not contain a colon, which ends it in HTTP (RFC 7617)"
-        if draft.password and not draft.username:
-            yield "username must not be empty when a password is given"
+
+def field_problems(
+    draft: ProxyServiceDraft | ProxyService, own_ports: Mapping[int, str]
+) -> Iterator[str]:
+    """Every fault of a service that needs no state to be seen."""
+    yield from checks.text("name", draft.name, NAME_MAX, least=1)
+    yield from checks.interface("outbound_interface", draft.outbound_interface)
+    yield from checks.whole("port", draft.port, 1, 65535)
+    if reason := reason_reserved(draft.port, own_ports):
+        yield f"port must not be one that the system reserves: {draft.port} is for {reason}"
+    for field in ("username", "password"):
+        yield from checks.credential(field, getattr(draft, field))
+    if ":" in draft.username:
+        yield "username must not contain a colon, which ends it in HTTP (RFC 7617)"
+    if draft.password and not draft.username:
+        yield "username must not be empty when a password is given"
 
 
 def _existing(state: DesiredState, service_id: int) -> ProxyService:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.names import AUTO
 from egressd.planner.nodes import fault_of, outbound_of, settings_of
@@ -17,7 +18,7 @@ def relay_problems(
 
     `field` is what names their relay.
     """
-    yield from _circles(field, names, lambda name: _relay(state, name))
+    yield from relay_chains(state, names, field)
     for name in names:
         relay = state.node_named(_relay(state, name))
         node = state.node_named(name)
@@ -41,15 +42,25 @@ def unknown_relay(name: str, field: str = "dialer_proxy") -> str:
     return f"{field} must name a node; there is no node {name!r}"
 
 
+def relay_chains(
+    state: DesiredState, names: Iterable[str], field: str = "dialer_proxy"
+) -> Iterator[str]:
+    """Why the relays of the nodes of these names lead nowhere: in a circle, or through too many."""
+    return _chains(field, names, lambda name: _relay(state, name))
+
+
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
     """Why the lines of these names could not be dialled: each would carry the other."""
-    return _circles("interface", names, lambda name: _carrier(state, name))
+    return _chains("interface", names, lambda name: _carrier(state, name))
 
 
-def _circles(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[str]:
+def _chains(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[str]:
     for name in names:
         chain = [name]
         while (following := after(chain[-1])) and following not in chain:
+            if len(chain) > RELAYS_MAX:
+                yield f"{field} must not lead through more than {RELAYS_MAX} others"
+                break
             chain.append(following)
         if following == name:
             yield f"{field} must not lead in a circle: {' -> '.join((*chain, name))}"

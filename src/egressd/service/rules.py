@@ -203,11 +203,18 @@ def _checked(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -
 
 
 def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> Iterator[str]:
+    return field_problems(draft, ip, checks.target("target_node", draft.target_node, state))
+
+
+def field_problems(
+    draft: RuleDraft | Rule, ip: str | None, target_problems: Iterable[str]
+) -> Iterator[str]:
+    """Every fault of a rule's fields. `ip` is the normal form of its address."""
     if ip is None:
         yield "ip must be an IPv4 address or a CIDR without host bits"
     yield from checks.text("mac", draft.mac, MAC_MAX)
     yield from checks.text("comment", draft.comment, COMMENT_MAX)
-    yield from checks.target("target_node", draft.target_node, state)
+    yield from target_problems
     yield from _limit("upload_limit_kbps", draft.upload_limit_kbps)
     yield from _limit("download_limit_kbps", draft.download_limit_kbps)
 

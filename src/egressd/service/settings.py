@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -59,7 +59,12 @@ class DeviceSettings:
 
 
 def _problems(state: DesiredState, settings: Settings) -> Iterator[str]:
-    yield from checks.target("unmanaged", settings.unmanaged, state)
+    return field_problems(settings, checks.target("unmanaged", settings.unmanaged, state))
+
+
+def field_problems(settings: Settings, target_problems: Iterable[str]) -> Iterator[str]:
+    """Every fault of the settings' fields."""
+    yield from target_problems
     yield from checks.url("delay_url", settings.delay_url)
     yield from checks.whole("check_interval_s", settings.check_interval_s, *CHECK_INTERVAL_S)
     yield from checks.one_of("group_strategy", settings.group_strategy, GROUP_STRATEGIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from egressd.formats.whitelist import is_network, split_entries
+from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Invalid
@@ -49,6 +50,19 @@ class DeviceWhitelist:
         return await self._ledger.change(build, is_large=True)
 
 
+def entry_problems(wanted: Whitelist) -> Iterator[str]:
+    """Every fault of a whitelist that is not about where listed destinations go."""
+    for field, text in (("domains", wanted.domains), ("ips", wanted.ips)):
+        yield from checks.lines(field, text)
+        if text.count(",") + text.count("\n") >= ROWS_MAX:
+            yield f"{field} must have at most {ROWS_MAX} entries"
+            return
+    try:
+        entries_of(wanted)  # read once: the planner takes the same
+    except Invalid as invalid:
+        yield from invalid.problems
+
+
 def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -> Whitelist:
     domains, ips = (
         dict.fromkeys(entry for entry in split_entries(text) if entry not in removed)
@@ -60,10 +74,7 @@ def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -
 
 
 def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:
-    try:
-        entries_of(wanted)  # read once: the planner takes the same
-    except Invalid as invalid:
-        yield from invalid.problems
+    yield from entry_problems(wanted)
     target = parse_target(wanted.node)
     if target.kind in ("reject", "interface") or not state.target_exists(target):
         yield (

@@ -26,6 +26,9 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
 }
 """`DesiredState` field -> table, and what a row of it is. Columns are named as fields."""
 
+_SHOWN = 200
+"""Characters of a reason that may repeat what is stored."""
+
 _KEYS = select(func.json_each(bindparam("keys")).table_valued("value").c.value)
 _DELETE = {name: delete(table).where(table.c.id.in_(_KEYS)) for name, (table, _) in _ROWS.items()}
 _INSERT = {name: insert(table) for name, (table, _) in _ROWS.items()}
@@ -58,7 +61,7 @@ def _check_address(rule: Rule) -> None:
     try:
         rule.network  # noqa: B018 - it is read for its faults
     except ValueError as error:
-        raise ValueError(f"rule {rule.id} has no address: {error}") from error
+        raise ValueError(f"rule {rule.id} has no address: {str(error)[:_SHOWN]}") from error
 
 
 def _read(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
 from egressd.api.wire.answers import Said, counted, reply, said
+from egressd.api.wire.operations import RestoreQuery
 from egressd.model.bounds import BACKUP_MAX
 from egressd.service.backups import Restored
 
@@ -44,13 +45,13 @@ def add(app: FastAPI, services: Services) -> None:
         body_type=BACKUP_TYPE,
         body_max=BACKUP_MAX,
     )
-    async def restore(request: Request) -> Response:
+    async def restore(request: Request, query: Annotated[RestoreQuery, Query()]) -> Response:
         """One change: all that is configured becomes what the file holds, and is in force when
-        this is answered. Meanwhile the status is `restoring`. A file that is no backup, or a
-        newer egressd's, is refused, and nothing changes; and so is one with more proxy services
-        than the license allows (200 with `error`).
+        this is answered. Meanwhile the status is `restoring`. A file that is no backup, a newer
+        egressd's, or says anything that the API would not take, is refused, and nothing changes;
+        and so is one with more proxy services than the license allows (200 with `error`).
         """
-        outcome = await services.backups.restore(request.stream())
+        outcome = await services.backups.restore(request.stream(), older=query.older)
         return reply(Said(msg=said(_restored(outcome.value), outcome.notes)))
 
 

@@ -8,7 +8,7 @@ same; whether the named thing exists is for `service` to say.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -19,6 +19,7 @@ from egressd.model.bounds import (
     CREDENTIAL_MAX,
     DELAY_TIMEOUT_MAX_MS,
     HOST_MAX,
+    ID_MAX,
     RULE_LIMIT_MAX_KBPS,
     URL_MAX,
 )
@@ -30,9 +31,6 @@ from egressd.model.names import (
     node_name_problem,
 )
 from egressd.service.checks import normal_network
-
-ID_MAX: Final = 2**53 - 1
-"""The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
 
 # Each pattern is spelled so that the regular expressions of Rust, Python and ECMAScript read it
 # alike. A lone surrogate is refused before it comes to one, since it has no UTF-8 form.

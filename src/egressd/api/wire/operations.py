@@ -53,6 +53,18 @@ class Nothing(Body):
     """No fields."""
 
 
+class RestoreQuery(Query):
+    """How strictly a backup is read."""
+
+    older: Annotated[
+        bool,
+        Field(
+            description="Whether names, and nodes, may be such as an older egressd took."
+            " Such nodes block their clients."
+        ),
+    ] = False
+
+
 class ChangesQuery(Query):
     """How many of the latest changes."""
 

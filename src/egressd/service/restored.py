@@ -1,0 +1,186 @@
+"""What a backup may say: only what the API would have accepted, row by row and as a whole.
+
+Anybody may have written the file. So each field passes the check that the API makes of it, what
+rows have in common does too, and no counter is so high that the device would run out of ids. What
+the API lets come about later is fine: a rule whose node was deleted, a relay that is gone. So is a
+row that the device has already, as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from egressd.model.bounds import ID_MAX
+from egressd.model.desired import ROW_TABLES, DesiredState, highest_ids, prefix_of
+from egressd.model.errors import Invalid
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
+from egressd.model.nouns import Node, ProxyService, Rule
+from egressd.model.times import is_utc_text
+from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
+from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
+from egressd.service.numbering import unnumbered
+from egressd.service.relays import carrier_problems, relay_chains
+
+_HIGHEST: Final = {
+    "nodes": ENGINE_NUMBER_MAX,
+    "rules": ID_MAX,
+    "lines": ID_MAX,
+    "services": 10**10 - 1,  # netd takes keys of ten digits
+    GROUP_PREFIX: ENGINE_NUMBER_MAX,
+    INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
+}
+"""The highest id of each table, and the highest number of each prefix of ``numbers``."""
+_THINGS: Final = {"nodes": "node", "rules": "rule", "lines": "line", "services": "proxy service"}
+
+
+class RestoreChecks:
+    """The checks of a state that is to replace the device's.
+
+    `own_ports` are the ports that egressd listens on, each with what it is for; `listening` tells
+    on which TCP ports anybody listens at the moment.
+    """
+
+    def __init__(
+        self, own_ports: Mapping[int, str], listening: Callable[[], Collection[int]]
+    ) -> None:
+        self._own_ports = own_ports
+        self._listening = listening
+
+    def refuse(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> None:
+        """Raise Invalid with all `problems`, if there are any."""
+        if found := [*self.problems(wanted, state, older=older)]:
+            first, *others = found
+            raise Invalid(f"the backup says what this device does not take: {first}", *others)
+
+    def problems(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> Iterator[str]:
+        """Every fault of `wanted`, which is to be put in place of `state`.
+
+        With `older`, names and configurations of nodes may be such as an older egressd took.
+        """
+        before = {name: getattr(state, name) for name in ROW_TABLES}
+        for name, problems in self._row_checks(older=older).items():
+            for key, row in getattr(wanted, name).items():
+                if before[name].get(key) != row:
+                    yield from (f"{_THINGS[name]} {key}: {problem}" for problem in problems(row))
+        yield from _shared_problems(wanted)
+        yield from self._port_problems(wanted, state)
+        yield from _single_problems(wanted)
+        yield from _number_problems(wanted, state)
+
+    def _row_checks(self, *, older: bool) -> dict[str, Callable[[Any], Iterator[str]]]:
+        def check_node(node: Node) -> Iterator[str]:
+            yield from nodes.label_problems(node)
+            yield from _time("created_at", node.created_at)
+            if not older:
+                yield from nodes.config_problems(node)
+
+        def check_service(service: ProxyService) -> Iterator[str]:
+            yield from proxy_services.field_problems(service, self._own_ports)
+            yield from _time("created_at", service.created_at)
+
+        return {
+            "nodes": check_node,
+            "rules": _rule_problems,
+            "lines": lines.stored_problems,
+            "services": check_service,
+        }
+
+    def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+        """Two listeners of one port, or one of another program's."""
+        ports = Counter(service.port for service in wanted.services.values())
+        ours = {service.port for service in state.services.values() if service.is_enabled}
+        foreign = set(self._listening()) - ours
+        for key, service in wanted.services.items():
+            if ports[service.port] > 1:
+                yield f"proxy service {key}: port must not be another's: {service.port}"
+            if service.is_enabled and service.port in foreign:
+                taken = f"another program listens on {service.port}"
+                yield f"proxy service {key}: port must be free: {taken}"
+
+
+def _rule_problems(rule: Rule) -> Iterator[str]:
+    normal = checks.normal_network(rule.ip)
+    target_problems = checks.stored_target("target_node", rule.target_node)
+    yield from rules.field_problems(rule, normal if normal == rule.ip else None, target_problems)
+    yield from _time("created_at", rule.created_at)
+    yield from _time("updated_at", rule.updated_at)
+
+
+def _time(field: str, value: str) -> Iterator[str]:
+    if not is_utc_text(value):
+        yield f"{field} must be a time such as 2026-11-20T22:58:40Z"
+
+
+def _shared_problems(wanted: DesiredState) -> Iterator[str]:
+    """What is wrong with rows together: what has to be unique, and chains that lead in circles."""
+    names: dict[str, Iterable[str]] = {
+        "nodes": (node.name for node in wanted.nodes.values()),
+        "rules": (rule.ip for rule in wanted.rules.values()),
+        "lines": (line.name for line in wanted.lines.values()),
+        "services": (service.name for service in wanted.services.values()),
+    }
+    for table, values in names.items():
+        field = "ip" if table == "rules" else "name"
+        for value, number in Counter(values).items():
+            if number > 1:
+                yield f"{_THINGS[table]}s: {field} must not be another's: {value[:100]!r}"
+    relays = relay_chains(wanted, (node.name for node in wanted.nodes.values()))
+    yield from (f"nodes: {problem}" for problem in relays)
+    carriers = carrier_problems(wanted, (line.name for line in wanted.lines.values()))
+    yield from (f"lines: {problem}" for problem in carriers)
+
+
+def _single_problems(wanted: DesiredState) -> Iterator[str]:
+    """What is wrong with the whitelist and the settings."""
+    listed = wanted.whitelist
+    problems = [*whitelist.entry_problems(listed)]
+    if parse_target(listed.node).kind in ("reject", "interface"):
+        problems += [f"node must be DIRECT, a node's name or {GROUP_PREFIX}<group name>"]
+    problems += checks.stored_target("node", listed.node)
+    yield from (f"whitelist: {problem}" for problem in problems)
+    target_problems = checks.stored_target("unmanaged", wanted.settings.unmanaged)
+    for problem in settings.field_problems(wanted.settings, target_problems):
+        yield f"settings: {problem}"
+
+
+def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+    """Ids and numbers that are none, or that would leave the device too few: it may go up to half
+    of what there is, since nothing gives an id back.
+    """
+    for table in ROW_TABLES:
+        for key in getattr(wanted, table):
+            if key < 1:
+                yield f"{_THINGS[table]} {key}: id must be 1 or more"
+    if wanted.revision < 0:
+        yield f"meta: revision must be 0 or more, and is {wanted.revision}"
+    yield from _numbered_problems(wanted)
+    highest = dict(wanted.last_ids)
+    after = state.with_edits([*state.numbers_to(wanted), *state.edits_to(wanted)], state.revision)
+    try:
+        given = highest_ids(unnumbered(after))
+    except Invalid as invalid:
+        yield from invalid.problems
+    else:
+        for name, value in given.items():
+            highest[name] = max(value, highest.get(name, 0))
+    for name, value in highest.items():
+        room = max(_HIGHEST.get(name, 0) // 2, state.last_ids.get(name, 0))
+        if not 0 <= value <= room:
+            yield f"counters: {name[:60]} must be from 0 to {room}, and is {value}"
+
+
+def _numbered_problems(wanted: DesiredState) -> Iterator[str]:
+    """Names in ``numbers`` that are none, and numbers that two have: each makes a mark."""
+    taken: dict[tuple[str, int], str] = {}
+    for name, number in wanted.numbers.items():
+        if parse_target(name).kind not in ("group", "interface"):
+            yield f"numbers: {name[:100]!r} must be a group or an interface"
+            continue
+        yield from checks.stored_target("numbers: name", name)
+        if number < 1:
+            yield f"numbers: {name[:100]!r} must have 1 or more, and has {number}"
+        other = taken.setdefault((prefix_of(name), number), name)
+        if other != name:
+            yield f"numbers: {name[:100]!r} must not have the number of {other[:100]!r}"

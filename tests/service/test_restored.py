@@ -1,0 +1,291 @@
+"""A backup may say what the API takes, and nothing else: whoever has written it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from egressd.model.desired import DesiredState
+from egressd.model.errors import Invalid
+from egressd.model.nouns import Settings
+from egressd.service.restored import RestoreChecks
+from egressd.store import schema
+from egressd.store.backup_file import read_content
+from egressd.store.connection import BadDatabase
+from egressd.store.preparation import prepare
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Bench, Make, OpenBench
+
+pytestmark = pytest.mark.anyio
+
+TABLES = (schema.nodes, schema.rules, schema.lines, schema.proxy_services)
+ONE_ROW = (schema.whitelist, schema.meta)
+FREE = {("meta", "generation")}
+"""Text that nothing reads."""
+
+
+async def in_one(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+async def configure(bench: Bench, make: Make) -> bytes:
+    """Something of everything; the backup of it."""
+    await bench.add_node("tokyo", group="asia")
+    await bench.add_node("osaka", **{"dialer-proxy": "tokyo"})
+    await bench.lines.create(make.line("l2tp_1", secret="s"))
+    await bench.lines.create(make.line("l2tp_2", interface="l2tp_1"))
+    await bench.services.create(make.service())
+    await bench.services.create(make.service("home", port=8081))
+    await bench.rules.create(make.rule("10.0.0.5", "tokyo"))
+    await bench.rules.create(make.rule("10.0.0.6", "Interface:l2tp_1"))
+    await bench.rules.create(make.rule("10.0.0.7", "Group_asia"))
+    await bench.whitelist.put("example.com", "192.0.2.0/24", "Group_asia")
+    await bench.settings.put(Settings(check_interval_s=60))
+    with await bench.backups.export() as file:
+        return file.read()
+
+
+def changed(backup: bytes, folder: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> bytes:
+    """The backup after somebody has written to it."""
+    file = folder / "changed.db"
+    file.write_bytes(backup)
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute("PRAGMA ignore_check_constraints = ON")
+        for statement in statements:
+            text, values = (statement, ()) if isinstance(statement, str) else statement
+            db.execute(text, values)
+    return file.read_bytes()
+
+
+def refusal(backup: bytes) -> str:
+    """Why a new device refuses the backup."""
+    checks = RestoreChecks({8787: "the API"}, listening=lambda: ())
+    try:
+        checks.refuse(read_content(backup, prepare(), 60.0), DesiredState(), older=False)
+    except (Invalid, BadDatabase, ValueError, DBAPIError) as error:
+        return str(error)
+    pytest.fail("it is taken")
+
+
+def columns(kind: type) -> Iterator[tuple[str, str]]:
+    for table in (*TABLES, *ONE_ROW):
+        for column in table.columns:
+            if column.type.python_type is kind and (table.name, column.name) not in FREE:
+                yield table.name, column.name
+
+
+@pytest.mark.parametrize("value", ["a\x01b", "\u2028", "x" * 2_000_000], ids=["C0", "LS", "long"])
+async def test_no_text_is_taken_unlooked_at(
+    bench: Bench, make: Make, tmp_path: Path, value: str
+) -> None:
+    backup = await configure(bench, make)
+    for table, column in columns(str):
+        where = f"WHERE id = (SELECT min(id) FROM {table})"
+        bad = changed(backup, tmp_path, (f'UPDATE {table} SET "{column}" = ? {where}', (value,)))
+        text = refusal(bad)
+        assert value not in text
+        assert len(text) < 2000
+        assert column in text or "has no address" in text
+
+
+@pytest.mark.parametrize("value", [-1, 2**62])
+async def test_no_number_is_taken_unlooked_at(
+    bench: Bench, make: Make, tmp_path: Path, value: int
+) -> None:
+    backup = await configure(bench, make)
+    for table, column in columns(int):
+        if value > 0 and (table, column) == ("meta", "revision"):
+            continue  # a device goes on from its own
+        where = f"WHERE id = (SELECT max(id) FROM {table})"
+        text = refusal(changed(backup, tmp_path, f"UPDATE {table} SET {column} = {value} {where}"))
+        assert column in text or "counters" in text or "CHECK constraint" in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE counters SET value = 9223372036854775807", "counters: nodes must be from 0 to"),
+        ("UPDATE counters SET value = 4503599627370496 WHERE name = 'rules'", "counters: rules"),
+        ("UPDATE counters SET value = 33554432 WHERE name = 'nodes'", "counters: nodes"),
+        ("UPDATE counters SET value = 5000000000 WHERE name = 'services'", "counters: services"),
+        ("INSERT INTO counters VALUES ('more', 1)", "counters: more must be from 0 to 0"),
+        ("UPDATE nodes SET id = 33554433 WHERE name = 'osaka'", "counters: nodes"),
+        ("UPDATE numbers SET number = 20000 WHERE name = 'Interface:wan1'", "counters: Interface:"),
+        ("UPDATE numbers SET number = 0 WHERE name = 'Interface:wan1'", "must have 1 or more"),
+        ("UPDATE numbers SET number = 7 WHERE name LIKE 'I%'", "must not have the number of"),
+        ("INSERT INTO numbers VALUES ('wan7', 7)", "'wan7' must be a group or an interface"),
+        ("INSERT INTO numbers VALUES ('Interface:a b', 7)", "numbers: name must be an interface"),
+        ("UPDATE rules SET target_node = 'Interface:lo' WHERE id = 1", "rule 1: target_node"),
+        ("UPDATE rules SET target_node = 'a,b' WHERE id = 1", "rule 1: target_node"),
+        ("UPDATE rules SET target_node = 'Group_' WHERE id = 1", "rule 1: target_node"),
+        ("UPDATE rules SET target_node = '' WHERE id = 1", "rule 1: target_node"),
+        ("UPDATE rules SET ip = '10.0.0.5' WHERE id = 1", "rule 1: ip must be"),
+        ("UPDATE rules SET ip = '010.0.0.5/32' WHERE id = 1", "10.0.0.5"),
+        ("UPDATE rules SET created_at = '2026-11-20' WHERE id = 1", "rule 1: created_at"),
+        ("UPDATE rules SET updated_at = '2026-13-20T22:58:40Z' WHERE id = 1", "updated_at"),
+        ("UPDATE rules SET upload_limit_kbps = 10000001 WHERE id = 1", "upload_limit_kbps"),
+        ("UPDATE nodes SET name = 'DIRECT' WHERE id = 1", "node 1: name must not be DIRECT"),
+        ("UPDATE nodes SET protocol = 'wireguard' WHERE id = 1", "node 1: protocol must be one of"),
+        ("UPDATE lines SET type = 'pptp' WHERE id = 1", "line 1: name must begin with pptp_"),
+        ("UPDATE lines SET port = 0 WHERE id = 1", "line 1: server, port and secret"),
+        ("UPDATE lines SET server = 'VPN.example' WHERE id = 1", "line 1: server, port and secret"),
+        ("UPDATE lines SET password = '@/etc/shadow' WHERE id = 1", "line 1: password must not"),
+        ("UPDATE lines SET dns_servers = '[\"::1\"]' WHERE id = 1", "line 1: dns_servers"),
+        ("UPDATE lines SET interface = 'l2tp_2' WHERE id = 1", "lines: interface must not lead"),
+        ("UPDATE proxy_services SET port = 8787 WHERE id = 1", "8787 is for the API"),
+        ("UPDATE proxy_services SET port = 22 WHERE id = 1", "22 is for SSH"),
+        ("UPDATE proxy_services SET port = 8081 WHERE id = 1", "port must not be another's: 8081"),
+        ("UPDATE proxy_services SET password = 'x' WHERE id = 1", "username must not be empty"),
+        ("UPDATE whitelist SET node = 'REJECT'", "whitelist: node must be DIRECT"),
+        ("UPDATE whitelist SET node = 'Interface:wan1'", "whitelist: node must be DIRECT"),
+        ("UPDATE whitelist SET ips = '10.0.0.1/8'", "whitelist: ips: '10.0.0.1/8'"),
+        ("UPDATE whitelist SET domains = 'a..b'", "whitelist: domains: 'a..b'"),
+        (
+            "UPDATE whitelist SET domains = replace(hex(zeroblob(100000)), '00', 'a.b,')",
+            "whitelist: domains must have at most 100000 entries",
+        ),
+        ("UPDATE settings SET value = '1' WHERE name = 'check_interval_s'", "check_interval_s"),
+        ("UPDATE settings SET value = '\"file:///x\"' WHERE name = 'delay_url'", "delay_url"),
+        ("UPDATE settings SET value = '\"x\"' WHERE name = 'group_strategy'", "group_strategy"),
+        ("UPDATE settings SET value = '\"a,b\"' WHERE name = 'unmanaged'", "settings: unmanaged"),
+        ("UPDATE settings SET value = '1' WHERE name = 'sniff_domains'", "Expected `bool`"),
+    ],
+)
+async def test_what_the_api_would_not_take_is_refused(
+    bench: Bench,
+    make: Make,
+    tmp_path: Path,
+    statement: str,
+    problem: str,
+) -> None:
+    backup = changed(await configure(bench, make), tmp_path, statement)
+    assert problem in refusal(backup)
+
+
+async def test_relays_in_a_circle_and_through_too_many_are_refused(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    backup = await configure(bench, make)
+    config = json.dumps({"server": "198.51.100.7", "port": 1080, "dialer-proxy": "osaka"})
+    circle = changed(backup, tmp_path, ("UPDATE nodes SET config_json = ? WHERE id = 1", (config,)))
+    assert "dialer_proxy must not lead in a circle" in refusal(circle)
+    row = "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at FROM nodes WHERE id = 1"
+    rows = [
+        (row, (n, f"n{n}", config.replace("osaka", "tokyo" if n == 10 else f"n{n - 1}")))
+        for n in range(10, 1000)
+    ]
+    chain = changed(backup, tmp_path, *rows)
+    assert "must not lead through more than 16" in refusal(chain)
+
+
+async def test_more_interfaces_than_leave_room_are_refused(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    backup = await configure(bench, make)
+    rows = """
+        WITH RECURSIVE n(i) AS (VALUES (100) UNION ALL SELECT i + 1 FROM n WHERE i < 14500)
+        INSERT INTO rules SELECT i, '10.1.' || (i / 256) || '.' || (i % 256) || '/32', '', '', 1,
+            'Interface:w' || i, 0, 0, created_at, created_at FROM n, rules WHERE id = 1
+    """
+    backup = changed(backup, tmp_path, rows)
+    text = refusal(backup)
+    assert "counters: Interface: must be from 0 to 14335, and is 14403" in text
+
+
+async def test_the_port_of_another_program_is_refused(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    backup = await configure(bench, make)
+    await bench.services.delete_many(list(bench.state.services))
+    bench.foreign_ports = {8080}
+    with pytest.raises(Invalid, match="port must be free: another program listens on 8080"):
+        await bench.backups.restore(in_one(backup))
+    off = "UPDATE proxy_services SET is_enabled = 0 WHERE port = 8080"
+    await bench.backups.restore(in_one(changed(backup, tmp_path, off)))
+    assert len(bench.state.services) == 2
+
+
+async def test_every_fault_is_told_at_once(bench: Bench, make: Make, tmp_path: Path) -> None:
+    backup = changed(
+        await configure(bench, make),
+        tmp_path,
+        "UPDATE rules SET mac = char(1), target_node = ''",
+        "UPDATE whitelist SET node = 'REJECT'",
+    )
+    text = refusal(backup)
+    for rule in (1, 2, 3):
+        assert f"rule {rule}: mac must not contain control characters" in text
+        assert f"rule {rule}: target_node must be" in text
+    assert "whitelist: node must be" in text
+
+
+async def test_what_the_api_lets_come_about_is_taken(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    await configure(bench, make)
+    await bench.nodes.delete(1)  # rules, the whitelist and a relay name it, or its group
+    await bench.lines.delete_many([("l2tp", "l2tp_1")])
+    with await bench.backups.export() as file:
+        backup = file.read()
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        await other.backups.restore(in_one(backup))
+        assert other.state.edits_to(bench.state) == []
+        await other.agree()
+
+
+async def test_what_the_device_has_already_is_taken(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    """Rows that an older egressd took, in the device's own backup."""
+    backup = await configure(bench, make)
+    bad = changed(backup, tmp_path, """UPDATE nodes SET config_json = '{"a":' WHERE id = 1""")
+    await bench.backups.restore(in_one(bad), older=True)
+    await bench.rules.delete(1)
+    await bench.backups.restore(in_one(bad))
+    assert len(bench.state.rules) == 3
+
+
+async def test_after_a_backup_that_is_taken_there_is_room(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    highest = [
+        "UPDATE counters SET value = 4503599627370495 WHERE name IN ('rules', 'lines')",
+        "UPDATE counters SET value = 33554431 WHERE name IN ('nodes', 'Group_')",
+        "UPDATE counters SET value = 4999999999 WHERE name = 'services'",
+        "UPDATE counters SET value = 14335 WHERE name = 'Interface:'",
+    ]
+    backup = changed(await configure(bench, make), tmp_path, *highest)
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        await other.backups.restore(in_one(backup))
+        assert (await other.add_node("new", group="new")).id == 33554432
+        await other.rules.create(make.rule("10.0.0.9", "Interface:new"))
+        await other.services.create(make.service("new", port=8090))
+        await other.lines.create(make.line("l2tp_9"))
+        await other.agree()
+
+
+async def test_a_backup_that_is_refused_changes_nothing(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    backup = await configure(bench, make)
+    await bench.rules.delete(1)
+    before, asked = bench.state, len(bench.netd.asked)
+    bad = changed(backup, tmp_path, "UPDATE counters SET value = 9223372036854775807")
+    with pytest.raises(Invalid, match="counters: nodes must be from 0 to 33554431"):
+        await bench.backups.restore(in_one(bad))
+    assert (bench.state, len(bench.netd.asked)) == (before, asked)
+    await bench.agree()
+    await bench.rules.create(make.rule("10.0.0.99"))
+    await bench.add_node("another")
+    await bench.backups.restore(in_one(backup))
+    await bench.rules.create(make.rule("10.0.0.98"))
