@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,14 +11,33 @@ from egressd.cli.output import write_rows
 from egressd.formats.rows import fields, rows
 from egressd.model.names import has_control_characters
 
-TEXTS = (st.text(max_size=8) | st.text(alphabet='#", ;|\ufeffa', max_size=4)).filter(
-    lambda text: not has_control_characters(text)
-)
+FORMULAS = "=+-@\uff0b\uff0d\uff1d\uff20"
+"""What spreadsheets take for the beginning of one; a tab and CR are refused in every field."""
+TEXTS = (
+    st.text(max_size=8)
+    | st.text(alphabet='#", ;|\ufeffa', max_size=4)
+    | st.text(alphabet=f"'a\"{FORMULAS}", max_size=4)
+).filter(lambda text: not has_control_characters(text))
 
 
 @given(st.lists(st.lists(TEXTS, min_size=2, max_size=4), max_size=4))
 def test_rows_are_read_as_they_were_written(given_rows: list[list[str]]) -> None:
     assert [fields(row.text) for row in rows(write_rows(given_rows))] == given_rows
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=4))
+def test_no_field_is_a_formula_to_a_spreadsheet(row: list[str]) -> None:
+    (found,) = csv.reader([write_rows([row])])
+    assert not any(field.startswith(tuple(FORMULAS)) for field in found)
+    for field, plain in zip(found, row, strict=True):
+        assert field in (plain, f"'{plain}")
+
+
+def test_an_apostrophe_keeps_a_formula_from_running() -> None:
+    row = ["=1+1", "'=1", "'a", "-", "a=", "+86", "@x", "\uff1d1", " =1"]
+    written = "'=1+1,''=1,'a,'-,a=,'+86,'@x,'\uff1d1,\" =1\"\n"
+    assert write_rows([row]) == written
+    assert [fields(row.text) for row in rows(written)] == [row]
 
 
 def test_only_what_needs_quotes_has_them() -> None:

@@ -10,9 +10,23 @@ from hypothesis import strategies as st
 from egressd.formats.lines import parse_lines
 from egressd.formats.numbering import automatic_names
 from egressd.formats.proxy_services import parse_proxy_services
-from egressd.formats.rows import ROW_MAX, Accepted, BadRow, Unreadable, fields, rows
+from egressd.formats.rows import (
+    ROW_MAX,
+    Accepted,
+    BadRow,
+    Unreadable,
+    fields,
+    guarded,
+    rows,
+)
 from egressd.formats.rules import parse_rules
 from egressd.model.drafts import LineDraft, ProxyServiceDraft, RuleDraft
+
+
+@given(st.text(alphabet="'=+-@\uff1da \"", max_size=6))
+def test_what_is_guarded_comes_back(field: str) -> None:
+    written = guarded(field).replace('"', '""')
+    assert fields(f'"{written}","x"') == [field, "x"]
 
 
 def test_blank_lines_and_comments_are_passed_over_and_lines_still_counted() -> None:
@@ -42,6 +56,8 @@ def test_line_numbers(lines: list[str], ending: str) -> None:
         ("a，b", ["a", "b"]),  # noqa: RUF001
         ("a", ["a"]),
         ("a,'b", ["a", "'b"]),
+        ("'=a,''=b,'''+c", ["=a", "'=b", "''+c"]),
+        ('"\'=a",\' =b,\'"-c"', ["=a", "' =b", '\'"-c"']),
     ],
 )
 def test_fields(row: str, expected: list[str]) -> None:

@@ -38,6 +38,11 @@ test("an exported row can be imported again", () => {
   assert.equal(csvRow(["a|b", 'say "x"', " pad", 7]), '"a|b","say ""x"""," pad",7');
 });
 
+test("no exported field is a formula to a spreadsheet", () => {
+  assert.equal(csvRow(["=1+1", "'=1", "'a", "-", "a="]), "'=1+1,''=1,'a,'-,a=");
+  assert.equal(csvRow(["+86", "@x", "\uff1d1", '=1,"2"']), `'+86,'@x,'\uff1d1,"'=1,""2"""`);
+});
+
 test("a node's server and way are read out of its configuration", () => {
   const node = { id: 1, name: "a", protocol: "ss", group: "", created_at: "" };
   const of = (config: unknown) => ({ ...node, config_json: JSON.stringify(config) });

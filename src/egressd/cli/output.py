@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from egressd.formats.rows import guarded
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -55,7 +57,7 @@ def done(answer: Mapping[str, Any], as_json: bool = False) -> None:
 
 
 def write_rows(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as imports read them."""
+    """Rows as imports read them, that no spreadsheet takes for formulas."""
     return "".join(",".join(_quoted(str(field)) for field in row) + "\n" for row in rows)
 
 
@@ -70,6 +72,7 @@ def progress(total: int, what: str) -> Iterator[Callable[[], object]]:
 
 
 def _quoted(field: str) -> str:
+    field = guarded(field)
     return '"{}"'.format(field.replace('"', '""')) if _NEEDS_QUOTES.search(field) else field
 
 

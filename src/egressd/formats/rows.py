@@ -22,6 +22,9 @@ ROW_MAX: Final = 64 * 1024
 SEPARATORS: Final = ",\t;|，"  # noqa: RUF001 (a full-width comma, as Chinese keyboards type it)
 """What parts a row's fields. The first of these that the row holds does."""
 
+_FORMULA: Final = re.compile("'*[=+@\t\r\uff0b\uff0d\uff1d\uff20-]")
+"""What a spreadsheet takes for the beginning of a formula, in its full width as well (OWASP, "CSV
+injection"), behind as many apostrophes as there may be."""
 _LINE: Final = re.compile(r"[^\n]+")
 _QUOTED: Final = re.compile(r' *"((?:[^"]|"")*+)" *')
 
@@ -83,12 +86,25 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def fields(row: str, most: int = ROW_MAX) -> list[str]:
-    """A row's fields, trimmed, but for what stands in double quotes.
+    """A row's fields, trimmed, but for what stands in double quotes, and as they were before
+    `guarded`.
 
     A field that holds the separator stands there; or it is the last of `most`, which holds all the
     rest. Raises Unreadable: too long, a quote that does not close, a control character.
     """
-    return separated(row, _separator(row), most)
+    return [_unguarded(field) for field in separated(row, _separator(row), most)]
+
+
+def guarded(field: str) -> str:
+    """Return a field of a file that people open in spreadsheets: with an apostrophe before what
+    they would take for a formula. What begins with such apostrophes has one more.
+    """
+    return f"'{field}" if _FORMULA.match(field) else field
+
+
+def _unguarded(field: str) -> str:
+    """Return the field that `guarded` made this one of."""
+    return field[1:] if field.startswith("'") and _FORMULA.match(field) else field
 
 
 def _separator(row: str) -> str:
@@ -96,7 +112,7 @@ def _separator(row: str) -> str:
 
 
 def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
-    """As `fields`, with a given separator."""
+    """As `fields`, with a given separator, and apostrophes as they are."""
     if len(row) > ROW_MAX:
         raise Unreadable(f"the row must not be over {ROW_MAX} characters")
     found: list[str] = []

@@ -24,11 +24,18 @@ export function decoded(bytes: Uint8Array): string {
   }
 }
 
-/** A row of fields, in quotes where an import would part, trim, or pass over what they hold. */
+/** What a spreadsheet takes for the beginning of a formula (OWASP, "CSV injection"). */
+const FORMULA = /^'*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]/;
+
+/**
+ * A row of fields, in quotes where an import would part, trim, or pass over what they hold. An
+ * apostrophe keeps a spreadsheet from running a formula; the import takes it away again.
+ */
 export function csvRow(fields: readonly (string | number)[]): string {
   return fields
     .map((field) => {
-      const text = String(field);
+      const plain = String(field);
+      const text = FORMULA.test(plain) ? `'${plain}` : plain;
       return /[",\t\r\n;|]|^[\s#]|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     })
     .join(",");
