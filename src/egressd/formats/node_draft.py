@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +47,8 @@ def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> Nod
     if names is not None:
         name = next(names)
     else:
-        own = parsed.name.strip()
+        # Programs of some systems write names decomposed: it is the same name.
+        own = unicodedata.normalize("NFC", parsed.name.strip())
         name = own or _address(config)
         if not own and len(name) > NODE_NAME_MAX:
             raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")

@@ -15,6 +15,7 @@ from immutables import Map
 
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.skeleton import skeleton
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,6 +60,9 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     service_by_name: Map[str, int] = Map()
     group_sizes: Map[str, int] = Map()
     """Group name -> how many nodes bear it."""
+    nodes_like: Map[str, tuple[str, ...]] = Map()
+    groups_like: Map[str, tuple[str, ...]] = Map()
+    """Skeleton of names (`skeleton`) -> the names of nodes, and of groups, that look so."""
     target_uses: Map[str, int] = Map()
     """``target_node`` -> how many enabled rules name it."""
 
@@ -209,11 +213,24 @@ def _edit_named(draft: dict[str, Any], table: str, index: str, edit: Edit) -> No
 def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
     before: Node | None = draft["nodes"].get(edit.key)
     after: Node | None = edit.after
-    if before is not None and before.group:
-        draft["group_sizes"] = _count(draft["group_sizes"], before.group, -1)
-    if after is not None and after.group:
-        draft["group_sizes"] = _count(draft["group_sizes"], after.group, +1)
+    groups = before.group if before else "", after.group if after else ""
+    if groups[0] != groups[1]:
+        for group, by in zip(groups, (-1, +1), strict=True):
+            if group:
+                draft["group_sizes"] = _count(draft["group_sizes"], group, by)
+                _note_look(draft, "groups_like", group, group in draft["group_sizes"])
     _edit_named(draft, "nodes", "node_by_name", edit)
+    names = before.name if before else "", after.name if after else ""
+    if names[0] != names[1]:
+        for name in filter(None, names):
+            _note_look(draft, "nodes_like", name, name in draft["node_by_name"])
+
+
+def _note_look(draft: dict[str, Any], index: str, name: str, is_there: bool) -> None:
+    """Have the index of looks hold the name, or not."""
+    look = skeleton(name)
+    names = {*draft[index].get(look, ())} - {name} | ({name} if is_there else set())
+    draft[index] = _put(draft[index], look, tuple(sorted(names)) or None)
 
 
 def _edit_rule(draft: dict[str, Any], edit: Edit) -> None:

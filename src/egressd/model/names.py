@@ -7,9 +7,12 @@ once, here.
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+import unicodedata
+from typing import Final, Literal, get_args
 
 import msgspec
+
+from egressd.model.skeleton import IGNORABLE, skeleton
 
 DIRECT = "DIRECT"
 REJECT = "REJECT"
@@ -66,6 +69,109 @@ def node_name_problem(name: str) -> str | None:
             f"{GROUP_PREFIX} or {INTERFACE_PREFIX}"
         )
     return None
+
+
+_SPACES: Final = " \u3000"
+"""The ASCII space, and the ideographic one, which is as wide as a Chinese character."""
+_VARIATION: Final = "\ufe0e\ufe0f"
+"""Whether a character is shown as text or as an emoji."""
+_JOINER, _NON_JOINER = "\u200d", "\u200c"
+_VIRAMA: Final = 9
+"""The canonical combining class behind which a joiner has a meaning (RFC 5892, A.1 and A.2)."""
+_NEW_EMOJI: Final = re.compile("[\U0001f000-\U0001faff]")
+"""Where Unicode adds emoji: one that this Python does not know yet has the category Cn."""
+_REGIONAL_FLAG: Final = re.compile(
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+)
+"""A flag such as Scotland's: a black flag, and the region's code in tags (UTS #51, ED-14a)."""
+_TAGS: Final = "\U000e0020-\U000e007f"
+_BLANK: Final = "\u2800\ufffc\U0001d159"
+"""Symbols that show nothing: an empty Braille cell, the place of an object, a note's lost head."""
+_UNSEEN: Final = re.compile(f"[{IGNORABLE}{_TAGS}{_BLANK}]")
+_RESERVED: Final = frozenset(map(skeleton, (DIRECT, REJECT)))
+_RESERVED_PREFIXES: Final = tuple(map(skeleton, (GROUP_PREFIX, INTERFACE_PREFIX)))
+
+
+def new_name_problem(name: str) -> str | None:
+    """Why people could not tell a new name by looking at it, without its field; None when they can.
+
+    A name is in Unicode's normal form NFC, and holds nothing that cannot be seen or that turns the
+    direction of writing. What emoji are put together with is fine where it has that effect, and so
+    are the joiners of Arabic and Indic scripts.
+    """
+    if name.isascii():
+        return None
+    if not unicodedata.is_normalized("NFC", name):
+        return "must be in Unicode's normal form NFC"
+    if unicodedata.category(name[0]).startswith("M"):
+        return "must not begin with a combining mark"
+    plain = _REGIONAL_FLAG.sub("", name)
+    for place, character in enumerate(plain):
+        if not character.isascii() and not _is_seen(plain, place):
+            return f"must not contain U+{ord(character):04X}, which cannot be seen"
+    return None
+
+
+def reserved_name_problem(name: str) -> str | None:
+    """Why a name could be taken for a target of another kind, without its field, or None."""
+    looks = skeleton(name)
+    if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
+        return "must not look like DIRECT or REJECT nor begin like Group_ or Interface:"
+    return None
+
+
+def _is_seen(name: str, place: int) -> bool:
+    """Whether the character there shows, or has an effect on what does."""
+    character = name[place]
+    match unicodedata.category(character):
+        case "Zs":
+            return character in _SPACES
+        case "Cn":
+            return _NEW_EMOJI.match(character) is not None or not _is_nothing(character)
+        case "Co":
+            return False
+        case "Cf":
+            return _joins(name, place)
+        case _ if character in _VARIATION:
+            return place > 0 and _may_vary(name[place - 1])
+        case _:
+            return _UNSEEN.match(character) is None
+
+
+def _is_nothing(character: str) -> bool:
+    """Whether it is no character and never will be, or one that will not show."""
+    return (
+        ord(character) & 0xFFFE == 0xFFFE
+        or _UNSEEN.match(character) is not None
+        or "\ufdd0" <= character <= "\ufdef"
+    )
+
+
+def _may_vary(before: str) -> bool:
+    """Whether a variation selector has an effect behind a character: a symbol, or one of a few that
+    emoji are made from.
+    """
+    return (
+        unicodedata.category(before)[0] in "SPN"
+        or before == "\u2139"
+        or _NEW_EMOJI.match(before) is not None
+    )
+
+
+def _joins(name: str, place: int) -> bool:
+    """Whether the character there is a joiner between two that it joins, or keeps apart."""
+    if name[place] not in (_JOINER, _NON_JOINER) or not 0 < place < len(name) - 1:
+        return False
+    before, after = name[place - 1], name[place + 1]
+    if unicodedata.combining(before) == _VIRAMA:
+        return True
+    if name[place] == _NON_JOINER:
+        return {unicodedata.bidirectional(before), unicodedata.bidirectional(after)} == {"AL"}
+    return _is_emoji(after) and (before in _VARIATION or _is_emoji(before))
+
+
+def _is_emoji(character: str) -> bool:
+    return unicodedata.category(character)[0] == "S" or _NEW_EMOJI.match(character) is not None
 
 
 class TargetName(msgspec.Struct, frozen=True):

@@ -18,9 +18,12 @@ from egressd.model.names import (
     TARGET_FORMS,
     has_control_characters,
     is_interface_name,
+    new_name_problem,
     node_name_problem,
     parse_target,
+    reserved_name_problem,
 )
+from egressd.model.skeleton import skeleton
 
 _URL = re.compile(r"https?://[!-~]+\Z")
 _IPV4 = re.compile(r"[0-9.]{7,15}\Z")
@@ -63,6 +66,29 @@ def group(field: str, value: str) -> Iterator[str]:
         yield f"{field} must not contain a comma"
     if value != value.strip():
         yield f"{field} must not begin or end with white space"
+
+
+def new_name(
+    field: str, value: str, thing: str, like: Iterable[str], *, is_target: bool = True
+) -> Iterator[str]:
+    """A name that people can tell from all others of its kind, and, if it `is_target`, from what
+    else a target may be. `like` are the names of other things of the kind that look the same.
+
+    Names that are there already stay: no egressd always asked for this.
+    """
+    if problem := new_name_problem(value):
+        yield f"{field} {problem}"
+    if is_target and (problem := reserved_name_problem(value)):
+        yield f"{field} {problem}"
+    if other := min((other for other in like if other != value), default=None):
+        yield f"{field} must not look like another's: there is a {thing} {other} already"
+
+
+def new_group(field: str, value: str, state: DesiredState) -> Iterator[str]:
+    """The name of a group that there is, or of a new one, or nothing."""
+    if value and value not in state.group_sizes:
+        like = state.groups_like.get(skeleton(value), ())
+        yield from new_name(field, value, "group", like)
 
 
 def whole(field: str, value: int, least: int, most: int) -> Iterator[str]:

@@ -30,6 +30,7 @@ from egressd.planner.lines.dial import PPTP_PORT
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out
 from egressd.service.ledger import Ledger, Proposal
+from egressd.service.looks import Looks
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_interface
 from egressd.service.relays import carrier_problems
@@ -148,6 +149,7 @@ class Lines:
             tally = Tally(preview)
             wanted: dict[str, Line] = {}
             fresh_id = state.next_id("lines")
+            looks = Looks("line", state.line_by_name)
             names = automatic_names(kind, start_index, state.line_by_name)
             next_name = next(names)
             for row in parse_lines(kind, text, needs_name=not auto_name):
@@ -166,7 +168,10 @@ class Lines:
                         dns_profile=before.dns_profile,
                         dns_servers=before.dns_servers,
                     )
-                if problems := [*_field_problems(draft)]:
+                problems = [*_field_problems(draft)]
+                if before is None and not problems:
+                    problems += looks.problems(draft.name)
+                if problems:
                     tally.bad(BadRow(row.line, "; ".join(problems)))
                     continue
                 if draft.name in wanted:
@@ -176,6 +181,7 @@ class Lines:
                 else:
                     line_id, fresh_id = fresh_id, fresh_id + 1
                 wanted[draft.name] = _line(draft, line_id)
+                looks.add(draft.name)
                 tally.imported += 1
                 if auto_name:
                     next_name = next(names)
@@ -228,6 +234,9 @@ def _problems(
     if before is not None and draft.type != before.type:
         yield f"type must stay {before.type}: it cannot change"
     own_id = None if before is None else before.id
+    if before is None or draft.name != before.name:
+        own = "" if before is None else before.name
+        yield from Looks("line", state.line_by_name).problems(draft.name, own)
     if state.line_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a line {draft.name} already"
     fields = msgspec.structs.asdict(draft)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ from egressd.planner.targets import dial_problem
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
+from egressd.service.looks import Looks
 from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_node
@@ -111,6 +112,7 @@ class Nodes:
         def build(state: DesiredState) -> Proposal[int]:
             found = [state.nodes[key] for key in dict.fromkeys(batch.ids) if key in state.nodes]
             problems = [*_unserved(found, batch, servers)]
+            problems += checks.new_group("group", batch.group or "", state)
             if batch.dialer_proxy and state.node_named(batch.dialer_proxy) is None:
                 problems.append(unknown_relay(batch.dialer_proxy))
             checks.refuse(problems)
@@ -160,8 +162,11 @@ class Nodes:
         checks.refuse(checks.group("group", group))
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
+            checks.refuse(checks.new_group("group", group, state))
             kept = {} if replace else state.node_by_name
-            names = automatic_names(kind, start_index, kept) if auto_name else None
+            looks = _looks(state)
+            in_use: Container[str] = {} if replace else looks
+            names = automatic_names(kind, start_index, in_use) if auto_name else None
             tally = Tally(preview)
             wanted: dict[str, Node] = {}
             now, fresh_id = self._clock(), state.next_id("nodes")
@@ -176,6 +181,10 @@ class Nodes:
                 fields = msgspec.structs.asdict(row.draft)
                 before = state.node_named(name)
                 if before is None:
+                    if problems := [*looks.problems(name)]:
+                        tally.bad(BadRow(row.line, "; ".join(problems)))
+                        continue
+                    looks.add(name)
                     wanted[name] = Node(id=fresh_id, created_at=now, **fields)
                     fresh_id += 1
                 else:
@@ -249,6 +258,10 @@ class Nodes:
             raise Invalid(f"config_json must be a configuration that the engine takes: {reason}")
 
 
+def _looks(state: DesiredState) -> Looks:
+    return Looks("node", there=state.nodes_like, is_target=True)
+
+
 def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
     """Add to the notes what the engine in force cannot do of the node's configuration."""
     lost = lost_by_engine(outcome.value)
@@ -267,12 +280,23 @@ def _problems(
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state after `edits`, which put it there."""
     faults = list(config_problems(draft))
-    yield from (*label_problems(draft), *faults)
+    labels = list(label_problems(draft))
+    yield from (*labels, *faults)
+    if not labels:
+        yield from _new_label_problems(state, draft, own_id)
     if state.node_by_name.get(draft.name, own_id) != own_id:
         yield f"name must not be another's: there is a node {draft.name} already"
     if not faults:
         after = state.with_edits(edits, state.revision)
         yield from relay_problems(after, [draft.name], "config_json.dialer-proxy")
+
+
+def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | None) -> Iterator[str]:
+    """Why people could not tell a new name, or that of a new group, from others."""
+    before = "" if own_id is None else state.nodes[own_id].name
+    if draft.name != before:
+        yield from _looks(state).problems(draft.name, before)
+    yield from checks.new_group("group", draft.group, state)
 
 
 def _field_problems(draft: NodeDraft) -> Iterator[str]:

@@ -17,6 +17,7 @@ from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.listeners import reason_reserved
+from egressd.service.looks import Looks
 from egressd.service.ports import Clock
 
 NAME_MAX = 64
@@ -74,7 +75,8 @@ class ProxyServices:
                 checks.refuse(field_problems(draft, self._own_ports))
             before = _existing(state, service_id)
             others = state.services.delete(service_id).values()
-            checks.refuse(self._problems(draft, state, others))
+            own_name = before.name
+            checks.refuse(self._problems(draft, state, others, own_name))
             service = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             return Proposal([Edit("services", service.id, service)], service)
 
@@ -148,6 +150,7 @@ class ProxyServices:
         """The services that the rows make beside those that are kept, by name."""
         wanted: dict[str, ProxyService] = {}
         quota, fresh_id = self._quota(), state.next_id("services")
+        looks = Looks("proxy service", state.service_by_name)
         taken = self._taken(state, kept.values())
         for row in parse_proxy_services(text):
             if isinstance(row, BadRow):
@@ -165,6 +168,10 @@ class ProxyServices:
                 continue
             before_id = state.service_by_name.get(draft.name)
             if before_id is None:
+                if faults := [*looks.problems(draft.name)]:
+                    tally.bad(BadRow(row.line, "; ".join(faults)))
+                    continue
+                looks.add(draft.name)
                 wanted[draft.name] = self._service(draft, fresh_id)
                 fresh_id += 1
             else:
@@ -180,10 +187,18 @@ class ProxyServices:
         return ProxyService(id=service_id, created_at=self._clock(), **fields)
 
     def _problems(
-        self, draft: ProxyServiceDraft, state: DesiredState, others: Iterable[ProxyService]
+        self,
+        draft: ProxyServiceDraft,
+        state: DesiredState,
+        others: Iterable[ProxyService],
+        own_name: str = "",
     ) -> Iterator[str]:
+        """Every fault of a draft. `own_name` is what the service is called so far."""
         others = list(others)
         yield from field_problems(draft, self._own_ports)
+        if draft.name != own_name:
+            names = (other.name for other in others)
+            yield from Looks("proxy service", names).problems(draft.name)
         if any(other.name == draft.name for other in others):
             yield f"name must not be another's: there is a proxy service {draft.name} already"
         yield from _port_problems(draft.port, self._taken(state, others))

@@ -20,6 +20,7 @@ from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
+from egressd.service.looks import Looks
 from egressd.service.numbering import unnumbered
 from egressd.service.relays import carrier_problems, relay_chains
 
@@ -32,7 +33,12 @@ _HIGHEST: Final = {
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
 }
 """The highest id of each table, and the highest number of each prefix of ``numbers``."""
-_THINGS: Final = {"nodes": "node", "rules": "rule", "lines": "line", "services": "proxy service"}
+_THINGS: Final = {
+    "nodes": "node",
+    "rules": "rule",
+    "lines": "VPN line",
+    "services": "proxy service",
+}
 
 
 class RestoreChecks:
@@ -65,6 +71,8 @@ class RestoreChecks:
                 if before[name].get(key) != row:
                     yield from (f"{_THINGS[name]} {key}: {problem}" for problem in problems(row))
         yield from _shared_problems(wanted)
+        if not older:
+            yield from _name_problems(wanted, state)
         yield from self._port_problems(wanted, state)
         yield from _single_problems(wanted)
         yield from _number_problems(wanted, state)
@@ -130,6 +138,22 @@ def _shared_problems(wanted: DesiredState) -> Iterator[str]:
     yield from (f"nodes: {problem}" for problem in relays)
     carriers = carrier_problems(wanted, (line.name for line in wanted.lines.values()))
     yield from (f"lines: {problem}" for problem in carriers)
+
+
+def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+    """Names that people could not tell, unless the device has them already."""
+    kinds: dict[str, tuple[Iterable[str], Collection[str]]] = {
+        "node": (wanted.node_by_name, state.node_by_name),
+        "group": (wanted.group_sizes, state.group_sizes),
+        "line": (wanted.line_by_name, state.line_by_name),
+        "proxy service": (wanted.service_by_name, state.service_by_name),
+    }
+    for kind, (names, known) in kinds.items():
+        fresh = [name for name in names if name not in known]
+        looks = Looks(kind, known, is_target=kind in ("node", "group"))
+        for name in fresh:
+            yield from (f"{kind} {name[:100]!r}: {problem}" for problem in looks.problems(name))
+            looks.add(name)
 
 
 def _single_problems(wanted: DesiredState) -> Iterator[str]:

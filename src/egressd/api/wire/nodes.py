@@ -34,7 +34,13 @@ UrlField = Annotated[
 class NodeReplace(Body):
     """A whole node."""
 
-    name: Annotated[NodeName, Field(description="Unique. No comma; not DIRECT or REJECT.")]
+    name: Annotated[
+        NodeName,
+        Field(
+            description="Unique, and not to be taken for another's, for DIRECT or REJECT, by how it"
+            " looks. No comma; nothing that cannot be seen."
+        ),
+    ]
     protocol: Annotated[Protocol, Field(description="How to speak to the upstream proxy.")]
     config_json: Annotated[
         ConfigJson, Field(description="JSON text with the keys of a Clash proxy entry.")

@@ -1,0 +1,204 @@
+"""New names that people can tell by looking at them, and what names look like."""
+
+# ruff: noqa: RUF001 - these letters are what it is about
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.names import new_name_problem, reserved_name_problem
+from egressd.model.nouns import Node
+from egressd.model.skeleton import skeleton
+
+FINE = [
+    "hk-01",
+    "香港 01",
+    "香港　01",
+    "🇭🇰 HK 01",
+    "🇭🇰香港🇭🇰",
+    "❤️ Tokyo ☀️",
+    "👨‍👩‍👧‍👦 family",
+    "🏳️‍🌈 x",
+    "👩🏽‍🚀 y",
+    "🙂‍↔️ z",
+    "❤️‍🔥",
+    "1️⃣ 2️⃣ *️⃣",
+    "🏴󠁧󠁢󠁥󠁮󠁧󠁿 London",
+    "🏴󠁧󠁢󠁳󠁣󠁴󠁿 London",
+    "ℹ️ info",
+    "Москва-1",
+    "Αθήνα",
+    "ירושלים",
+    "القاهرة",
+    "می‌خواهم",
+    "क्‍ष",
+    "東京ノード①",
+    "서울",
+    "Zürich",
+    "™️ ©️",
+    "\U0001fae8 new emoji",
+    "｜ HK ｜",
+    "50% + 3 = [x] (y) {z} @home",
+]
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_names_of_all_the_world_are_fine(name: str) -> None:
+    assert new_name_problem(name) is None
+    assert reserved_name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Zu\u0308rich", "NFC"),
+        ("\u212b", "NFC"),
+        ("\u0301a", "combining mark"),
+        ("a\u200bb", "U+200B"),
+        ("a\u200db", "U+200D"),
+        ("a\u200cb", "U+200C"),
+        ("\u200da", "U+200D"),
+        ("👨\u200d", "U+200D"),
+        ("👨\u200da", "U+200D"),
+        ("\u200eabc", "U+200E"),
+        ("abc\u202etxt", "U+202E"),
+        ("\u2066abc\u2069", "U+2066"),
+        ("a\u061cb", "U+061C"),
+        ("a\u00adb", "U+00AD"),
+        ("\ufeffabc", "U+FEFF"),
+        ("a\u2060b", "U+2060"),
+        ("a\u00a0b", "U+00A0"),
+        ("a\u2003b", "U+2003"),
+        ("a\ufe0f", "U+FE0F"),
+        ("я\ufe0f", "U+FE0F"),
+        ("\ufe0f1", "combining mark"),
+        ("葛\U000e0100", "U+E0100"),
+        ("a\u034fb", "U+034F"),
+        ("a\u115fb", "U+115F"),
+        ("a\u3164b", "U+3164"),
+        ("a\uffa0b", "U+FFA0"),
+        ("a\u2800b", "U+2800"),
+        ("a\ue000b", "U+E000"),
+        ("a\U000f0000b", "U+F0000"),
+        ("a\ufffeb", "U+FFFE"),
+        ("a\ufdd0b", "U+FDD0"),
+        ("a\U000e0041b", "U+E0041"),
+        ("\U0001f3f4\U000e0067 x", "U+E0067"),
+        ("a\u180eb", "U+180E"),
+        ("a\ufff9b", "U+FFF9"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused(name: str, problem: str) -> None:
+    assert problem in (new_name_problem(name) or "")
+
+
+@given(st.text(min_size=1, max_size=6))
+def test_a_name_that_is_fine_looks_like_something(name: str) -> None:
+    """Nothing that is taken out of a skeleton stands alone in one that is fine."""
+    if name.strip() and new_name_problem(name) is None:
+        assert unicodedata.is_normalized("NFC", name)
+        assert skeleton(name)
+
+
+@given(st.text(max_size=8))
+def test_a_skeleton_is_its_own(name: str) -> None:
+    assert skeleton(skeleton(name)) == skeleton(name)
+    assert skeleton(unicodedata.normalize("NFD", name)) == skeleton(name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Tokyo", "Tоkyo"),
+        ("paypal", "раураl"),
+        ("hk", "ｈｋ"),
+        ("hk", "𝐡𝐤"),
+        ("hk-01", "hk-Ol"),
+        ("modem", "modern"),
+        ("❤ a", "❤️ a"),
+        ("a", "a\u200b"),
+        ("Zürich", "Zu\u0308rich"),
+        ("a b", "a\u00a0b"),
+        ("香港一", "香港ー"),
+    ],
+)
+def test_what_looks_the_same_has_one_skeleton(one: str, other: str) -> None:
+    assert one != other
+    assert skeleton(one) == skeleton(other)
+
+
+def test_what_looks_different_has_another() -> None:
+    names = {
+        *FINE,
+        "Tokyo",
+        "tokyo",
+        "hk 1",
+        "hk 2",
+        "🇭🇰",
+        "🇯🇵",
+        "DIRECT",
+        "REJECT",
+        "香港",
+        "香巷",
+    }
+    names.remove("香港　01")  # as "香港 01"
+    assert len({skeleton(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DIRECT",
+        "DIRЕCT",
+        "DlRECT",
+        "D1RECT",
+        "ＤＩＲＥＣＴ",
+        "DIRECT\u200b",
+        "REJECТ",
+        "𝐑𝐄𝐉𝐄𝐂𝐓",
+        "Group_x",
+        "Grоup_hk",
+        "Ｇｒｏｕｐ＿hk",
+        "lnterface:wan1",
+        "Interface：wan1",
+        "Interface\ua789wan1",
+    ],
+)
+def test_what_looks_like_another_target_is_refused(name: str) -> None:
+    assert "must not look like DIRECT or REJECT" in (reserved_name_problem(name) or "")
+
+
+@pytest.mark.parametrize("name", ["direct", "DIRECTOR", "REJECT 1", "Group", "my Group_x", "wan1"])
+def test_what_does_not_is_fine(name: str) -> None:
+    assert reserved_name_problem(name) is None
+
+
+NODES = st.dictionaries(
+    st.integers(1, 4),
+    st.tuples(st.sampled_from(["a", "\u0430", "b"]), st.sampled_from(["", "g", "\u0261", "h"])),
+)
+
+
+@given(st.lists(NODES, max_size=4))
+def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[str, str]]]) -> None:
+    state = DesiredState()
+    for wanted in states:
+        nodes = {
+            key: Node(
+                id=key, name=f"{name}{key}", protocol="", config_json="", group=group, created_at=""
+            )
+            for key, (name, group) in wanted.items()
+        }
+        edits = [Edit("nodes", key, nodes.get(key)) for key in range(1, 5)]
+        state = state.with_edits(edits, state.revision + 1)
+        for index, names in (
+            (state.nodes_like, state.node_by_name),
+            (state.groups_like, state.group_sizes),
+        ):
+            found = [name for like in index.values() for name in like]
+            assert sorted(found) == sorted(names)
+            assert all(skeleton(name) == look for look, like in index.items() for name in like)
