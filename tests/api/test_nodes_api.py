@@ -317,3 +317,41 @@ async def test_all_delays_are_measured(device: Device) -> None:
 async def test_a_bad_query_is_refused(device: Device, query: str, field: str) -> None:
     await add(device, "a")
     assert field in await device.problem("GET", f"/nodes/delay?{query}")
+
+
+LIST = {"type": "socks5", "text": "192.168.8.40,1080,u,p,nas\n203.0.113.7,1080,u,p,far"}
+
+
+async def test_an_import_takes_servers_on_the_internet_alone(device: Device) -> None:
+    answer = await device.answer("POST", "/nodes/import", LIST)
+    assert (answer["imported"], answer["skipped"], answer["errors"]) == (1, 1, 1)
+    assert answer["error_rows"] == [
+        "line 1: server must be on the internet unless the import takes private ones:"
+        " it is a private address"
+    ]
+    assert await names(device) == ["far"]
+    more = LIST | {"privateServers": True}
+    assert "privateServers" in await device.problem("POST", "/nodes/import", more)
+
+
+async def test_an_import_takes_private_servers_if_it_is_said(device: Device) -> None:
+    import_ = "http://device/ops/import/nodes"
+    for more, errors in ({}, 1), ({"privateServers": True}, 0):
+        preview = await device.client.post("http://device/ops/preview/nodes", json=LIST | more)
+        assert preview.json()["bad"] == errors
+        answer = (await device.client.post(import_, json=LIST | more)).json()
+        assert answer["errors"] == errors
+    assert await names(device) == ["far", "nas"]
+
+
+async def test_a_name_that_looks_like_another_is_400(device: Device) -> None:
+    await add(device, "hk-01")
+    for name, problem in (
+        ("hk-0l", "name must not look like another's: there is a node hk-01 already"),
+        ("DIR\u0415CT", "name must not look like DIRECT or REJECT"),
+        ("hk\u200b", "name must not contain U+200B, which cannot be seen"),
+    ):
+        assert problem in await device.problem("POST", "/nodes", WHOLE | {"name": name})
+    assert "config_json.server must not be this device itself" in await device.problem(
+        "POST", "/nodes", WHOLE | {"config_json": '{"server": "127.0.0.1", "port": 1}'}
+    )

@@ -87,6 +87,18 @@ def test_a_pipe_that_brought_nothing_replaces_nothing(shell: Shell) -> None:
     assert [row["ip"] for row in shell.json("rules", "list")] == ["10.0.0.1"]
 
 
+def test_private_servers_are_taken_if_it_is_said(shell: Shell) -> None:
+    row = "192.168.8.40,1080,u,p,nas"
+    for more in ((), ("--dry-run",)):
+        told = shell.json("nodes", "import", "-", "--type", "socks5", *more, stdin=row)
+        assert told["imported"] == 0
+        assert "server must be on the internet" in str(told)
+    private = ("nodes", "import", "-", "--type", "socks5", "--private-servers")
+    assert shell.json(*private, "--dry-run", stdin=row)["imported"] == 1
+    assert shell.json(*private, stdin=row)["imported"] == 1
+    assert [node["name"] for node in shell.json("nodes", "list")] == ["nas"]
+
+
 def test_a_file_of_no_certificate_is_told(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("no certificate\n")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +46,7 @@ from egressd.service.ports import Netd
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
+from egressd.service.servers import Surroundings
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
@@ -221,7 +223,14 @@ class Bench:
         )
         ledger, clock = self.ledger, self.clock
         self.rules = Rules(ledger, clock)
-        self.nodes = Nodes(ledger, netd, clock, node_document=node_document)
+        self.around = Surroundings(
+            own=frozenset({IPv4Address("10.0.0.1"), IPv4Address("203.0.113.2")}),
+            networks=(IPv4Network("10.0.0.0/24"), IPv4Network("198.18.7.0/24")),
+            domains=("home.test",),
+        )
+        self.nodes = Nodes(
+            ledger, netd, clock, node_document=node_document, around=lambda: self.around
+        )
         self.has_line_dns = True
         self.lines = Lines(ledger, netd, has_line_dns=lambda: self.has_line_dns, clock=clock)
         self.foreign_ports: set[int] = set()
@@ -239,7 +248,7 @@ class Bench:
             self.store,
             folder,
             lambda: self.quota,
-            RestoreChecks(OWN_PORTS, self.listening),
+            RestoreChecks(OWN_PORTS, listening=self.listening, around=lambda: self.around),
         )
         self.system = System(
             ledger,

@@ -16,6 +16,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Settings
 from egressd.service.restored import RestoreChecks
+from egressd.service.servers import Surroundings
 from egressd.store import schema
 from egressd.store.backup_file import read_content
 from egressd.store.connection import BadDatabase
@@ -67,7 +68,7 @@ def changed(backup: bytes, folder: Path, *statements: str | tuple[str, tuple[Any
 
 def refusal(backup: bytes) -> str:
     """Why a new device refuses the backup."""
-    checks = RestoreChecks({8787: "the API"}, listening=lambda: ())
+    checks = RestoreChecks({8787: "the API"}, listening=lambda: (), around=Surroundings)
     try:
         checks.refuse(read_content(backup, prepare(), 60.0), DesiredState(), older=False)
     except (Invalid, BadDatabase, ValueError, DBAPIError) as error:
@@ -134,6 +135,21 @@ async def test_no_number_is_taken_unlooked_at(
         ("UPDATE rules SET upload_limit_kbps = 10000001 WHERE id = 1", "upload_limit_kbps"),
         ("UPDATE nodes SET name = 'DIRECT' WHERE id = 1", "node 1: name must not be DIRECT"),
         ("UPDATE nodes SET protocol = 'wireguard' WHERE id = 1", "node 1: protocol must be one of"),
+        (
+            """UPDATE nodes SET config_json = '{"server": "127.0.0.1", "port": 1}' WHERE id = 1""",
+            "node 1: config_json.server must not be this device itself",
+        ),
+        ("UPDATE nodes SET name = 'DIR' || char(1045) || 'CT' WHERE id = 1", "must not look like"),
+        ("UPDATE nodes SET name = 't' || char(8203) WHERE id = 1", "U+200B"),
+        (
+            "UPDATE nodes SET name = char(1086) || 'saka' WHERE id = 1",
+            "must not look like another's",
+        ),
+        (
+            "UPDATE nodes SET \"group\" = 'REJECT' WHERE id = 1",
+            "group 'REJECT': name must not look",
+        ),
+        ("UPDATE proxy_services SET name = char(8238) || 'x' WHERE id = 1", "U+202E"),
         ("UPDATE lines SET type = 'pptp' WHERE id = 1", "line 1: name must begin with pptp_"),
         ("UPDATE lines SET port = 0 WHERE id = 1", "line 1: server, port and secret"),
         ("UPDATE lines SET server = 'VPN.example' WHERE id = 1", "line 1: server, port and secret"),
@@ -289,3 +305,20 @@ async def test_a_backup_that_is_refused_changes_nothing(
     await bench.add_node("another")
     await bench.backups.restore(in_one(backup))
     await bench.rules.create(make.rule("10.0.0.98"))
+
+
+async def test_names_that_an_older_egressd_took_are_taken_if_it_is_said(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    rename = "UPDATE nodes SET name = char(1086) || 'saka' WHERE id = 1"
+    backup = changed(await configure(bench, make), tmp_path, rename)
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        with pytest.raises(Invalid, match="must not look like another's"):
+            await other.backups.restore(in_one(backup))
+        await other.backups.restore(in_one(backup), older=True)
+        assert len(other.state.nodes) == 2
+        await other.backups.restore(in_one(backup))  # they are there already
+    own = """UPDATE nodes SET config_json = '{"server": "10.0.0.1", "port": 1}' WHERE id = 1"""
+    with pytest.raises(Invalid, match="must not be this device itself"):
+        await bench.backups.restore(in_one(changed(backup, tmp_path, own)), older=True)

@@ -13,7 +13,7 @@ from tests.web.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "web" / "src" / "messages" / "device_zh.ts"
-ROOMS = ("api", "console", "model", "netd", "planner", "service")
+ROOMS = ("api", "console", "formats", "model", "netd", "planner", "service")
 
 
 def constants() -> str:

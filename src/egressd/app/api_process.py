@@ -32,6 +32,7 @@ from egressd.app.news import News
 from egressd.app.reach import make_reachable, program_directories
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_keeper_ends
+from egressd.app.surroundings import look_around
 from egressd.app.use_cases import UseCases
 from egressd.console.page import Page
 from egressd.license.device import this_device
@@ -139,6 +140,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         clock=lambda: utc_text(time.time()),
         licensing=licensing,
         own_ports=settings.own_ports,
+        around=lambda: look_around(settings.roles, settings.dns.local),
         archive=database,
         folder=settings.api_data,
         changes=console_store,

@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -49,6 +49,14 @@ def _addresses() -> Iterator[tuple[str, IPv4Address]]:
     size: int = struct.unpack_from("@i", asked)[0]
     for label, _, _, packed in _IFREQ.iter_unpack(found.tobytes()[:size]):
         yield label.rstrip(b"\0").decode(errors="surrogateescape"), IPv4Address(packed)
+
+
+def own_addresses6() -> Iterator[tuple[str, IPv6Interface]]:
+    """Interfaces and their IPv6 addresses (proc(5), if_inet6). Raises OSError."""
+    with suppress(FileNotFoundError):  # the kernel has no IPv6
+        for line in (_NET / "if_inet6").read_text(errors="surrogateescape").splitlines():
+            address, _, prefix, _, _, name = line.split(maxsplit=5)
+            yield name.strip(), IPv6Interface((bytes.fromhex(address), int(prefix, 16)))
 
 
 def way_to(address: IPv4Address) -> str:

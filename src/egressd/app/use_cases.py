@@ -31,6 +31,7 @@ from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
+from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
@@ -49,6 +50,7 @@ class UseCases:
         clock: Clock,
         licensing: Licensing,
         own_ports: Mapping[int, str],
+        around: Around,
         archive: Archive,
         folder: Path,
         changes: ChangeStore,
@@ -88,7 +90,7 @@ class UseCases:
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
-            nodes=Nodes(ledger, netd, clock, node_document=document),
+            nodes=Nodes(ledger, netd, clock, node_document=document, around=around),
             lines=Lines(ledger, netd, has_line_dns=has_line_dns, clock=clock),
             proxy_services=ProxyServices(
                 ledger,
@@ -103,7 +105,7 @@ class UseCases:
                 archive,
                 folder,
                 quota,
-                RestoreChecks(own_ports, listening=network.listening_ports),
+                RestoreChecks(own_ports, listening=network.listening_ports, around=around),
             ),
             system=system,
             settings=DeviceSettings(ledger),

@@ -99,10 +99,15 @@ def _listens(endpoint: Endpoint) -> bool:
 
 
 async def _restore_offline(settings: Config, file: Path, *, set_aside: bool, older: bool) -> None:
+    from egressd.app.surroundings import look_around
     from egressd.service.restored import RestoreChecks
 
     # What listens at the moment may be the engine, for a state that is about to be replaced.
-    checks = RestoreChecks(settings.own_ports, listening=lambda: ())
+    checks = RestoreChecks(
+        settings.own_ports,
+        listening=lambda: (),
+        around=lambda: look_around(settings.roles, settings.dns.local),
+    )
     database = Database(settings.api_data)
     try:
         wanted = await database.read_backup(file)

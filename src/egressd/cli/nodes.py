@@ -143,6 +143,12 @@ def delay(
 )
 @click.option("--group", default="")
 @click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
+@click.option(
+    "--private-servers",
+    is_flag=True,
+    help="Take servers in private networks and LANs, too. A list of somebody else's that names"
+    " them has this device send requests there.",
+)
 @click.option("--replace", is_flag=True, help="Remove every other node.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @json_option
@@ -154,6 +160,7 @@ def import_nodes(
     kind: str,
     group: str,
     number_from: int | None,
+    private_servers: bool,
     replace: bool,
     dry_run: bool,
     as_json: bool,
@@ -167,7 +174,11 @@ def import_nodes(
         "autoNodeName": number_from is not None,
         "autoNodeNameStartIndex": 1 if number_from is None else number_from,
     }
-    import_rows(remote, "nodes", body, dry_run, as_json)
+    if private_servers:
+        body["privateServers"] = True
+        import_rows(remote, "nodes", body, dry_run, as_json, path="/ops/import/nodes")
+    else:
+        import_rows(remote, "nodes", body, dry_run, as_json)
 
 
 @nodes.command()

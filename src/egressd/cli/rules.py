@@ -168,11 +168,11 @@ def export(remote: Remote, as_json: bool) -> None:
 
 
 def import_rows(
-    remote: Remote, what: str, body: dict[str, Any], dry_run: bool, as_json: bool
+    remote: Remote, what: str, body: dict[str, Any], dry_run: bool, as_json: bool, *, path: str = ""
 ) -> None:
-    """Import, or only say what would come of it."""
+    """Import, or only say what would come of it. `path` is another than the API's own."""
     if not dry_run:
-        done(remote.send("POST", f"/{what}/import", body), as_json)
+        done(remote.send("POST", path or f"/{what}/import", body), as_json)
         return
     told = remote.send("POST", f"/ops/preview/{what}", body)
     if as_json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Final
 
 import idna
 
@@ -12,6 +13,35 @@ PORT_MAX = 65535
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _ALL_DIGITS = re.compile(r"[0-9]+\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
+
+
+Address = IPv4Address | IPv6Address
+
+_HERE: Final = "an address of this machine's"
+_KINDS: Final = {
+    _HERE: ("0.0.0.0/32", "127.0.0.0/8", "::/128", "::1/128"),
+    "a private address": (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "fc00::/7",
+    ),
+    "a link-local address": ("169.254.0.0/16", "fe80::/10", "fec0::/10"),
+    "a multicast address": ("224.0.0.0/4", "ff00::/8"),
+    "a reserved address": ("0.0.0.0/8", "192.0.0.0/24", "240.0.0.0/4"),
+}
+"""Kinds of addresses that no server on the internet has (IANA's special-purpose registries)."""
+_NETWORKS: Final = [
+    (IPv6Network(net) if ":" in net else IPv4Network(net), kind)
+    for kind, nets in _KINDS.items()
+    for net in nets
+]
+_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+"""Where IPv4 addresses stand in IPv6 ones, in the last 32 bits (RFC 6052, RFC 8215)."""
+_INNER_DOMAINS: Final = ("localhost", "local", "localdomain", "internal", "lan", "home.arpa")
+"""Domains that lead to no server on the internet (RFC 6761, 6762, 8375, ICANN's ``internal``), and
+two that routers use."""
 
 
 def parse_domain(text: str) -> str:
@@ -23,7 +53,8 @@ def parse_domain(text: str) -> str:
     """
     name = text.lower()
     if not name.isascii():
-        if len(name) > 253:
+        # At least so long is each label in ASCII (RFC 3492, 5: xn--), which takes its time to make.
+        if sum(len(label) + 4 * (not label.isascii()) + 1 for label in name.split(".")) > 254:
             raise ValueError(f"not a domain name: {text[:60]!r}…")
         try:
             name = idna.encode(name, uts46=True).decode("ascii").lower()
@@ -54,6 +85,42 @@ def parse_host(text: str) -> str:
         return str(IPv4Address(text))
     except AddressValueError:
         return parse_domain(text)
+
+
+def address_of(host: str) -> Address | None:
+    """The address that a normalised host is, or None for a name. One that stands for an IPv4
+    address (mapped, compatible, 6to4, NAT64) is that address.
+    """
+    if ":" not in host:
+        try:
+            return IPv4Address(host)
+        except AddressValueError:
+            return None
+    address = IPv6Address(host)
+    if address.sixtofour is not None:
+        return address.sixtofour
+    is_mapped = address.ipv4_mapped is not None or 1 < int(address) < 1 << 32
+    if is_mapped or any(address in network for network in _NAT64):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address
+
+
+def kind_of_address(address: Address) -> str:
+    """What kind of address it is that no server on the internet has, in plain words; or empty."""
+    return next((kind for network, kind in _NETWORKS if address in network), "")
+
+
+def is_inner_name(host: str) -> bool:
+    """Whether a normalised host is a name that no server on the internet has."""
+    return "." not in host or any(host.endswith(f".{domain}") for domain in _INNER_DOMAINS)
+
+
+def leads_here(host: str) -> bool:
+    """Whether a normalised host leads to whatever machine it is asked for on."""
+    address = address_of(host)
+    if address is None:
+        return host == "localhost" or host.endswith(".localhost")
+    return kind_of_address(address) == _HERE
 
 
 def parse_port(text: str) -> int:

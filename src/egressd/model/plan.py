@@ -160,6 +160,8 @@ class Plan(msgspec.Struct, kw_only=True):
     """Client address or CIDR -> limit, for every enabled rule."""
     lines: dict[str, Line] = {}
     """Interface name -> the line to dial."""
+    neighbours: dict[str, str] = {}
+    """``node:7`` -> the IPv4 address of that node's server, if LANs have such addresses."""
 
     def apply(self, change: Change) -> None:
         """Turn this plan into the one that `change` leads to, in place.
@@ -180,7 +182,7 @@ class Plan(msgspec.Struct, kw_only=True):
         self.revision = change.revision
 
 
-TABLES = ("hosts", "nets", "instances", "groups", "egresses", "limits", "lines")
+TABLES = ("hosts", "nets", "instances", "groups", "egresses", "limits", "lines", "neighbours")
 """The fields of `Plan` that are keyed tables."""
 SINGLES = ("floor", "whitelist", "delay_url")
 """Those that change as a whole."""
@@ -218,6 +220,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     egresses: Patch[Egress] = Patch()
     limits: Patch[Limit] = Patch()
     lines: Patch[Line] = Patch()
+    neighbours: Patch[str] = Patch()
 
     @property
     def is_empty(self) -> bool:

@@ -37,7 +37,7 @@ def hosts_touched(change: Change) -> set[str]:
 def is_more_than_hosts(change: Change) -> bool:
     """Whether the change touches more of the nftables table than single clients."""
     tables = change.nets or change.instances or change.groups or change.egresses or change.lines
-    return bool(tables) or change.whitelist is not None
+    return bool(tables or change.neighbours) or change.whitelist is not None
 
 
 def is_another_law(change: Change) -> bool:

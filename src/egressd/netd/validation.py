@@ -174,4 +174,5 @@ _CHECKS: tuple[_Check, ...] = (
     ("egresses", is_interface_name, _is_egress),
     ("limits", _is_network, _is_limit),
     ("lines", is_interface_name, _is_line),
+    ("neighbours", lambda key: _NODE_KEY.match(key) is not None, _is_address),
 )

@@ -48,6 +48,7 @@ def plan_change(
         egresses=_egresses(before, after, resolvers),
         limits=_limits(before, after, touched),
         lines=patch_between(compiled.lines(before), compiled.lines(after)),
+        neighbours=_neighbours(before, after, edits),
     )
 
 
@@ -76,6 +77,14 @@ def _rule_change(
         egresses=_switched_egresses(before, after, switched, resolvers),
         limits=_limits(before, after, touched),
     )
+
+
+def _neighbours(before: DesiredState, after: DesiredState, edits: Iterable[Edit]) -> Patch[str]:
+    keys = {int(edit.key) for edit in edits if edit.table == "nodes"}
+    old, new = (
+        [state.nodes[key] for key in keys if key in state.nodes] for state in (before, after)
+    )
+    return patch_between(compiled.neighbours(old), compiled.neighbours(new))
 
 
 def _switched_instances(

@@ -19,6 +19,7 @@ from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, Whit
 from egressd.planner import documents, listing, local_names
 from egressd.planner.documents import Listed
 from egressd.planner.flatten import flatten, merge
+from egressd.planner.nodes import neighbour_of
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
@@ -70,6 +71,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
         egresses=egresses(state, resolvers),
         limits=limits(state.rules.values()),
         lines=lines(state),
+        neighbours=neighbours(state.nodes.values()),
     )
 
 
@@ -378,6 +380,13 @@ def line_resolvers(line: Line, resolvers: Resolvers) -> tuple[str, ...]:
 def lines(state: DesiredState) -> dict[str, Line]:
     """The enabled lines, by interface name."""
     return {line.name: line for line in state.lines.values() if line.is_enabled}
+
+
+def neighbours(nodes: Iterable[Node]) -> dict[str, str]:
+    """The servers of those of `nodes` that may be in a LAN. Used or not: what is about to be used
+    is measured before.
+    """
+    return {f"node:{node.id}": server for node in nodes if (server := neighbour_of(node))}
 
 
 def whitelist(state: DesiredState) -> WhitelistPlan:

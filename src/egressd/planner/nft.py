@@ -76,6 +76,7 @@ def elements(
             for name, address in topology.outer_addresses
             if address.version == 4 and (name in topology.wans or name in plan.egresses)
         },
+        "neighbours": dict.fromkeys(plan.neighbours.values(), ""),
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.floor.is_ruled

@@ -5,20 +5,28 @@ Each distinct input is read once and remembered.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
+from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
 
 from egressd.formats.config_json import NodeSettings, read_config, read_settings
+from egressd.formats.hosts import address_of, leads_here
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 from egressd.planner import outbounds
 from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.topology import is_client_space
 
+NOT_HERE: Final = "must not be this device itself"
+"""What a server has to be, unless it is dialled through a relay."""
 _REMEMBERED: Final = 8192
+_NEAR: Final = re.compile(r'"(?:10|100|172|192)\.')
+"""What a text holds that names an address such as LANs have."""
 
 
 @lru_cache(_REMEMBERED)
@@ -40,11 +48,11 @@ def fault_of(node: Node) -> str:
     this one wants it: it blocks, and stands in nobody's way.
     """
     try:
-        read_settings(node.config_json)
-        outbound_of(node)
+        relay = read_settings(node.config_json).dialer_proxy
+        server = outbound_of(node).options["server"]
     except Invalid as invalid:
         return str(invalid)
-    return ""
+    return "" if relay or not leads_here(server) else f"config_json.server {NOT_HERE}"
 
 
 def lost_by_engine(node: Node) -> str:
@@ -62,6 +70,17 @@ def _lost_by_engine(node: Node) -> str:
     except Invalid:
         return ""
     return engine.LOST_EARLY_DATA if engine.loses_early_data(node.protocol, fields) else ""
+
+
+def neighbour_of(node: Node) -> str:
+    """The IPv4 address of the node's server, where the device dials it itself and it is one such as
+    LANs have; else empty.
+    """
+    if not _NEAR.search(node.config_json) or fault_of(node) or settings_of(node).dialer_proxy:
+        return ""
+    server = str(outbound_of(node).options["server"])
+    address = address_of(server)
+    return server if isinstance(address, IPv4Address) and is_client_space(address) else ""
 
 
 @lru_cache(_REMEMBERED)

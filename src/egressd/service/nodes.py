@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from egressd.formats.config_json import parse_dns_servers, read_config, with_settings
+from egressd.formats.config_json import FIELD, parse_dns_servers, read_config, with_settings
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import BadRow
@@ -20,8 +21,8 @@ from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
 from egressd.planner.nodes import fault_of, lost_by_engine, settings_of
-from egressd.planner.targets import dial_problem
-from egressd.service import checks
+from egressd.planner.targets import dial_path, dial_problem
+from egressd.service import checks, servers
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
@@ -29,6 +30,7 @@ from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_node
 from egressd.service.relays import relay_problems, unknown_relay
+from egressd.service.servers import Around, Surroundings
 
 NodeDocument = Callable[[DesiredState, Node], str | None]
 """The engine document that dials a node of a state; None when its relay is missing."""
@@ -38,12 +40,19 @@ class Nodes:
     """The upstream proxies, and what they measure."""
 
     def __init__(
-        self, ledger: Ledger, netd: Netd, clock: Clock, *, node_document: NodeDocument
+        self,
+        ledger: Ledger,
+        netd: Netd,
+        clock: Clock,
+        *,
+        node_document: NodeDocument,
+        around: Around,
     ) -> None:
         self._ledger = ledger
         self._netd = netd
         self._clock = clock
         self._document = node_document
+        self._around = around
 
     def list(self) -> builtins.list[Node]:
         """All nodes, the oldest first."""
@@ -51,6 +60,7 @@ class Nodes:
 
     async def create(self, draft: NodeDraft) -> Outcome[Node]:
         """Add a node that the engine takes. Raises Invalid."""
+        around = self._around()
 
         def build(state: DesiredState) -> Proposal[Node]:
             node = Node(
@@ -59,7 +69,7 @@ class Nodes:
                 **msgspec.structs.asdict(draft),
             )
             edit = Edit("nodes", node.id, node)
-            checks.refuse(_problems(state, [edit], draft))
+            checks.refuse(_problems(state, [edit], draft, around))
             return Proposal([edit], node)
 
         await self._try(build(self._ledger.state))
@@ -70,16 +80,17 @@ class Nodes:
 
         Raises Invalid, Missing.
         """
+        around = self._around()
 
         def build(state: DesiredState) -> Proposal[Node]:
             if node_id not in state.nodes:
-                checks.refuse(_field_problems(draft))
+                checks.refuse(_field_problems(draft, around))
             before = _existing(state, node_id)
             node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             edits = [Edit("nodes", node.id, node)]
             if node.name != before.name and node_name_problem(node.name) is None:
                 edits += rename_node(state, before.name, node.name, self._clock())
-            checks.refuse(_problems(state, edits, draft, own_id=node_id))
+            checks.refuse(_problems(state, edits, draft, around, own_id=node_id))
             return Proposal(edits, node)
 
         proposal = build(self._ledger.state)
@@ -107,16 +118,17 @@ class Nodes:
 
     async def update_many(self, batch: NodeBatch) -> Outcome[int]:
         """Change the group, the egress or the DNS of several nodes. Raises Invalid."""
-        servers = _batch_servers(batch)
+        resolvers, around = _batch_resolvers(batch), self._around()
 
         def build(state: DesiredState) -> Proposal[int]:
             found = [state.nodes[key] for key in dict.fromkeys(batch.ids) if key in state.nodes]
-            problems = [*_unserved(found, batch, servers)]
+            problems = [*_unserved(found, batch, resolvers)]
             problems += checks.new_group("group", batch.group or "", state)
             if batch.dialer_proxy and state.node_named(batch.dialer_proxy) is None:
                 problems.append(unknown_relay(batch.dialer_proxy))
             checks.refuse(problems)
-            nodes = [_with_batch(node, batch, servers) for node in found]
+            nodes = [_with_batch(node, batch, resolvers) for node in found]
+            checks.refuse(_led_here(nodes, around))
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
                 after = state.with_edits(edits, state.revision)
@@ -148,18 +160,21 @@ class Nodes:
         group: str,
         auto_name: bool,
         start_index: int,
+        private_servers: bool = False,
         preview: bool = False,
     ) -> ImportOutcome:
         """Add a node for each row of `text`; with `replace` there are no others afterwards.
 
         `kind` is one of the API's import types. With `auto_name` they are numbered from
         `start_index`. A node whose name stays keeps its id, so that its clients go on undisturbed
-        where its configuration stays too. Raises Invalid.
+        where its configuration stays too. Servers are on the internet, unless `private_servers`
+        may be anywhere but on this device. Raises Invalid.
 
         With `preview` nothing is changed, and the answer is what it would have been.
         """
         checks.refuse(checks.one_of("type", kind, NODE_IMPORT_TYPES))
         checks.refuse(checks.group("group", group))
+        around = self._around()
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
             checks.refuse(checks.new_group("group", group, state))
@@ -177,6 +192,9 @@ class Nodes:
                 name = row.draft.name
                 if name in wanted or name in kept:
                     tally.already_there()
+                    continue
+                if reasons := _server_problems(row.draft, around, private=private_servers):
+                    tally.bad(BadRow(row.line, "; ".join(reasons)))
                     continue
                 fields = msgspec.structs.asdict(row.draft)
                 before = state.node_named(name)
@@ -232,9 +250,13 @@ class Nodes:
     ) -> dict[str, Delay]:
         results: dict[str, Delay] = {}
         probes = []
+        around = self._around()
         for node in nodes:
             document = self._document(state, node)
-            if document is None:
+            path = dial_path(state, node)
+            if path is not None and (reasons := [*_led_here(path.hops[-1:], around)]):
+                results[node.name] = Delay(delay=-1, error=reasons[0])
+            elif document is None:
                 reason = (
                     dial_problem(state, node)
                     or "the interface that it is reached through is unknown"
@@ -276,10 +298,14 @@ def _existing(state: DesiredState, node_id: int) -> Node:
 
 
 def _problems(
-    state: DesiredState, edits: Sequence[Edit], draft: NodeDraft, own_id: int | None = None
+    state: DesiredState,
+    edits: Sequence[Edit],
+    draft: NodeDraft,
+    around: Surroundings,
+    own_id: int | None = None,
 ) -> Iterator[str]:
     """Every fault of a draft, and of the state after `edits`, which put it there."""
-    faults = list(config_problems(draft))
+    faults = list(config_problems(draft, around))
     labels = list(label_problems(draft))
     yield from (*labels, *faults)
     if not labels:
@@ -299,9 +325,9 @@ def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | Non
     yield from checks.new_group("group", draft.group, state)
 
 
-def _field_problems(draft: NodeDraft) -> Iterator[str]:
+def _field_problems(draft: NodeDraft, around: Surroundings) -> Iterator[str]:
     """Every fault that needs no state to be seen."""
-    yield from (*label_problems(draft), *config_problems(draft))
+    yield from (*label_problems(draft), *config_problems(draft, around))
 
 
 def label_problems(draft: NodeDraft | Node) -> Iterator[str]:
@@ -311,15 +337,38 @@ def label_problems(draft: NodeDraft | Node) -> Iterator[str]:
     yield from checks.group("group", draft.group)
 
 
-def config_problems(draft: NodeDraft | Node) -> Iterator[str]:
+def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[str]:
     """Every fault of a node's protocol and configuration."""
     try:
-        read_config(draft.protocol, draft.config_json)
+        config = read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:
         yield from invalid.problems
+    else:
+        yield from (f"{FIELD}.{problem}" for problem in servers.own_problems(config, around))
 
 
-def _batch_servers(batch: NodeBatch) -> tuple[str, ...] | None:
+def led_here_problems(node: Node, around: Surroundings) -> Iterator[str]:
+    """That a node leads to this device, as far as its configuration can be read."""
+    with suppress(Invalid):
+        config = read_config(node.protocol, node.config_json)
+        yield from (f"{FIELD}.{problem}" for problem in servers.own_problems(config, around))
+
+
+def _led_here(nodes: Iterable[Node], around: Surroundings) -> Iterator[str]:
+    for node in nodes:
+        yield from (f"{node.name}: {problem}" for problem in led_here_problems(node, around))
+
+
+def _server_problems(
+    draft: NodeDraft, around: Surroundings, *, private: bool
+) -> builtins.list[str]:
+    """Why a row's server is none that its list may name."""
+    config = read_config(draft.protocol, draft.config_json)
+    problems = [*servers.own_problems(config, around)]
+    return problems if problems or private else [*servers.inner_problems(config, around)]
+
+
+def _batch_resolvers(batch: NodeBatch) -> tuple[str, ...] | None:
     """The batch's DNS servers. Raises Invalid for every fault that needs no state to be seen."""
     problems: builtins.list[str] = []
     servers: tuple[str, ...] | None = None

@@ -23,6 +23,7 @@ from egressd.service import checks, lines, nodes, proxy_services, rules, setting
 from egressd.service.looks import Looks
 from egressd.service.numbering import unnumbered
 from egressd.service.relays import carrier_problems, relay_chains
+from egressd.service.servers import Around
 
 _HIGHEST: Final = {
     "nodes": ENGINE_NUMBER_MAX,
@@ -45,14 +46,19 @@ class RestoreChecks:
     """The checks of a state that is to replace the device's.
 
     `own_ports` are the ports that egressd listens on, each with what it is for; `listening` tells
-    on which TCP ports anybody listens at the moment.
+    on which TCP ports anybody listens at the moment, and `around` what is near the device.
     """
 
     def __init__(
-        self, own_ports: Mapping[int, str], listening: Callable[[], Collection[int]]
+        self,
+        own_ports: Mapping[int, str],
+        *,
+        listening: Callable[[], Collection[int]],
+        around: Around,
     ) -> None:
         self._own_ports = own_ports
         self._listening = listening
+        self._around = around
 
     def refuse(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> None:
         """Raise Invalid with all `problems`, if there are any."""
@@ -78,11 +84,13 @@ class RestoreChecks:
         yield from _number_problems(wanted, state)
 
     def _row_checks(self, *, older: bool) -> dict[str, Callable[[Any], Iterator[str]]]:
+        around = self._around()
+        config_problems = nodes.led_here_problems if older else nodes.config_problems
+
         def check_node(node: Node) -> Iterator[str]:
             yield from nodes.label_problems(node)
             yield from _time("created_at", node.created_at)
-            if not older:
-                yield from nodes.config_problems(node)
+            yield from config_problems(node, around)
 
         def check_service(service: ProxyService) -> Iterator[str]:
             yield from proxy_services.field_problems(service, self._own_ports)

@@ -206,6 +206,7 @@ export const en = {
   "nodes.importType": "Form of the rows",
   "nodes.importLinks": "Share links are fine in any of them",
   "nodes.importOthers": "Others (Clash)",
+  "nodes.importPrivate": "Take servers in private networks and LANs, too",
   "nodes.none": "There is no node yet. A node is a proxy that clients can be sent through.",
   "nodes.setGroup": "Set the group",
   "nodes.groupHint": "Empty takes them out of their group",

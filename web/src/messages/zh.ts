@@ -206,6 +206,7 @@ export const zh: Record<Key, string> = {
   "nodes.importType": "格式",
   "nodes.importLinks": "均可使用分享链接",
   "nodes.importOthers": "其他（Clash）",
+  "nodes.importPrivate": "允许位于私有网络和局域网内的服务器",
   "nodes.none": "还没有节点。节点是客户端可以经过的上游代理。",
   "nodes.setGroup": "修改节点组",
   "nodes.groupHint": "留空则移出节点组",

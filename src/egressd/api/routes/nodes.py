@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from egressd.api.endpoints import LARGE_BODY, Endpoints
+from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
 from egressd.api.lists import CachedList, send
 from egressd.api.services import Services
 from egressd.api.wire.answers import (
@@ -16,7 +16,6 @@ from egressd.api.wire.answers import (
     SaidId,
     Updated,
     counted,
-    import_said,
     reply,
     said,
 )
@@ -30,10 +29,12 @@ from egressd.api.wire.nodes import (
     NodeDelay,
     NodeDelays,
     NodeImport,
+    NodeListImport,
     NodeReplace,
     NodeRows,
     NodesImported,
     node_row,
+    nodes_imported,
 )
 from egressd.model.errors import Missing
 
@@ -172,15 +173,41 @@ def add(app: FastAPI, services: Services) -> None:
             auto_name=body.auto_node_name,
             start_index=body.auto_node_name_start_index,
         )
-        return reply(
-            NodesImported(
-                msg=import_said("node", outcome),
-                imported=outcome.imported,
-                skipped=outcome.skipped,
-                errors=outcome.error_count,
-                error_rows=list(outcome.errors),
-            )
+        return reply(nodes_imported(outcome))
+
+    more = Endpoints(app, "Operations", OPS_PREFIX)
+
+    @more.add(
+        "POST",
+        "/import/nodes",
+        "Import nodes from a list that may name private servers",
+        body={
+            "type": "socks5",
+            "text": "192.168.8.40,1080,u,p,nas",
+            "privateServers": True,
+        },
+        body_max=LARGE_BODY,
+        answer=NodesImported,
+        example={
+            "msg": "1 node imported, 0 skipped",
+            "imported": 1,
+            "skipped": 0,
+            "errors": 0,
+            "error_rows": [],
+        },
+    )
+    async def import_node_list(body: NodeListImport) -> Response:
+        """As `/nodes/import`, which takes servers on the internet alone."""
+        outcome = await nodes.import_rows(
+            body.type,
+            body.text,
+            replace=body.replace,
+            group=body.group,
+            auto_name=body.auto_node_name,
+            start_index=body.auto_node_name_start_index,
+            private_servers=body.private_servers,
         )
+        return reply(nodes_imported(outcome))
 
     @endpoints.add(
         "GET",

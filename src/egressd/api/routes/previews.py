@@ -12,7 +12,7 @@ from egressd.api.services import Services
 from egressd.api.wire.answers import reply
 from egressd.api.wire.bodies import TextImport
 from egressd.api.wire.lines import LineImport
-from egressd.api.wire.nodes import NodeImport
+from egressd.api.wire.nodes import NodeListImport
 from egressd.api.wire.operations import Preview
 from egressd.model.drafts import ImportOutcome
 
@@ -52,7 +52,7 @@ def add(app: FastAPI, services: Services) -> None:
         answer=Preview,
         example=_PREVIEW,
     )
-    async def preview_nodes(body: NodeImport) -> Response:
+    async def preview_nodes(body: NodeListImport) -> Response:
         return _previewed(
             await services.nodes.import_rows(
                 body.type,
@@ -61,6 +61,7 @@ def add(app: FastAPI, services: Services) -> None:
                 group=body.group,
                 auto_name=body.auto_node_name,
                 start_index=body.auto_node_name_start_index,
+                private_servers=body.private_servers,
                 preview=True,
             )
         )

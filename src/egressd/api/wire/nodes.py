@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from pydantic import Field, ValidationInfo, field_validator
 
-from egressd.api.wire.answers import Answer, Imported
+from egressd.api.wire.answers import Answer, Imported, import_said
 from egressd.api.wire.bodies import Body, Ids, Query, TextImport
 from egressd.api.wire.fields import (
     ConfigJson,
@@ -21,7 +21,7 @@ from egressd.api.wire.fields import (
     Timeout,
     Url,
 )
-from egressd.model.drafts import NodeBatch, NodeDraft
+from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.names import DnsProfile
 from egressd.model.nouns import Node
 
@@ -115,6 +115,18 @@ class NodeImport(TextImport):
     ] = 1
 
 
+class NodeListImport(NodeImport):
+    """Nodes to import, and what is said of the list as a whole."""
+
+    private_servers: Annotated[
+        bool,
+        Field(
+            alias="privateServers",
+            description="Take servers in private networks and LANs, too; never this device.",
+        ),
+    ] = False
+
+
 class DelayQuery(Query):
     """How one node's delay is measured."""
 
@@ -165,6 +177,17 @@ class NodeDelays(Answer, frozen=True, kw_only=True):
     """Delays by node name; -1 where it failed or timed out."""
 
     data: dict[str, int]
+
+
+def nodes_imported(outcome: ImportOutcome) -> NodesImported:
+    """The answer to an import of nodes."""
+    return NodesImported(
+        msg=import_said("node", outcome),
+        imported=outcome.imported,
+        skipped=outcome.skipped,
+        errors=outcome.error_count,
+        error_rows=list(outcome.errors),
+    )
 
 
 def node_row(node: Node) -> NodeRow:

@@ -45,6 +45,7 @@ SETS: Final = {
     "routers6": "type ifname . ipv6_addr",
     # Filled by packets: who has been a router where none is heard.
     "advertised": "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
+    "neighbours": "type ipv4_addr",
     "localif": "type ifname",
     "localnet": "type ipv4_addr; flags interval",
     "unruled": "type ifname",

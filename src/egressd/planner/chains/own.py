@@ -119,9 +119,17 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "from_engine": (
         # The engine's own sockets: bound to one interface, or to none (DIRECT), they leave by a way
         # out of their mark's or not at all, whatever routers this machine listens to.
+        "oifname @lanif ip daddr @lannet meta skuid != 0 goto to_inner",
+        "oifname @lanif ip6 daddr { fe80::/10, fc00::/7 } meta skuid != 0 drop",
         "meta mark . oifname vmap @pairs",
+        "goto to_inner",
+    ),
+    "to_inner": (
         "meta l4proto { tcp, udp } th dport 53 ip daddr @resolvers goto to_resolver",
-        f"{KIND} {MARK_DIRECT:#x} goto to_neighbour",
+        # A node's server may be a neighbour if the node names it by its address: what a name leads
+        # to is for whoever answers for it to say, at any time. netd asks what it was told to ask.
+        f"{KIND} {MARK_DIRECT:#x} ip daddr @neighbours goto to_neighbour",
+        f"{KIND} {MARK_DIRECT:#x} meta skuid 0 goto to_neighbour",
         "drop",
     ),
     "to_neighbour": (

@@ -1,0 +1,62 @@
+"""Where nodes' servers may be: not on this device, and those of a list on the internet.
+
+A list comes from somebody else. What it names in a LAN would be asked by the device itself, and so
+would a delay check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Network, IPv6Network
+
+import msgspec
+
+from egressd.formats.config_json import NodeConfig
+from egressd.formats.hosts import Address, address_of, is_inner_name, kind_of_address, leads_here
+from egressd.planner.local_names import is_beneath
+from egressd.planner.nodes import NOT_HERE
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is near the device at the moment."""
+
+    own: frozenset[Address] = frozenset()
+    """The device's own addresses."""
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Those of LANs and local networks."""
+    domains: tuple[str, ...] = ()
+    """Domains whose names are of hosts in them (``[dns] local``)."""
+
+
+Around = Callable[[], Surroundings]
+"""Tells what is near the device. Raises Failed."""
+
+
+def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
+    """That a node's server is this device, which no node is to lead to. One that is dialled through
+    a relay is near that.
+    """
+    server = str(config.fields["server"])
+    if not config.settings.dialer_proxy and _is_own(server, around):
+        yield f"server {NOT_HERE}"
+
+
+def inner_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
+    """That a node's server is not on the internet."""
+    server = str(config.fields["server"])
+    if reason := _inner_reason(server, around):
+        yield f"server must be on the internet unless the import takes private ones: it is {reason}"
+
+
+def _is_own(server: str, around: Surroundings) -> bool:
+    return leads_here(server) or address_of(server) in around.own
+
+
+def _inner_reason(server: str, around: Surroundings) -> str:
+    address = address_of(server)
+    if address is None:
+        is_near = is_inner_name(server) or any(is_beneath(server, d) for d in around.domains)
+        return "a name of a private network" if is_near else ""
+    if kind := kind_of_address(address):
+        return kind
+    return "in a LAN" if any(address in network for network in around.networks) else ""
