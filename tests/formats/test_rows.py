@@ -1,5 +1,6 @@
 """Rows, their fields, and the small row formats: rules, lines, proxy services."""
 
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from egressd.formats import rows as rows_module
+from egressd.formats.clash_text import entries_of_document
 from egressd.formats.lines import parse_lines
+from egressd.formats.nodes import parse_nodes
 from egressd.formats.numbering import automatic_names
 from egressd.formats.proxy_services import parse_proxy_services
 from egressd.formats.rows import (
@@ -21,6 +25,53 @@ from egressd.formats.rows import (
 )
 from egressd.formats.rules import parse_rules
 from egressd.model.drafts import LineDraft, ProxyServiceDraft, RuleDraft
+from egressd.model.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        parse_rules,
+        parse_proxy_services,
+        lambda text: parse_lines("l2tp", text),
+        lambda text: parse_nodes("socks5", text),
+        lambda text: parse_nodes("others", text),
+        lambda text: parse_nodes("others", f"proxies:\n{text.replace('x', '- x')}"),
+        lambda text: parse_nodes("others", f"[{text.replace(chr(10), ',')}]"),
+    ],
+)
+def test_rows_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Iterator[object]]
+) -> None:
+    monkeypatch.setattr(rows_module, "ROWS_MAX", 20)
+    assert len(list(read("x\n" * 20))) == 20
+    with pytest.raises(Invalid, match=r"^text must have at most 20 rows$"):
+        list(read("x\n" * 21))
+
+
+def test_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "LINES_MAX", 20)
+    assert list(rows("#\n" * 20)) == []
+    for text in ("#\n" * 21, "\n" * 21):
+        with pytest.raises(Invalid, match=r"^text must have at most 20 lines$"):
+            list(rows(text))
+        with pytest.raises(Invalid):
+            list(parse_nodes("others", text))
+
+
+def test_fields_are_bounded() -> None:
+    assert len(fields("," * 63)) == 64
+    with pytest.raises(Unreadable, match="must not have over 64 fields"):
+        fields("," * 64)
+
+
+def test_an_item_of_many_lines_is_read_as_far_as_it_is_too_long() -> None:
+    text = "proxies:\n- name: a\n" + "  b: c\n" * 900_000 + "- name: d\n"
+    found = entries_of_document(text)
+    assert found is not None
+    first, second = found
+    assert ROW_MAX < len(first.text) < ROW_MAX + 20
+    assert (second.line, second.text) == (900_003, "- name: d")
 
 
 @given(st.text(alphabet="'=+-@\uff1da \"", max_size=6))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, dropwhile
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ DEPTH_MAX: Final = 6
 """Nested mappings and sequences in an entry, the outermost included."""
 
 _PROXIES: Final = re.compile(r"""(?:proxies|"proxies"|'proxies')\s*:(?=\s|\Z|\[)""")
+_STARTS: Final = re.compile(rf"^\ufeff?{_PROXIES.pattern}", re.MULTILINE)
 _NEXT_KEY: Final = re.compile(r"[^\s\]}][^\s]*\s*:(?=\s|\Z)")
 _LINK: Final = re.compile(r"[A-Za-z0-9]+://")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -62,50 +64,80 @@ def entries_of_document(text: str) -> Iterator[Row] | None:
     block item (``- name: …``) that goes on below. Items are parted by indentation alone, so
     that one that is not YAML spoils no other.
     """
-    lines = [
-        (number, line.rstrip())
-        for number, line in numbered_lines(text)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    start = next((n for n, (_, line) in enumerate(lines) if _PROXIES.match(line)), None)
-    if start is not None:
-        return _items(lines[start:])
-    goes_on = len(lines) > 1 and lines[1][1].startswith((" ", "\t"))
-    if lines and lines[0][1].lstrip().startswith("- ") and goes_on:
-        return _items([(0, "proxies:"), *lines])
+    if _STARTS.search(text):
+        listed = dropwhile(lambda line: not _PROXIES.match(line[1]), _filled_lines(text))
+        if (head := next(listed, None)) is not None:
+            return _items(head, listed)
+    lines = _filled_lines(text)
+    first, second = next(lines, (0, "")), next(lines, (0, ""))
+    if first[1].lstrip().startswith("- ") and second[1].startswith((" ", "\t")):
+        return _items((0, "proxies:"), chain((first, second), lines))
     return None
 
 
-def _items(lines: list[tuple[int, str]]) -> Iterator[Row]:
+def _filled_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that hold something, with their numbers."""
+    return (
+        (number, line.rstrip())
+        for number, line in numbered_lines(text)
+        if line.strip() and not line.lstrip().startswith("#")
+    )
+
+
+def _items(head: tuple[int, str], lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
     """The items below the first line, which is ``proxies:``, perhaps with a value behind it; and
     share links between and after them. A list of nothing has one item, which is an empty list.
     """
-    number, head = lines[0]
+    number = head[0]
     is_empty = True
-    behind = head.partition(":")[2].strip()
+    behind = head[1].partition(":")[2].strip()
     if re.fullmatch(r"\[\s*\]", behind):
         behind = ""
-    first = len(lines[1][1]) - len(lines[1][1].lstrip()) if len(lines) > 1 else 0
-    item: list[str] = [behind] if behind else []
-    for at, line in lines[1:]:
+    first: int | None = None
+    item = _Item(behind)
+    for at, line in lines:
         indent = len(line) - len(line.lstrip())
+        first = indent if first is None else first
         if indent <= first and line.lstrip().startswith("-") and not behind:
             if item:
-                yield Row(number, "\n".join(item))
-            number, item = at, []
+                yield Row(number, item.text)
+            number, item = at, _Item()
         elif indent == 0 and _LINK.match(line):
             if item:
-                yield Row(number, "\n".join(item))
-            item = []
+                yield Row(number, item.text)
+            item = _Item()
             yield Row(at, line)
             is_empty = False
             continue
         elif indent == 0 and _NEXT_KEY.match(line):
             break  # the document goes on with another key
-        item.append(line)
+        item.add(line)
         is_empty = False
     if item or is_empty:
-        yield Row(number, "\n".join(item) or "[]")
+        yield Row(number, item.text or "[]")
+
+
+class _Item:
+    """An item's lines, as far as it is none that is too long anyway."""
+
+    def __init__(self, line: str = "") -> None:
+        self._lines = [line] if line else []
+        self._length = len(line)
+        """Characters of the text, and perhaps one more."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, line: str) -> None:
+        """Put a line behind the others."""
+        if self._length <= ROW_MAX + 1:
+            self._lines.append(line)
+            self._length += len(line) + 1
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(self._lines)
 
 
 class _Builder:

@@ -13,7 +13,7 @@ from egressd.formats.node_rows import (
     ss_row,
     vlessvmess_row,
 )
-from egressd.formats.rows import Accepted, BadRow, Unreadable, rows
+from egressd.formats.rows import Accepted, BadRow, Unreadable, bounded, rows
 from egressd.formats.share_links import is_link, parse_link
 from egressd.model.drafts import NodeDraft
 
@@ -36,12 +36,19 @@ def parse_nodes(
 
     A share link of any scheme may stand in place of a row. Each accepted node takes its name
     from `names` when given; a missing name becomes ``server:port`` otherwise. `group` is
-    given to all. Whether names are in use, in the text itself too, is not looked at.
+    given to all. Whether names are in use, in the text itself too, is not looked at. Raises Invalid
+    for too many.
     """
-    document = entries_of_document(text) if type == "others" else None
+    return bounded(_parsed(type, text, group, names))
+
+
+def _parsed(
+    import_type: str, text: str, group: str, names: Iterator[str] | None
+) -> Iterator[Accepted[NodeDraft] | BadRow]:
+    document = entries_of_document(text) if import_type == "others" else None
     for row in rows(text) if document is None else document:
         try:
-            parsed = _nodes_of(type, row.text)
+            parsed = _nodes_of(import_type, row.text)
         except Unreadable as why:
             yield BadRow(row.line, str(why))
             continue

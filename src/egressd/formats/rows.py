@@ -7,17 +7,22 @@ others: a parser yields an `Accepted` or a `BadRow` for each, in order, without 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from egressd.model.bounds import LINES_MAX, ROWS_MAX
+from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 
 T = TypeVar("T")
 
 ROW_MAX: Final = 64 * 1024
 """Characters in a row."""
+
+FIELDS_MAX: Final = 64
+"""Fields in a row: several times those of the longest form."""
 
 SEPARATORS: Final = ",\t;|，"  # noqa: RUF001 (a full-width comma, as Chinese keyboards type it)
 """What parts a row's fields. The first of these that the row holds does."""
@@ -58,7 +63,9 @@ class Unreadable(ValueError):
 
 
 def rows(text: str) -> Iterator[Row]:
-    """The rows of `text` that hold something. LF and CRLF end a line."""
+    """The rows of `text` that hold something. LF and CRLF end a line. Raises Invalid as
+    `numbered_lines` does.
+    """
     for number, line in numbered_lines(text):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
@@ -67,9 +74,21 @@ def rows(text: str) -> Iterator[Row]:
             yield Row(number, line.lstrip().rstrip(" ") if is_tabbed else stripped)
 
 
+def bounded(found: Iterable[T]) -> Iterator[T]:
+    """What became of each row. Raises Invalid, once there are more than `ROWS_MAX`: a text of some
+    megabytes can have more than anybody waits for.
+    """
+    for number, row in enumerate(found):
+        if number == ROWS_MAX:
+            raise Invalid(f"text must have at most {ROWS_MAX} rows")
+        yield row
+
+
 def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadRow]:
-    """What `read` makes of each row; it raises Unreadable for a row that is no good."""
-    for row in rows(text):
+    """What `read` makes of each row; it raises Unreadable for a row that is no good. Raises Invalid
+    for too many.
+    """
+    for row in bounded(rows(text)):
         try:
             yield Accepted(row.line, read(row.text))
         except Unreadable as why:
@@ -77,7 +96,11 @@ def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadR
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line that is not empty, with its number from 1, without a byte order mark."""
+    """Each line that is not empty, with its number from 1, without a byte order mark. Raises
+    Invalid when there are more than `LINES_MAX`.
+    """
+    if text.count("\n") > LINES_MAX:
+        raise Invalid(f"text must have at most {LINES_MAX} lines")
     number, position = 1, 1 if text.startswith("\ufeff") else 0
     for match in _LINE.finditer(text, position):
         number += text.count("\n", position, match.start())
@@ -118,6 +141,8 @@ def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
     found: list[str] = []
     start = 0
     while start <= len(row):
+        if len(found) == FIELDS_MAX:
+            raise Unreadable(f"the row must not have over {FIELDS_MAX} fields")
         is_last = len(found) + 1 == most
         field, end = _rest(row, start) if is_last else _field(row, start, separator)
         found.append(field)

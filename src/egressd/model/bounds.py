@@ -29,5 +29,7 @@ ID_MAX: Final = 2**53 - 1
 """The largest id: what every JSON parser reads exactly (RFC 8259, 6)."""
 ROWS_MAX: Final = 100_000
 """Rows of one table in a backup, and of one import: twice what the largest devices have."""
+LINES_MAX: Final = 1_000_000
+"""Lines of an import, those that are blank or a comment among them: a Clash entry has some 20."""
 BACKUP_MAX: Final = 64 * 1024 * 1024
 """Bytes of a backup: 50,000 rules and 2,000 nodes take under a fifth of it."""
