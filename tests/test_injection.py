@@ -36,10 +36,13 @@ from egressd.netd.kernel import fib
 from egressd.netd.kernel.shaping import messages
 from egressd.planner import nft, shaping
 from egressd.planner.compile import compile_plan
+from egressd.planner.documents import document_of
 from egressd.planner.lines import ipsec, pppd, xl2tpd
 from egressd.planner.lines.daemon import daemon
 from egressd.planner.lines.dial import Dial, check
+from egressd.planner.options import options_of
 from egressd.planner.outbounds import build
+from egressd.planner.rule_set import encode, name_of
 from egressd.planner.topology import Topology, discover
 from tests.corpus import PIECES
 from tests.planner.test_change import RESOLVERS
@@ -98,6 +101,21 @@ def read_script(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def _rule_sets(rng: Random) -> dict[str, bytes]:
+    content = encode(["example.com"])
+    return {maybe(rng, name_of(content)): content}
+
+
+def _problems(change: Change) -> list[str]:
+    """What netd says of a change that comes over its socket."""
+    try:
+        asked = msgspec.msgpack.decode(msgspec.msgpack.encode(change), type=Change)
+    except msgspec.ValidationError as error:
+        return [str(error)]
+    assert asked == change
+    return list(validation.problems(asked))
+
+
 def _change(rng: Random) -> Change:
     mark = rng.choice((0x1000_0001, 0x2000_0001, 0x3000_0000, 0x4000_0000, 0, 1 << 40, -1))
     address, wider = maybe(rng, "10.77.0.11"), maybe(rng, "10.77.0.64-10.77.0.127")
@@ -109,7 +127,7 @@ def _change(rng: Random) -> Change:
         whitelist=WhitelistPlan(
             mark=0x3000_0000,
             ranges=(maybe(rng, "192.0.2.0-192.0.2.255"),),
-            rule_sets={maybe(rng, f"{'0' * 32}.srs"): b""} if rng.random() < 0.3 else {},
+            rule_sets=_rule_sets(rng) if rng.random() < 0.3 else {},
         ),
         hosts=Patch(put={address: mark}, drop=(maybe(rng, "10.77.0.9"),)),
         nets=Patch(put={wider: mark}),
@@ -129,7 +147,7 @@ TOPOLOGY = Topology(
 def nft_case(rng: Random) -> bool:
     """netd's checks and the renderer together: the api is not trusted."""
     change = _change(rng)
-    if list(validation.problems(change)):
+    if _problems(change):
         return False
     plan = Plan()
     plan.apply(change)
@@ -145,7 +163,7 @@ def nft_case(rng: Random) -> bool:
 def limits_case(rng: Random) -> bool:
     """The netdev table of speed limits."""
     change = _change(rng)
-    if list(validation.problems(change)):
+    if _problems(change):
         return False
     (subject,) = change.limits.put
     elements = shaping.host_elements(change.limits.put, {1: 1}, shaping.DIRECTIONS)
@@ -271,7 +289,7 @@ def _keys(value: Any, at: str = "") -> set[str]:
 KNOWN: dict[str, set[str]] = {}
 for _protocol, _config in ACCEPTED:
     for _udp in (True, False):
-        _made = build(node(_protocol, {"udp": _udp, **_config})).options
+        _made = options_of(build(node(_protocol, {"udp": _udp, **_config})))
         KNOWN.setdefault(_protocol, set()).update(_keys(_made))
 
 
@@ -292,7 +310,7 @@ def outbound_case(rng: Random) -> bool:
     """A node's configuration, every protocol: only known keys, each in its known place."""
     protocol, config = rng.choice(ACCEPTED)
     try:
-        made = build(node(protocol, _poison(rng, config))).options
+        made = options_of(build(node(protocol, _poison(rng, config))))
     except Invalid:
         return False
     assert _keys(made) <= KNOWN[protocol], _keys(made) - KNOWN[protocol]
@@ -335,12 +353,12 @@ def service_case(rng: Random) -> bool:
     tables: dict[str, Any] = {"services": {1: service}, "numbers": {"Interface:wan1": 1}}
     with suppress(Invalid, KeyError):
         found = compile_plan(load(tables, 1), RESOLVERS).instances["service:1"]
-        document = json.loads(found.config)
+        document = json.loads(document_of(found.work))
         users = [user for inbound in document["inbounds"] for user in inbound.get("users", [])]
         assert users == [{"username": username, "password": password}]
         plain = msgspec.structs.replace(service, username="u", password="p", name="s")
         other = compile_plan(load({**tables, "services": {1: plain}}, 1), RESOLVERS)
-        assert _keys(document) == _keys(json.loads(other.instances["service:1"].config))
+        assert _keys(document) == _keys(json.loads(document_of(other.instances["service:1"].work)))
         return True
     return False
 
@@ -352,7 +370,7 @@ def whitelist_case(rng: Random) -> bool:
         plan = compile_plan(load({"whitelist": {"": listed}}, 1), RESOLVERS)
     except (Invalid, ValueError, KeyError):
         return False
-    assert not list(validation.problems(Change(base=0, revision=1, whitelist=plan.whitelist)))
+    assert not _problems(Change(base=0, revision=1, whitelist=plan.whitelist))
     return True
 
 
@@ -438,7 +456,7 @@ def test_p6_no_piece_alone_breaks_the_readers(piece: str) -> None:
     hosts: dict[str, int] = {piece: 0x3000_0000}
     change = Change(base=0, revision=1, hosts=Patch(put=hosts))
     is_address = piece == "10.77.0.1"
-    assert bool(list(validation.problems(change))) is not is_address
+    assert bool(_problems(change)) is not is_address
 
 
 def test_the_reader_of_nft_scripts_is_not_blind() -> None:

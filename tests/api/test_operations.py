@@ -426,9 +426,7 @@ async def test_a_probe_goes_the_clients_way(device: Device) -> None:
         ("dead", -1),
     ]
     assert told["ways"][1]["exit_ip"] == "203.0.113.7"
-    for probe in probes:
-        document = json.loads(probe.config)
-        assert document["outbounds"][0]["routing_mark"] == 0x3000_0000
+    assert {probe.path.mark for probe in probes} == {0x3000_0000}
     (group,) = device.bench.netd.plan.groups
     for taken, seen, delay in (("slow", "203.0.113.7", 90), ("dead", "", -1)):
         node_id = device.bench.ledger.state.node_by_name[taken]
@@ -455,8 +453,7 @@ async def test_a_probe_of_the_kernels_way_bears_its_mark(device: Device) -> None
     device.bench.netd.delay_of = delay_of
     told = (await post(device, "/probe", {"client": "10.0.0.1", "destination": "a.test"})).json()
     assert (told["exit_ip"], told["in_force"]) == ("203.0.113.20", True)
-    (outbound,) = json.loads(probes[0].config)["outbounds"]
-    assert outbound["routing_mark"] == device.bench.netd.plan.hosts["10.0.0.1"]
+    assert probes[0].path.mark == device.bench.netd.plan.hosts["10.0.0.1"]
 
 
 async def test_a_blocked_client_has_no_way_to_be_tried(device: Device) -> None:

@@ -18,6 +18,7 @@ from egressd.formats.rows import Accepted, BadRow
 from egressd.formats.share_links import parse_link, render_link
 from egressd.model.drafts import NodeDraft
 from egressd.model.nouns import Node
+from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build
 
 RUNS = int(os.environ.get("EGRESSD_FUZZ", "3000"))
@@ -88,7 +89,7 @@ def damaged(chance: random.Random) -> str:
 def options_of(protocol: str, config_json: str) -> dict[str, Any]:
     """What the engine is told of such a node."""
     node = Node(id=1, name="n", protocol=protocol, config_json=config_json, group="", created_at="")
-    return build(node).options
+    return engine_options(build(node))
 
 
 def check(draft: NodeDraft) -> None:

@@ -14,13 +14,14 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
-from egressd.model.plan import Egress, Floor, Instance, Plan, WhitelistPlan
+from egressd.model.plan import Egress, Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.netd.machine import Machine
 from egressd.planner import nft as script
 from egressd.planner.chains import RETIRED_MAPS
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
 from egressd.planner.topology import Topology
+from tests.instances import node_instance
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -163,7 +164,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
         ),
         hosts={f"10.1.{i // 250}.{i % 250 + 1}": node_mark(i % 50 + 1) for i in range(1000)},
         nets={"10.2.0.0-10.2.0.255": node_mark(1), "10.2.1.0-10.2.1.6": egress_mark(3)},
-        instances={"node:1": Instance(key="node:1", mark=node_mark(1), udp=False)},
+        instances={"node:1": node_instance(1, udp=False)},
         egresses={"wan0": Egress(number=3, resolvers=("9.9.9.9",))},
     )
 

@@ -171,7 +171,7 @@ def test_who_is_cancelled_while_netd_goes_away_is_cancelled(tmp_path: Path) -> N
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("egressd.netd.framing.FRAME_MAX", 100)
+    monkeypatch.setattr("egressd.netd.client.REQUEST_MAX", 100)
 
     async def body() -> None:
         server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Refusing(0)))

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe
-from egressd.model.plan import Change, Group, Instance, Patch, Plan
+from egressd.model.messages import Delay
+from egressd.model.plan import Change, Group, Patch, Plan
+from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.groups import Groups
 from egressd.netd.health import Health
 from egressd.planner.groups import DEAD, Choice
+from tests.instances import node_instance
 from tests.netd.clockless import clockless, until
 
 KEYS = ("node:1", "node:2", "node:3")
@@ -23,7 +25,7 @@ INTERVAL_S = 1
 
 def plan_of(keys: Sequence[str] = KEYS) -> Plan:
     return Plan(
-        instances={key: Instance(key=key, config=f'{{"log": "{key}"}}') for key in keys},
+        instances={key: node_instance(int(key[5:])) for key in keys},
         groups={
             "group:1": Group(
                 mark=0x1800_0001,
@@ -50,7 +52,9 @@ class Network:
         self.asked: list[tuple[float, tuple[str, ...]]] = []
         self.begun = asyncio.get_running_loop().time()
 
-    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
         now = asyncio.get_running_loop().time() - self.begun
         assert url == "http://site.test/"
         assert timeout_ms == INTERVAL_S * 1000 // 6
@@ -177,7 +181,7 @@ def test_another_configuration_is_another_node(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
     groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
     plan = plan_of()
-    anew = Instance(key="node:1", config='{"log": "other"}')
+    anew = node_instance(1, "192.0.2.9")
     patch = Patch(put={"node:1": anew, "node:3": plan.instances["node:3"]}, drop=("node:2",))
     groups.forget(Change(base=0, revision=1, instances=patch), plan)
     assert groups.delays == {"node:3": 9}

@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 
-from egressd.model.plan import Instance, Plan
+from egressd.model.plan import Plan
 from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
+from tests.instances import node_instance
 
 HERE, GONE = 0x1000_0001, 0x1000_0002
 
@@ -19,8 +20,7 @@ def test_flows_of_an_instance_that_is_lost_are_tidied_and_of_a_dropped_one_are_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = {HERE, GONE}
-    here = Instance(key="node:1", config="{}", mark=HERE, standby=True)
-    gone = Instance(key="node:2", config="{}", mark=GONE, standby=True)
+    here, gone = node_instance(1, standby=True), node_instance(2, standby=True)
     plan = Plan(instances={each.key: each for each in (here, gone)})
     tidied = []
 

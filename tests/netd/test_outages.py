@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe
-from egressd.model.plan import Instance, Plan
+from egressd.model.messages import Delay
+from egressd.model.plan import Plan
+from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.outages import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, Outages
+from tests.instances import node_instance, service_instance
 from tests.netd.clockless import clockless, until
 
 URL = "http://site.test/"
@@ -21,11 +23,8 @@ class Network:
     """Nodes 1 to 200, of which some are dead; and who was asked when."""
 
     def __init__(self) -> None:
-        keys = [f"node:{number}" for number in range(1, 201)]
-        self.plan = Plan(
-            delay_url=URL,
-            instances={key: Instance(key=key, config=key) for key in (*keys, "service:1")},
-        )
+        instances = [*map(node_instance, range(1, 201)), service_instance(1080)]
+        self.plan = Plan(delay_url=URL, instances={each.key: each for each in instances})
         self.dead: set[str] = set()
         self.failure: Exception | None = None
         self.takes_s = 0.0
@@ -37,7 +36,9 @@ class Network:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
         assert url == URL
         self.asked.append((self.now, tuple(probe.name for probe in probes)))
         await asyncio.sleep(self.takes_s)
@@ -137,7 +138,7 @@ def test_another_configuration_is_another_node() -> None:
         network.dead = {"node:1", "node:2"}
         outages.suspect(["node:1", "node:2"])
         await until(lambda: len(outages.reasons) == 2, 1)
-        edited = Instance(key="node:1", config="edited")
+        edited = node_instance(1, "192.0.2.9")
         rest = {k: each for k, each in network.plan.instances.items() if k != "node:2"}
         network.plan = msgspec.structs.replace(network.plan, instances=rest | {"node:1": edited})
         assert outages.reasons == {}
@@ -156,7 +157,7 @@ def test_an_answer_about_a_node_that_is_another_by_now_is_not_told() -> None:
         network.takes_s = 1.0
         outages.suspect(["node:1"])
         await until(lambda: bool(network.asked), 1)
-        network.plan.instances["node:1"] = Instance(key="node:1", config="edited")
+        network.plan.instances["node:1"] = node_instance(1, "192.0.2.9")
         await asyncio.sleep(2)
         assert outages.reasons == {}
         assert network.told == []

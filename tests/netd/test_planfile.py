@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from egressd.model.errors import Failed
 from egressd.model.plan import (
     Change,
     Egress,
     Floor,
-    Instance,
     Limit,
     Patch,
     Plan,
@@ -22,6 +22,8 @@ from egressd.model.plan import (
     difference,
 )
 from egressd.netd.planfile import PlanFile
+from egressd.planner.rule_set import encode, name_of
+from tests.instances import node_instance
 
 FULL = Plan(
     revision=7,
@@ -29,7 +31,7 @@ FULL = Plan(
     whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",), tcp_ports=(80,)),
     hosts={"10.0.0.1": 0x1000_0001, "10.0.0.2": 0x4000_0000},
     nets={"10.1.0.0-10.1.255.255": 0x2000_0001},
-    instances={"node:1": Instance(key="node:1", mark=0x1000_0001, config='{"log":{}}')},
+    instances={"node:1": node_instance(1)},
     egresses={"wan1": Egress(number=1, resolvers=("192.0.2.53",))},
     limits={"10.0.0.1": Limit(number=1, upload_kbps=512, download_kbps=0)},
 )
@@ -56,27 +58,68 @@ def test_a_plan_comes_back_as_it_was(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_plan_from_when_there_was_one_resolver_is_read(tmp_path: Path) -> None:
+CONTENT = encode(["a.test"])
+OLD = {
+    ("plan", "version"): 1,
+    ("plan", "floor"): {"unmanaged": 0x3000_0000, "resolver": "192.0.2.53"},
+    ("plan", "whitelist"): {
+        "mark": 0x3000_0000,
+        "ranges": ["192.0.2.0-192.0.2.255"],
+        "sniffers": {0x2000_0001: 0x1400_0001},
+        "tcp_ports": [80],
+        "udp_ports": [],
+        "rule_sets": {name_of(CONTENT): CONTENT},
+        "epoch": 3,
+    },
+    ("instances", "node:1"): {"key": "node:1", "mark": 0x1000_0001, "config": "{}", "udp": True},
+    ("groups", "group:1"): {"mark": 0x1800_0001, "members": ["node:1"]},
+    ("egresses", "wan1"): {"number": 1, "resolver": "192.0.2.53", "otherwise": ""},
+    ("egresses", "l2tp_1"): {"number": 2, "otherwise": "192.0.2.54"},
+}
+"""Rows of a plan whose instances were documents of the engine."""
+
+
+def test_of_a_plan_whose_instances_were_documents_all_else_is_read(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
     file = PlanFile(path)
     store(file, Plan(), FULL)
     file.close()
-    old = {
-        ("plan", "floor"): {"unmanaged": 0x3000_0000, "resolver": "192.0.2.53"},
-        ("egresses", "wan1"): {"number": 1, "resolver": "192.0.2.53", "otherwise": ""},
-        ("egresses", "l2tp_1"): {"number": 2, "otherwise": "192.0.2.54"},
-    }
     with closing(sqlite3.connect(path)) as db, db:
-        for (table, key), value in old.items():
+        for (table, key), value in OLD.items():
             row = (table, key, msgspec.msgpack.encode(value))
             db.execute("INSERT OR REPLACE INTO entry (tbl, key, value) VALUES (?, ?, ?)", row)
     plan = loaded(path)
-    assert plan is not None
-    assert plan.floor == FULL.floor
-    assert plan.egresses == {
-        "wan1": FULL.egresses["wan1"],
-        "l2tp_1": Egress(number=2, default_resolvers=("192.0.2.54",)),
-    }
+    assert plan == replace(
+        FULL,
+        whitelist=replace(
+            FULL.whitelist,
+            sniffers={0x2000_0001: 0x1400_0001},
+            rule_sets={name_of(CONTENT): CONTENT},
+            epoch=3,
+        ),
+        instances={},
+        egresses={
+            "wan1": FULL.egresses["wan1"],
+            "l2tp_1": Egress(number=2, default_resolvers=("192.0.2.54",)),
+        },
+    )
+    again = PlanFile(path)
+    assert again.load() == plan
+    change = Change(base=7, revision=8, instances=Patch(put=FULL.instances))
+    with again.writing(change):
+        pass
+    again.close()
+    found = loaded(path)
+    assert found is not None
+    assert found.instances == FULL.instances
+
+
+def test_a_plan_that_holds_what_this_netd_does_not_take_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "plan.db"
+    file = PlanFile(path)
+    store(file, Plan(), replace(FULL, hosts={"10.0.0.1 }; flush ruleset": 0x1000_0001}))
+    file.close()
+    assert loaded(path) is None
 
 
 def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:

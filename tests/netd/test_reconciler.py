@@ -16,8 +16,11 @@ from typing import Any, cast
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Floor, Group, Instance, Plan, WhitelistPlan, difference
-from egressd.netd.engine.pool import Pool, digest
+from egressd.model.instances import Instance
+from egressd.model.plan import Floor, Group, Plan, WhitelistPlan, difference
+from egressd.netd.engine.document import Document
+from egressd.netd.engine.listeners import Listeners
+from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
 from egressd.netd.limits import Limits
@@ -28,6 +31,7 @@ from egressd.netd.reconciler import Reconciler
 from egressd.netd.serving import Serving
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import Topology
+from tests.instances import node_instance, service_instance
 
 MARK = 0x1000_0000
 GROUP = 0x1800_0001
@@ -54,19 +58,19 @@ class Engine:
         self.alive: dict[int, Running] = {}
         self._next = 20_000
 
-    async def start(self, instance: Instance) -> Running:
-        self.starts[instance.key] += 1
+    async def start(self, document: Document) -> Running:
+        self.starts[document.key] += 1
         await self.gate.wait()
-        if instance.config == config(self.refused):
+        if self.refused and f'"{self.refused}"' in document.config:
             raise Failed("start it", "it is refused")
-        return self.run(instance)
+        return self.run(document)
 
-    def run(self, instance: Instance) -> Running:
+    def run(self, document: Document) -> Running:
         self._next += 1
-        number = instance.port or self._next
+        number = Listeners(document.config).port or self._next
         self.alive[number] = Running(
-            key=instance.key,
-            digest=digest(instance),
+            key=document.key,
+            digest=document.digest,
             port=number,
             worker=1,
             pid=1,
@@ -127,13 +131,9 @@ class Kernel:
         self.shielded = list(ports)
 
 
-def config(name: str) -> str:
-    return f'{{"log": "{name}"}}'
-
-
 def node(number: int, name: str, *, standby: bool = False) -> Instance:
-    mark = MARK + number
-    return Instance(key=f"node:{number}", config=config(name), mark=mark, standby=standby)
+    """One whose server has that name."""
+    return node_instance(number, name, standby=standby)
 
 
 def group(*members: Instance) -> Group:
@@ -142,7 +142,7 @@ def group(*members: Instance) -> Group:
 
 
 def service(port: int) -> Instance:
-    return Instance(key="service:1", config=config(f"at {port}"), mark=0, port=port)
+    return service_instance(port, username=f"at {port}", password="p")
 
 
 class Device:
@@ -186,7 +186,7 @@ class Device:
 
 
 def digests(*nodes: Instance) -> dict[str, str]:
-    return {each.key: digest(each) for each in nodes}
+    return {each.key: Document.of(each).digest for each in nodes}
 
 
 def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
@@ -453,7 +453,7 @@ def adopted(engine: Engine, instance: Instance) -> set[int]:
 def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> None:
     engine = Engine()
     before, after = node(7, "a"), node(7, "b")
-    serves, newer = engine.run(before), engine.run(after)
+    serves, newer = engine.run(Document.of(before)), engine.run(Document.of(after))
     assert adopted(engine, before) == {serves.port}
     assert adopted(engine, after) == {newer.port}
 

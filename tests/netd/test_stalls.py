@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from ipaddress import IPv4Address
-from typing import Any
 
+from egressd.model.instances import Dialer, Hop, Instance, NodePath
+from egressd.model.outbounds import Grpc, HttpStream, Tls, Transport, VLess, WebSocket
 from egressd.netd.stalls import Ends
+from egressd.planner.registry import MARK_DIRECT
+from tests.instances import service_instance
+
+UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 
 HERE, THERE = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
 
 
-def document(*outbounds: dict[str, Any]) -> str:
-    return json.dumps({"outbounds": [{"type": "direct", "tag": "x"}, *outbounds], "route": {}})
+def to(server: str, port: int, transport: Transport | None = None, *, tls: bool = False) -> Hop:
+    layer = Tls() if tls else None
+    node = VLess(
+        server=server, server_port=port, udp=True, uuid=UUID, transport=transport, tls=layer
+    )
+    return Hop(node=port, outbound=node)
 
 
-def to(server: str, port: int, transport: str = "", *, tls: bool = False) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": "vless", "server": server, "server_port": port}
-    if transport:
-        made["transport"] = {"type": transport}
-    if tls:
-        made["tls"] = {"enabled": True}
-    return made
+def by(*hops: Hop) -> Instance:
+    """An instance that dials the first of the hops through the others."""
+    path = NodePath(hops=hops, mark=MARK_DIRECT, resolver="192.0.2.53")
+    return Instance(key="node:1", work=Dialer(paths=(path,), resolvers=("192.0.2.53",)))
 
 
 def test_grpc_and_http_2_share() -> None:
+    far = to("192.0.2.1", 9, Grpc())
     ends = Ends.of(
         [
-            document(to("192.0.2.1", 1, "grpc")),
-            document(to("192.0.2.1", 2, "http", tls=True), to("192.0.2.1", 3, "http")),
-            document(to("192.0.2.1", 4, "ws", tls=True), to("192.0.2.1", 5)),
-            document(),
+            by(far, to("192.0.2.1", 1, Grpc())),
+            by(to("192.0.2.1", 2, HttpStream(), tls=True)),
+            by(to("192.0.2.1", 3, HttpStream())),
+            by(to("192.0.2.1", 4, WebSocket(), tls=True)),
+            by(to("192.0.2.1", 5)),
+            service_instance(1080),
         ]
     )
     assert ends.ports == {1, 2}
@@ -39,10 +47,10 @@ def test_grpc_and_http_2_share() -> None:
 
 
 def test_a_name_may_lead_anywhere_but_to_what_is_known_not_to_share() -> None:
-    ends = Ends.of([document(to("node.test", 443, "grpc"), to("192.0.2.1", 443))])
+    ends = Ends.of([by(to("node.test", 443, Grpc())), by(to("192.0.2.1", 443))])
     assert not ends.is_shared(HERE, 443)
     assert ends.is_shared(THERE, 443)
     assert not ends.is_shared(THERE, 80)
-    both = Ends.of([document(to("192.0.2.1", 443, "grpc"), to("192.0.2.1", 443))])
+    both = Ends.of([by(to("192.0.2.1", 443, Grpc())), by(to("192.0.2.1", 443))])
     assert both.is_shared(HERE, 443)
     assert Ends.of([]).ports == frozenset()

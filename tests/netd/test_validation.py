@@ -1,106 +1,273 @@
-"""netd's own checks of a change: what must not reach a script, a route or a document."""
+"""netd's own checks of a change: what must not reach a script, a route, a file or a document."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from egressd.model.errors import Invalid
+from egressd.model.instances import (
+    Asker,
+    Dialer,
+    GroupPolicy,
+    Instance,
+    Listed,
+    ListedSet,
+    ProxyListener,
+    Sniffer,
+)
 from egressd.model.nouns import Line
-from egressd.model.plan import Change, Egress, Floor, Instance, Limit, Patch, WhitelistPlan
-from egressd.netd.validation import problems
+from egressd.model.plan import (
+    TABLES,
+    Change,
+    Egress,
+    Floor,
+    Group,
+    Limit,
+    Patch,
+    Plan,
+    WhitelistPlan,
+)
+from egressd.netd.validation import check, problems
+from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
+    MARK_DIRECT,
+    MARK_ENGINE,
+    MARK_LISTED,
+    MARK_REJECT,
+    MARK_UNMANAGED,
+    asker_mark,
+    egress_mark,
+    inbound_number,
+    line_mark,
+    sniffer_mark,
+)
+from egressd.planner.rule_set import encode, name_of
+from tests.instances import node_instance, node_path, service_instance
+
+SERVER = "192.0.2.53"
+CONTENT = encode(["a.test"])
+NAME = name_of(CONTENT)
+OTHER = encode(["A=/etc/shadow"])
+LISTED = Listed(sets=(ListedSet(rule_set=NAME),), is_direct=False)
+SNIFFER = Sniffer(mark=MARK_DIRECT, resolver=SERVER, listed=LISTED)
+NODE, SERVICE = node_instance(1), service_instance(1080)
+PROXY = ProxyListener(mark=MARK_DIRECT, resolver=SERVER, dns_mark=MARK_DIRECT, port=1080)
+POLICY = GroupPolicy(url="http://site.test/", interval_s=30)
+GROUP = Group(
+    mark=0x1800_0001, members=("node:1",), strategy="fallback", url="http://a.test/", interval_s=5
+)
+
+
+def line(name: str, **fields: Any) -> Line:
+    given = {"type": "l2tp", "server": "s", "port": 1701, "username": "u", "password": "p"}
+    return Line(id=1, name=name, **{**given, **fields})
+
+
+def dialer(*marks: int, policy: GroupPolicy | None = None) -> Dialer:
+    paths = tuple(replace(node_path(), mark=mark) for mark in marks)
+    return Dialer(paths=paths, resolvers=(SERVER,), policy=policy)
+
+
+def instance(key: str, work: Any, mark: int = 0) -> Patch[Instance]:
+    return Patch(put={key: Instance(key=key, work=work, mark=mark)})
+
 
 GOOD: dict[str, Any] = {
-    "floor": Floor(unmanaged=0x3000_0000, resolvers=("192.0.2.53",)),
+    "floor": Floor(unmanaged=0x3000_0000, resolvers=(SERVER,)),
     "whitelist": WhitelistPlan(
         mark=0x3000_0000,
         ranges=("192.0.2.0-192.0.2.255",),
         sniffers={0x3000_0000: 0x1400_0000},
         tcp_ports=(80, 443),
+        rule_sets={NAME: CONTENT},
     ),
     "hosts": Patch(put={"10.0.0.1": 0x1000_0001}, drop=("10.0.0.2",)),
     "nets": Patch(put={"10.1.0.0-10.1.255.255": 0x2000_0001}),
-    "instances": Patch(put={"node:1": Instance(key="node:1", mark=0x1000_0001, config="{}")}),
+    "instances": Patch(
+        put={
+            each.key: each
+            for each in (
+                NODE,
+                SERVICE,
+                Instance(key="sniff:0", work=SNIFFER, mark=sniffer_mark(0)),
+                Instance(
+                    key="sniff:7", work=replace(SNIFFER, mark=MARK_REJECT), mark=sniffer_mark(7)
+                ),
+                Instance(
+                    key="dns:2", work=Asker(mark=MARK_ASKED_DIRECTLY, zones=()), mark=asker_mark(2)
+                ),
+                Instance(
+                    key="default:0",
+                    work=dialer(egress_mark(1), line_mark(2), policy=POLICY),
+                    mark=MARK_UNMANAGED,
+                ),
+            )
+        }
+    ),
+    "groups": Patch(put={"group:1": GROUP}),
     "egresses": Patch(put={"wan1.7": Egress(number=1, resolvers=())}),
     "limits": Patch(put={"10.0.0.0/24": Limit(number=1, upload_kbps=1, download_kbps=0)}),
+    "lines": Patch(put={"l2tp_1": line("l2tp_1"), "pptp_1": line("pptp_1", type="pptp")}),
 }
 
 INJECTION = "10.0.0.1 }; flush ruleset; add element inet egressd hosts { 10.0.0.1"
 
 
+def found(change: Change) -> list[str]:
+    """What a change that comes over the socket is told."""
+    try:
+        asked = msgspec.msgpack.decode(msgspec.msgpack.encode(change), type=Change)
+    except msgspec.ValidationError as error:
+        return [str(error)]
+    assert asked == change
+    return list(problems(asked))
+
+
 def test_a_good_change_has_no_problems() -> None:
-    assert list(problems(Change(base=0, revision=1, **GOOD))) == []
-
-
-def line(name: str) -> Line:
-    return Line(id=1, type="l2tp", name=name, server="s", port=1701, username="u", password="p")
-
-
-def reading(path: str) -> Instance:
-    """An instance whose document names a file."""
-    rule_set = {"type": "local", "tag": "listed", "path": path}
-    return Instance(key="node:1", config=json.dumps({"route": {"rule_set": [rule_set]}}))
-
-
-def test_a_document_may_read_rule_sets_and_no_other_file() -> None:
-    wanted = Patch(put={"node:1": reading(f"/proc/self/cwd/{'0' * 32}.srs")})
-    assert list(problems(Change(base=0, revision=1, instances=wanted))) == []
+    assert found(Change(base=0, revision=1, **GOOD)) == []
 
 
 @pytest.mark.parametrize(
-    ("table", "value"),
+    ("table", "value", "field"),
     [
-        ("hosts", Patch(put={INJECTION: 0x1000_0001})),
-        ("hosts", Patch(drop=(INJECTION,))),
-        ("hosts", Patch(put={"10.0.0.1/24": 0x1000_0001})),
-        ("hosts", Patch(put={"::1": 0x1000_0001})),
-        ("hosts", Patch(put={"10.0.0.1": 0})),
-        ("hosts", Patch(put={"10.0.0.1": 0x5000_0001})),
-        ("hosts", Patch(put={"10.0.0.1": 0x1_0000_0001})),
-        ("nets", Patch(put={"10.0.0.9-10.0.0.1": 0x1000_0001})),
-        ("nets", Patch(put={"10.0.0.1": 0x1000_0001})),
-        ("nets", Patch(put={"10.0.0.1-10.0.0.2\n": 0x1000_0001})),
-        ("instances", Patch(put={"node:x": Instance(key="node:x")})),
-        ("instances", Patch(put={"node:1": Instance(key="node:1", config="[]")})),
-        ("instances", Patch(put={"node:1": Instance(key="node:1", config="{")})),
+        ("hosts", Patch(put={INJECTION: 0x1000_0001}), "hosts"),
+        ("hosts", Patch(drop=(INJECTION,)), "hosts"),
+        ("hosts", Patch(put={"10.0.0.1/24": 0x1000_0001}), "hosts"),
+        ("hosts", Patch(put={"::1": 0x1000_0001}), "hosts"),
+        ("hosts", Patch(put={"10.0.0.1": 0}), "hosts.10.0.0.1"),
+        ("hosts", Patch(put={"10.0.0.1": 0x5000_0001}), "hosts.10.0.0.1"),
+        ("hosts", Patch(put={"10.0.0.1": 0x1_0000_0001}), "hosts"),
+        ("nets", Patch(put={"10.0.0.9-10.0.0.1": 0x1000_0001}), "nets"),
+        ("nets", Patch(put={"10.0.0.1": 0x1000_0001}), "nets"),
+        ("nets", Patch(put={"10.0.0.1-10.0.0.2\n": 0x1000_0001}), "nets"),
+        ("instances", Patch(put={"node:x": NODE}), "instances"),
+        ("instances", Patch(put={"node:01": NODE}), "instances"),
+        ("instances", Patch(put={"shell:1": NODE}), "instances"),
+        ("instances", Patch(put={"node:2": NODE}), "instances.node:2: key"),
+        ("instances", Patch(put={"node:1": replace(NODE, mark=0x2000_0001)}), "mark"),
+        ("instances", Patch(put={"node:1": replace(NODE, mark=0x1000_0002)}), "mark"),
+        ("instances", Patch(put={"node:1": replace(NODE, mark=0)}), "mark"),
+        ("instances", Patch(put={"node:1": replace(NODE, work=PROXY)}), "work"),
+        ("instances", instance("service:1", dialer(MARK_DIRECT)), "work"),
+        ("instances", instance("node:99999999", dialer(MARK_DIRECT), 0x1000_0001), "mark"),
+        ("instances", instance("node:1", dialer(0), 0x1000_0001), "work.paths[0].mark"),
+        ("instances", instance("node:1", dialer(MARK_ENGINE | 1), 0x1000_0001), "paths[0].mark"),
+        ("instances", instance("node:1", dialer(MARK_REJECT), 0x1000_0001), "paths[0].mark"),
         (
             "instances",
-            Patch(put={"node:1": Instance(key="node:1", config='{"experimental": {}}')}),
+            instance("node:1", dialer(egress_mark(inbound_number(0))), 0x1000_0001),
+            "paths[0].mark",
         ),
-        ("instances", Patch(put={"node:1": Instance(key="node:1", mark=0x2000_0001)})),
-        ("egresses", Patch(put={'wan1" accept': Egress(number=1)})),
-        ("egresses", Patch(put={"wan*": Egress(number=1)})),
-        ("egresses", Patch(put={"-wan": Egress(number=1)})),
-        ("egresses", Patch(put={"wan1": Egress(number=0)})),
-        ("egresses", Patch(put={"wan1": Egress(number=0x1_0000)})),
-        ("egresses", Patch(put={"wan1": Egress(number=1, resolvers=("evil; x",))})),
-        ("egresses", Patch(put={"wan1": Egress(number=1, default_resolvers=("evil; x",))})),
-        ("limits", Patch(put={"10.0.0.1": Limit(number=1, upload_kbps=-1, download_kbps=0)})),
-        ("limits", Patch(put={"x": Limit(number=1, upload_kbps=1, download_kbps=0)})),
-        ("lines", Patch(drop=("../x",))),
-        ("lines", Patch(put={"l2tp_1": line("../x")})),
-        ("lines", Patch(put={"l2tp_1": line("eth0")})),
-        ("lines", Patch(put={"l2tp_1": line("l2tp_a/b")})),
-        ("floor", Floor(unmanaged=5)),
-        ("floor", Floor(resolvers=("resolver.example",))),
-        ("floor", Floor(local_resolvers=("resolver.example",))),
-        ("whitelist", WhitelistPlan(mark=1)),
-        ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",))),
-        ("whitelist", WhitelistPlan(rule_sets={"../../etc/passwd": b""})),
-        ("whitelist", WhitelistPlan(rule_sets={f"{'0' * 32}.srs\n": b""})),
-        ("whitelist", WhitelistPlan(epoch=0)),
-        ("whitelist", WhitelistPlan(epoch=0x1000)),
-        ("instances", Patch(put={"node:1": reading("/etc/shadow")})),
-        ("instances", Patch(put={"node:1": reading("/proc/self/cwd/../worker-1.sock")})),
-        ("instances", Patch(put={"node:1": reading(f"/proc/self/cwd/x/{'0' * 32}.srs")})),
-        ("instances", Patch(put={"service:1": Instance(key="service:1", port=65536)})),
-        ("whitelist", WhitelistPlan(mark=0x3000_0000, tcp_ports=(0,))),
+        (
+            "instances",
+            instance("default:0", dialer(MARK_DIRECT, MARK_DIRECT), MARK_UNMANAGED),
+            "policy",
+        ),
+        ("instances", instance("default:1", dialer(MARK_DIRECT), MARK_UNMANAGED), "mark"),
+        ("instances", instance("sniff:1", replace(SNIFFER, mark=1), sniffer_mark(1)), "work.mark"),
+        ("instances", instance("dns:1", Asker(mark=MARK_LISTED, zones=()), asker_mark(1)), "work"),
+        ("instances", instance("service:1", replace(PROXY, port=22)), "work.port"),
+        ("instances", instance("service:1", replace(PROXY, port=20_000)), "work.port"),
+        ("instances", instance("service:1", replace(PROXY, port=65_536)), "work.port"),
+        ("instances", instance("service:1", replace(PROXY, mark=MARK_REJECT)), "work.mark"),
+        ("instances", instance("service:1", replace(PROXY, dns_mark=5)), "work.dns_mark"),
+        ("groups", Patch(put={"group:x": GROUP}), "groups"),
+        ("groups", Patch(put={"group:2": GROUP}), "groups.group:2: mark"),
+        ("groups", Patch(put={"group:1": replace(GROUP, members=())}), "members"),
+        ("groups", Patch(put={"group:1": replace(GROUP, members=("x",))}), "members"),
+        ("groups", Patch(put={"group:1": replace(GROUP, strategy="x")}), "strategy"),
+        ("groups", Patch(put={"group:1": replace(GROUP, url="file:///etc/shadow")}), "url"),
+        ("groups", Patch(put={"group:1": replace(GROUP, interval_s=0)}), "interval_s"),
+        ("egresses", Patch(put={'wan1" accept': Egress(number=1)}), "egresses"),
+        ("egresses", Patch(put={"wan*": Egress(number=1)}), "egresses"),
+        ("egresses", Patch(put={"-wan": Egress(number=1)}), "egresses"),
+        ("egresses", Patch(put={"../../x": Egress(number=1)}), "egresses"),
+        ("egresses", Patch(put={"lo": Egress(number=1)}), "egresses"),
+        ("egresses", Patch(put={"wan1": Egress(number=0)}), "number"),
+        ("egresses", Patch(put={"wan1": Egress(number=inbound_number(0))}), "wan1: number"),
+        ("egresses", Patch(put={"wan1": Egress(number=0x1_0000)}), "number"),
+        ("egresses", Patch(put={"wan1": Egress(number=1, resolvers=("evil; x",))}), "resolvers"),
+        (
+            "egresses",
+            Patch(put={"wan1": Egress(number=1, default_resolvers=("evil; x",))}),
+            "default_resolvers",
+        ),
+        (
+            "limits",
+            Patch(put={"10.0.0.1": Limit(number=1, upload_kbps=-1, download_kbps=0)}),
+            "upload_kbps",
+        ),
+        ("limits", Patch(put={"x": Limit(number=1, upload_kbps=1, download_kbps=0)}), "limits"),
+        ("lines", Patch(drop=("../x",)), "lines"),
+        ("lines", Patch(put={"l2tp_1": line("../x")}), "lines.l2tp_1: name"),
+        ("lines", Patch(put={"eth0": line("eth0")}), "lines.eth0: name"),
+        ("lines", Patch(put={"l2tp_a/b": line("l2tp_a/b")}), "lines"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_2")}), "lines.l2tp_1: name"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", type="sh")}), "type"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", server="-x")}), "server"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", server="$(id)")}), "server"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", port=0)}), "port"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", username="u\nplugin x")}), "username"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", username="")}), "username"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", password="p\0")}), "password"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", password="@/etc/shadow")}), "password"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", secret="é" * 128)}), "secret"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", interface="a b")}), "interface"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", comment="\n")}), "comment"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", dns_profile="x")}), "dns_profile"),
+        ("lines", Patch(put={"l2tp_1": line("l2tp_1", dns_servers=("x",))}), "dns_servers"),
+        ("floor", Floor(unmanaged=5), "floor.unmanaged"),
+        ("floor", Floor(resolvers=("resolver.example",)), "floor.resolvers"),
+        ("floor", Floor(local_resolvers=("resolver.example",)), "floor.local_resolvers"),
+        ("whitelist", WhitelistPlan(mark=1), "whitelist.mark"),
+        ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",)), "ranges"),
+        ("whitelist", WhitelistPlan(mark=0x3000_0000, sniffers={0x3000_0000: 7}), "sniffers"),
+        ("whitelist", WhitelistPlan(rule_sets={"../../etc/passwd": CONTENT}), "rule_sets"),
+        ("whitelist", WhitelistPlan(rule_sets={f"{NAME}\n": CONTENT}), "rule_sets"),
+        ("whitelist", WhitelistPlan(rule_sets={NAME: encode(["b.test"])}), "rule_sets"),
+        ("whitelist", WhitelistPlan(rule_sets={name_of(OTHER): OTHER}), "rule_sets"),
+        ("whitelist", WhitelistPlan(epoch=0), "whitelist.epoch"),
+        ("whitelist", WhitelistPlan(epoch=0x1000), "whitelist.epoch"),
+        ("whitelist", WhitelistPlan(mark=0x3000_0000, tcp_ports=(0,)), "tcp_ports"),
+        ("delay_url", "http://a.test/\nHost: b", "delay_url"),
     ],
 )
-def test_a_bad_entry_is_a_problem(table: str, value: Any) -> None:
-    assert list(problems(Change(base=0, revision=1, **{table: value})))
+def test_a_bad_entry_is_a_problem_that_names_the_field(table: str, value: Any, field: str) -> None:
+    told = found(Change(base=0, revision=1, **{table: value}))
+    assert any(field in problem for problem in told), told
+
+
+@pytest.mark.parametrize(
+    ("now", "put", "drop", "is_fine"),
+    [
+        (3, 1, 0, True),
+        (3, 2, 0, False),
+        (4, 2, 2, True),
+        (4, 0, 0, True),
+        (5, 0, 1, True),
+        (5, 0, 0, True),
+    ],
+)
+def test_no_table_grows_without_an_end(
+    monkeypatch: pytest.MonkeyPatch, now: int, put: int, drop: int, is_fine: bool
+) -> None:
+    monkeypatch.setitem(TABLES, "hosts", 4)
+    plan = Plan(hosts={f"10.0.0.{n}": MARK_DIRECT for n in range(now)})
+    hosts = Patch(
+        put={f"10.0.1.{n}": MARK_DIRECT for n in range(put)},
+        drop=tuple(f"10.0.0.{n}" for n in range(drop)),
+    )
+    change = Change(base=0, revision=1, hosts=hosts)
+    if is_fine:
+        check(change, plan)
+    else:
+        with pytest.raises(Invalid, match="hosts must not have more than 4 entries"):
+            check(change, plan)
 
 
 def test_another_version_is_a_problem() -> None:
-    assert list(problems(Change(version=99, base=0, revision=1)))
+    assert found(Change(version=99, base=0, revision=1))

@@ -9,6 +9,7 @@ import pytest
 
 from egressd.model.nouns import Node
 from egressd.planner.nodes import lost_by_engine, outbound_of
+from egressd.planner.options import options_of
 from egressd.planner.outbounds import engine
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
@@ -22,13 +23,14 @@ def node(protocol: str, **fields: Any) -> Node:
 
 
 def asks_for_early_data(given: Node) -> bool:
-    return "max_early_data" in outbound_of(given).options["transport"]
+    return "max_early_data" in options_of(outbound_of(given))["transport"]
 
 
 @pytest.mark.usefixtures("old_engine")
 def test_an_old_engine_is_asked_for_no_early_data_with_vmess() -> None:
     early = node("vmess", **EARLY_DATA)
-    assert outbound_of(early).options["transport"] == {"type": "ws", "path": "/w", "headers": {}}
+    transport = options_of(outbound_of(early))["transport"]
+    assert transport == {"type": "ws", "path": "/w", "headers": {}}
     assert lost_by_engine(early) == engine.LOST_EARLY_DATA
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from egressd.model.nouns import GroupStrategy
 from egressd.model.plan import Group
 from egressd.planner.groups import DEAD, SLOTS, TOLERANCE_MS, Choice, choose
 
@@ -14,7 +15,7 @@ KEYS = tuple(f"node:{n}" for n in range(1, 7))
 CLIENTS = tuple(f"10.0.0.{n}" for n in range(1, 20))
 
 
-def group(strategy: str, members: tuple[str, ...] = KEYS[:3]) -> Group:
+def group(strategy: GroupStrategy, members: tuple[str, ...] = KEYS[:3]) -> Group:
     return Group(
         mark=0x1800_0001, members=members, strategy=strategy, url="http://site.test", interval_s=30
     )
@@ -32,7 +33,7 @@ def lived(key: str, known: dict[str, int]) -> bool:
 
 @given(st.sampled_from(["urltest", "fallback", "sticky"]), history)
 def test_new_flows_go_to_a_member_that_lives_if_one_does(
-    strategy: str, steps: list[tuple[tuple[str, ...], dict[str, int], set[str]]]
+    strategy: GroupStrategy, steps: list[tuple[tuple[str, ...], dict[str, int], set[str]]]
 ) -> None:
     choice = Choice()
     for names, known, who in steps:

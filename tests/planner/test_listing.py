@@ -12,7 +12,8 @@ from egressd.model.device import Resolvers
 from egressd.model.nouns import Node, Rule, Settings, Whitelist
 from egressd.model.plan import Plan
 from egressd.planner.compile import compile_plan
-from egressd.planner.listing import has_entries, listing_of
+from egressd.planner.documents import document_of
+from egressd.planner.listing import has_entries, listing_of, references_of
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
@@ -47,7 +48,7 @@ def plan(
 
 
 def documents(made: Plan) -> dict[str, Any]:
-    return {key: json.loads(instance.config) for key, instance in made.instances.items()}
+    return {key: json.loads(document_of(instance.work)) for key, instance in made.instances.items()}
 
 
 def test_only_ports_of_entries_are_sniffed() -> None:
@@ -55,14 +56,15 @@ def test_only_ports_of_entries_are_sniffed() -> None:
     assert listing_of(Whitelist(domains="a.test")).udp_ports == (443, 8443)
     bound = listing_of(Whitelist(domains="http://a.test:81, https://a.test:82, quic://a.test:83"))
     assert (bound.tcp_ports, bound.udp_ports) == ((81, 82), (83,))
-    assert listing_of(Whitelist(ips="192.0.2.1")).rules == []
+    assert listing_of(Whitelist(ips="192.0.2.1")).sets == ()
 
 
 def test_entries_that_are_bound_alike_share_a_file() -> None:
     made = listing_of(Whitelist(domains="a.test, b.test, https://c.test:444, https://d.test:444"))
     assert len(made.rule_sets) == 2
-    assert [entry["tag"] for entry in made.references] == ["listed", "https:444"]
-    assert all(entry["path"].rpartition("/")[2] in made.rule_sets for entry in made.references)
+    references = [*references_of(made.sets)]
+    assert [entry["tag"] for entry in references] == ["listed", "https:444"]
+    assert all(entry["path"].rpartition("/")[2] in made.rule_sets for entry in references)
 
 
 def test_kernel_routed_targets_have_sniffers_and_the_destination_has_none() -> None:

@@ -16,6 +16,7 @@ from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitel
 from egressd.model.plan import Plan
 from egressd.planner import local_names, nft
 from egressd.planner.compile import compile_plan
+from egressd.planner.documents import document_of
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_ASKED_LOCALLY,
@@ -53,7 +54,7 @@ def state(unmanaged: str = "REJECT", domains: str = "") -> DesiredState:
     targets = ("DIRECT", "REJECT", "tokyo", "Interface:wan1", "Interface:l2tp_1")
     config = json.dumps({"server": "192.0.2.1", "port": 1080})
     node = Node(id=1, name="tokyo", protocol="socks5", config_json=config, group="", created_at="")
-    service = ProxyService(id=1, name="s", port=20_001, outbound_interface="wan1")
+    service = ProxyService(id=1, name="s", port=8001, outbound_interface="wan1")
     edits = [
         *(Edit("numbers", INTERFACE_PREFIX + n, k) for k, n in ((1, "wan1"), (2, "l2tp_1"))),
         Edit("nodes", 1, node),
@@ -74,7 +75,7 @@ def plan(**changes: str) -> Plan:
 
 
 def dns_of(found: Plan, key: str) -> dict[str, Any]:
-    dns: dict[str, Any] = json.loads(found.instances[key].config)["dns"]
+    dns: dict[str, Any] = json.loads(document_of(found.instances[key].work))["dns"]
     return dns
 
 

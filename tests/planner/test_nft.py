@@ -11,7 +11,6 @@ from egressd.model.plan import (
     Egress,
     Floor,
     Group,
-    Instance,
     Patch,
     Plan,
     WhitelistPlan,
@@ -23,6 +22,7 @@ from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
+from tests.instances import node_instance, service_instance
 
 ONE_LAN = Topology(
     lans=("lan0",),
@@ -47,8 +47,8 @@ PLAN = Plan(
     hosts={"10.77.0.11": 0x1000_0001, "10.77.0.12": 0x3000_0000},
     nets={"10.77.0.64-10.77.0.127": 0x2000_0001, "10.77.0.9-10.77.0.9": 0x4000_0000},
     instances={
-        "node:1": Instance(key="node:1", mark=0x1000_0001, udp=False),
-        "node:2": Instance(key="node:2", mark=0x1000_0002),
+        "node:1": node_instance(1, udp=False),
+        "node:2": node_instance(2),
     },
     egresses={"wan1": Egress(number=1, resolvers=("192.0.2.54",))},
 )
@@ -308,8 +308,8 @@ def test_what_is_listed_goes_on_to_the_destinations_own_instance() -> None:
 
 def test_listeners_without_a_password_are_for_the_lan() -> None:
     services = {
-        "service:1": Instance(key="service:1", port=1080),
-        "service:2": Instance(key="service:2", port=1081, lan_only=True),
+        "service:1": service_instance(1080, username="u", password="p"),
+        "service:2": service_instance(1081, 2),
     }
     elements = nft.elements(msgspec.structs.replace(PLAN, instances=services), ONE_LAN, {})
     assert elements["services"] == {"1080": "", "1081": ""}
@@ -321,7 +321,7 @@ def test_listeners_without_a_password_are_for_the_lan() -> None:
 
 def test_a_group_without_a_choice_sends_nobody_anywhere() -> None:
     group = Group(mark=0x1800_0001, members=("node:1",), strategy="fallback", url="", interval_s=30)
-    instance = Instance(key="node:1", mark=0x1000_0001)
+    instance = node_instance(1)
     plan = Plan(groups={"group:1": group}, instances={"node:1": instance})
     found = nft.elements(plan, Topology(), {})
     assert [found[name] for name in ("members", "elected", "kept", "slots")] == [{}, {}, {}, {}]
@@ -331,7 +331,7 @@ def test_flows_stay_with_nodes_that_run() -> None:
     group = Group(
         mark=0x1800_0001, members=("node:1", "node:2"), strategy="fallback", url="", interval_s=30
     )
-    nodes = {f"node:{n}": Instance(key=f"node:{n}", mark=0x1000_0000 + n) for n in (1, 2)}
+    nodes = {f"node:{n}": node_instance(n) for n in (1, 2)}
     plan = Plan(groups={"group:1": group}, instances=nodes)
     choices = {"group:1": Choice(living=("node:1", "node:2"), elected="node:1")}
     both = nft.elements(plan, Topology(), {"node:1": 20_000, "node:2": 20_001}, choices=choices)

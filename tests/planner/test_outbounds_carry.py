@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from egressd.model.nouns import Node
+from egressd.planner.options import options_of
 from egressd.planner.outbounds import build
 from tests.lab.upgrading import BEHIND, Front
 
@@ -189,7 +190,7 @@ def carried(
     server = {"inbounds": [{**inbound, "listen": "127.0.0.1", "listen_port": behind}]}
     client = {
         "inbounds": [{"type": "direct", "tag": "in", **listen, **to_echo}],
-        "outbounds": [{**build(node).options, "tag": "target"}],
+        "outbounds": [{**options_of(build(node)), "tag": "target"}],
         "route": {"final": "target"},
     }
     with ExitStack() as stack:

@@ -13,7 +13,8 @@ from egressd.model.device import Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.planner.compile import compile_plan
-from egressd.planner.probes import target_documents
+from egressd.planner.documents import document_of, probe_document
+from egressd.planner.probes import target_paths
 from egressd.planner.resolvers import usable
 from egressd.planner.topology import Topology
 
@@ -45,7 +46,7 @@ def state() -> DesiredState:
     ]
     edits += [Edit("nodes", key, node(key, name)) for key, name in enumerate((*INTERFACES, ""), 1)]
     for key, name in enumerate(INTERFACES, 1):
-        service = ProxyService(id=key, name=name, port=20_000 + key, outbound_interface=name)
+        service = ProxyService(id=key, name=name, port=8000 + key, outbound_interface=name)
         edits += [Edit("services", key, service), Edit("numbers", INTERFACE_PREFIX + name, key)]
     line = Line(
         id=1, type="l2tp", name="l2tp_1", server="192.0.2.9", port=1701, username="u", password="p"
@@ -102,7 +103,7 @@ def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
 def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
     plan = compile_plan(state(), RESOLVERS)
     told = {
-        name: device_server(plan.instances[f"{kind}:{number}"].config)
+        name: device_server(document_of(plan.instances[f"{kind}:{number}"].work))
         for number, name in enumerate(INTERFACES, 1)
     }
     assert told == ASKED
@@ -110,7 +111,7 @@ def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
 
 def test_a_node_without_an_interface_is_resolved_by_the_machines_first() -> None:
     instance = compile_plan(state(), RESOLVERS).instances[f"node:{len(INTERFACES) + 1}"]
-    assert device_server(instance.config) == "192.168.1.1"
+    assert device_server(document_of(instance.work)) == "192.168.1.1"
 
 
 def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
@@ -119,8 +120,8 @@ def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
         for key, name in enumerate((*INTERFACES, "", "wan1"), 1)
     ]
     unmanaged = Edit("settings", 0, Settings(unmanaged="Group_g"))
-    document = compile_plan(state().with_edits([*group, unmanaged], 2), RESOLVERS)
-    config = json.loads(document.instances["default:0"].config)
+    plan = compile_plan(state().with_edits([*group, unmanaged], 2), RESOLVERS)
+    config = json.loads(document_of(plan.instances["default:0"].work))
     servers = {server["tag"]: server for server in config["dns"]["servers"]}
     nodes = [outbound for outbound in config["outbounds"] if outbound["type"] == "socks"]
     asked = [servers[outbound["domain_resolver"]["server"]] for outbound in nodes]
@@ -133,14 +134,14 @@ def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
 @pytest.mark.parametrize("name", INTERFACES)
 def test_a_measurement_asks_as_clients_do(name: str) -> None:
     target = INTERFACE_PREFIX + name
-    documents = target_documents(state(), parse_target(target), RESOLVERS)
-    assert device_server(documents[target]) == ASKED[name]
+    paths = target_paths(state(), parse_target(target), RESOLVERS)
+    assert device_server(probe_document(paths[target])) == ASKED[name]
 
 
 def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
     listed = tuple(f"192.0.2.{n}" for n in range(1, 6))
     resolvers = msgspec.structs.replace(RESOLVERS, outbound=listed)
-    dns = json.loads(compile_plan(state(), resolvers).instances["node:1"].config)["dns"]
+    dns = json.loads(document_of(compile_plan(state(), resolvers).instances["node:1"].work))["dns"]
     servers = {server["tag"]: server["server"] for server in dns["servers"]}
     asked = [r for r in dns["rules"] if r["action"] == "evaluate" and "query_type" not in r]
     in_turn = [*(servers[rule["server"]] for rule in asked), servers[dns["final"]]]
@@ -152,7 +153,7 @@ def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
 
 
 def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
-    dns = json.loads(compile_plan(state(), RESOLVERS).instances["node:1"].config)["dns"]
+    dns = json.loads(document_of(compile_plan(state(), RESOLVERS).instances["node:1"].work))["dns"]
     own = dns["servers"][0]["tag"]
     assert dns["final"] == own
     assert [rule["server"] for rule in dns["rules"] if "server" in rule] == [own]

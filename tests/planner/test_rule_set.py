@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.planner.rule_set import encode
+from egressd.planner.rule_set import encode, is_sound
 
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 domains = st.lists(labels, min_size=1, max_size=4).map(".".join)
@@ -76,3 +76,61 @@ def test_equal_domains_make_equal_files() -> None:
 @pytest.mark.parametrize("count", [1, 9, 10_000])
 def test_a_file_stays_small(count: int) -> None:
     assert len(encode(f"host{n}.example.com" for n in range(count))) < 100 + 8 * count
+
+
+@given(st.lists(domains, min_size=1, max_size=12))
+def test_what_is_written_is_sound(listed: list[str]) -> None:
+    assert is_sound(encode(listed))
+
+
+DOMAINS = encode(["a.test", "b.test", "example.org"])
+
+
+def rewritten(change: Callable[[bytearray], None]) -> bytes:
+    """The set with its rules changed, and packed as they should be."""
+    rules = bytearray(zlib.decompress(DOMAINS[4:]))
+    change(rules)
+    return DOMAINS[:4] + zlib.compress(bytes(rules))
+
+
+@given(st.data())
+def test_what_is_sound_can_be_walked_to_its_end(data: st.DataObject) -> None:
+    def change(rules: bytearray) -> None:
+        for _ in range(data.draw(st.integers(1, 3))):
+            rules[data.draw(st.integers(0, len(rules) - 1))] = data.draw(st.integers(0, 255))
+
+    content = rewritten(change)
+    if is_sound(content):
+        trie = Trie(content)
+        assert len(trie.ends) == len(trie.labels) + 1
+        for node in range(len(trie.ends)):
+            begin = trie._begin(node)
+            while begin not in trie.ends:
+                assert begin - node < len(trie.labels)
+                begin += 1
+
+
+BOMB = DOMAINS[:4] + zlib.compress(bytes(1 << 27))
+PROCESSES = b"\x01\x00" + b"\x0a\x01\x0b/etc/shadow" + b"\xff\x00"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"SRS\x03",
+        DOMAINS[:-1],
+        DOMAINS + b"x",
+        b"SRS\x02" + DOMAINS[4:],
+        zlib.decompress(DOMAINS[4:]),
+        BOMB,
+        DOMAINS[:4] + zlib.compress(PROCESSES),
+        rewritten(lambda rules: rules.extend(b"\x00")),
+        rewritten(lambda rules: rules.__setitem__(0, 2)),
+        rewritten(lambda rules: rules.__setitem__(-1, 1)),
+        encode(["a b"]),
+        encode(["A"]),
+    ],
+)
+def test_anything_else_is_not(content: bytes) -> None:
+    assert not is_sound(content)

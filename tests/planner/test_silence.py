@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from egressd.model.device import Resolvers
-from egressd.model.nouns import Node, ProxyService, Whitelist
-from egressd.planner.documents import (
-    Listed,
-    service_document,
-    sniffer_document,
-    target_document,
-)
+from egressd.model.instances import Listed, ProxyListener, Sniffer
+from egressd.model.nouns import Node, Whitelist
+from egressd.planner.documents import document_of
+from egressd.planner.instances import dialer
+from egressd.planner.listing import listing_of
 from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT
 
@@ -22,24 +20,17 @@ RESOLVER = "192.0.2.53"
 RESOLVERS = Resolvers(
     device=(RESOLVER,), domestic=(RESOLVER,), outbound=(RESOLVER,), home=(RESOLVER,)
 )
-LISTED = Listed(whitelist=Whitelist(domains="a.test", node="DIRECT"), mark=MARK_DIRECT)
-
-
-def node() -> str:
-    config = json.dumps({"server": "192.0.2.1", "port": 1080})
-    made = Node(id=1, name="n", protocol="socks5", config_json=config, group="", created_at="")
-    return target_document((DialPath((made,)),), RESOLVERS, listed=LISTED).config
+LISTING = listing_of(Whitelist(domains="a.test", node="DIRECT"))
+LISTED = Listed(sets=LISTING.sets, is_direct=True)
+CONFIG = json.dumps({"server": "192.0.2.1", "port": 1080})
+NODE = Node(id=1, name="n", protocol="socks5", config_json=CONFIG, group="", created_at="")
+PROXY = ProxyListener(mark=MARK_DIRECT, resolver=RESOLVER, dns_mark=MARK_DIRECT, port=1080)
 
 
 DOCUMENTS = {
-    "node": node(),
-    "sniffer": sniffer_document(MARK_DIRECT, RESOLVER, LISTED).config,
-    "service": service_document(
-        ProxyService(id=1, name="s", port=1080, outbound_interface="wan1"),
-        MARK_DIRECT,
-        RESOLVER,
-        MARK_DIRECT,
-    ),
+    "node": document_of(dialer((DialPath((NODE,)),), RESOLVERS, listed=LISTED)),
+    "sniffer": document_of(Sniffer(mark=MARK_DIRECT, resolver=RESOLVER, listed=LISTED)),
+    "service": document_of(PROXY),
 }
 
 

@@ -19,6 +19,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
 from egressd.model.drafts import LineDraft, NodeDraft, ProxyServiceDraft, RuleDraft
 from egressd.model.errors import Failed
+from egressd.model.instances import NodePath
 from egressd.model.messages import (
     Delay,
     InterfaceStatus,
@@ -33,11 +34,12 @@ from egressd.model.messages import (
 from egressd.model.nouns import Node
 from egressd.model.plan import Change, Plan, difference
 from egressd.netd.client import NetdClient
+from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
-from egressd.planner.probes import node_document as probed
+from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -78,8 +80,8 @@ class NetdDouble:
         self.hold: asyncio.Event | None = None
         self.shown = Status(state="running", revision=0)
         self.engine_refuses: dict[str, str] = {}
-        self.delay_of: Callable[[Probe], Delay] = lambda _: Delay(delay=42)
-        self.tried: list[str] = []
+        self.delay_of: Callable[[Any], Delay] = lambda _: Delay(delay=42)
+        self.tried: list[NodePath] = []
         self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
 
@@ -90,41 +92,44 @@ class NetdDouble:
         await self._meet(change)
 
     async def status(self) -> Status:
-        self._reach()
+        self.reach()
         return msgspec.structs.replace(self.shown, revision=self.plan.revision)
 
     def lines(self) -> Mapping[str, LineStatus]:
         return {} if self.is_away else self.shown.lines
 
-    async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
-        self._reach()
-        self.tried += configs
+    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
+        self.reach()
+        self.tried += paths
+        return self.verdicts([msgspec.json.encode(path).decode() for path in paths])
+
+    def verdicts(self, texts: Sequence[str]) -> list[str]:
         return [
-            next((why for part, why in self.engine_refuses.items() if part in config), "")
-            for config in configs
+            next((why for part, why in self.engine_refuses.items() if part in text), "")
+            for text in texts
         ]
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
-        self._reach()
+        self.reach()
         return {probe.name: self.delay_of(probe) for probe in probes}
 
     async def counters(self) -> dict[int, RuleCount]:
-        self._reach()
+        self.reach()
         return self.counted
 
     async def locate(self, client: str) -> Located:
-        self._reach()
+        self.reach()
         return Located(self.plan.hosts.get(client, 0), self.members)
 
     def return_after_restart(self) -> None:
         self.is_away = False
 
-    def _reach(self) -> None:
+    def reach(self) -> None:
         if self.is_away:
             raise Failed("talk to netd", "it is not running")
 
     async def _meet(self, wanted: Plan | Change) -> None:
-        self._reach()
+        self.reach()
         self.asked.append(wanted)
         if self.hold is not None:
             await self.hold.wait()
@@ -203,8 +208,8 @@ class Ticks:
         return f"2026-11-20T22:{self.seconds // 60:02}:{self.seconds % 60:02}Z"
 
 
-def node_document(state: DesiredState, node: Node) -> str | None:
-    return probed(state, node, RESOLVERS)
+def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
+    return node_path(state, node, RESOLVERS)
 
 
 class Bench:
@@ -228,9 +233,7 @@ class Bench:
             networks=(IPv4Network("10.0.0.0/24"), IPv4Network("198.18.7.0/24")),
             domains=("home.test",),
         )
-        self.nodes = Nodes(
-            ledger, netd, clock, node_document=node_document, around=lambda: self.around
-        )
+        self.nodes = Nodes(ledger, netd, clock, node_path=dialled_by, around=lambda: self.around)
         self.has_line_dns = True
         self.lines = Lines(ledger, netd, has_line_dns=lambda: self.has_line_dns, clock=clock)
         self.foreign_ports: set[int] = set()
@@ -361,6 +364,23 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield bench
 
 
+class _Pool:
+    """netd's engine, answered by the double."""
+
+    def __init__(self, double: NetdDouble) -> None:
+        self._double = double
+
+    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+        self._double.reach()
+        return self._double.verdicts(configs)
+
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
+        self._double.reach()
+        return {probe.name: self._double.delay_of(probe) for probe in probes}
+
+
 class _Machine:
     """What netd's server asks, answered by the double."""
 
@@ -369,7 +389,7 @@ class _Machine:
         self.apply = double.apply
         self.counters = double.counters
         self._double = double
-        self.pool = double
+        self.pool = _Pool(double)
 
     @property
     def line_news(self) -> LineNews:

@@ -11,6 +11,7 @@ from egressd.model.messages import Delay, Probe, RuleCount
 from egressd.model.plan import Change, Patch, Plan
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.service.ports import Netd
+from tests.instances import node_path
 
 if TYPE_CHECKING:
     from tests.service.conftest import NetdDouble
@@ -70,7 +71,12 @@ async def test_after_a_broken_connection_either_may_be_in_force(
     double.behaviour = [how]
     with pytest.raises(Failed, match="talk to netd"):
         await netd.apply(CHANGE)
-    for call in (netd.status(), netd.apply(CHANGE), netd.set_plan(PLAN), netd.try_configs(["{}"])):
+    for call in (
+        netd.status(),
+        netd.apply(CHANGE),
+        netd.set_plan(PLAN),
+        netd.try_paths([node_path()]),
+    ):
         with pytest.raises(Failed, match="talk to netd"):
             await call
     double.return_after_restart()
@@ -79,8 +85,8 @@ async def test_after_a_broken_connection_either_may_be_in_force(
 
 async def test_each_configuration_gets_its_verdict(any_netd: Both) -> None:
     netd, double = any_netd
-    double.engine_refuses = {"bad": "unknown cipher"}
-    verdicts = await netd.try_configs(['{"a": "good"}', '{"a": "bad"}'])
+    double.engine_refuses = {"bad.test": "unknown cipher"}
+    verdicts = await netd.try_paths([node_path(1, "good.test"), node_path(2, "bad.test")])
     assert list(verdicts) == ["", "unknown cipher"]
 
 
@@ -97,7 +103,7 @@ async def test_each_rule_has_its_counters(any_netd: Both) -> None:
 async def test_each_probe_gets_its_delay(any_netd: Both) -> None:
     netd, double = any_netd
     double.delay_of = lambda p: Delay(delay=5) if p.name == "a" else Delay(delay=-1, error="no")
-    probes = [Probe(name="a", config="{}"), Probe(name="b", config="{}")]
+    probes = [Probe(name="a", path=node_path(1)), Probe(name="b", path=node_path(2))]
     assert await netd.delays(probes, "https://example.com/", 1000) == {
         "a": Delay(delay=5),
         "b": Delay(delay=-1, error="no"),

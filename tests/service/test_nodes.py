@@ -84,8 +84,7 @@ async def test_a_new_node_is_tried_with_the_egress_that_it_names(bench: Bench, m
     await bench.add_node("far", **{"interface-name": "wan7"})
     await bench.add_node("near", **{"dialer-proxy": "far"})
     await bench.add_node("new", **{"dialer-proxy": "near"})
-    document = json.loads(bench.netd.tried[-1])
-    assert [o["tag"] for o in document["outbounds"]][:3] == ["node:3", "node:2", "node:1"]
+    assert [hop.node for hop in bench.netd.tried[-1].hops] == [3, 2, 1]
     assert len(bench.netd.tried) == 3
 
 

@@ -15,11 +15,12 @@ from egressd.app import network
 from egressd.license.licensing import Licensing
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
+from egressd.model.instances import NodePath
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
-from egressd.planner.probes import node_document
+from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.judge import Judge, Notice
@@ -63,8 +64,8 @@ class UseCases:
         def allowed() -> Resolvers:
             return msgspec.structs.replace(resolvers(), has_line_dns=has_line_dns())
 
-        def document(state: DesiredState, node: Node) -> str | None:
-            return node_document(state, node, allowed())
+        def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
+            return node_path(state, node, allowed())
 
         self.resolvers = allowed
         """What the plan is made with at the moment."""
@@ -90,7 +91,7 @@ class UseCases:
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
-            nodes=Nodes(ledger, netd, clock, node_document=document, around=around),
+            nodes=Nodes(ledger, netd, clock, node_path=dialled_by, around=around),
             lines=Lines(ledger, netd, has_line_dns=has_line_dns, clock=clock),
             proxy_services=ProxyServices(
                 ledger,

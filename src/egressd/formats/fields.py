@@ -14,9 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from egressd.formats.hosts import PORT_MAX, parse_host
-
-TEXT_MAX = 4096
-"""Characters in a text value."""
+from egressd.model.bounds import TEXT_MAX
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
 _DIGITS = re.compile(r"-?[0-9]{1,18}\Z")

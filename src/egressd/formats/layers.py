@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from egressd.formats import ech
 from egressd.formats.fields import (
@@ -27,6 +27,7 @@ from egressd.formats.fields import (
     text_where,
     whole,
 )
+from egressd.model.outbounds import Fingerprint
 
 Values = Mapping[str, Any]
 
@@ -54,18 +55,7 @@ def _alpn(value: Any) -> list[str]:
     return names
 
 
-FINGERPRINTS: Final = (
-    "chrome",
-    "firefox",
-    "edge",
-    "safari",
-    "360",
-    "qq",
-    "ios",
-    "android",
-    "random",
-    "randomized",
-)
+FINGERPRINTS: Final = get_args(Fingerprint)
 _UTLS: Final = choice(*FINGERPRINTS, "none")
 
 _REALITY: Final = Table(

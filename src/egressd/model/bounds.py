@@ -15,6 +15,8 @@ HOST_MAX: Final = 253
 """Characters of a host name (RFC 1035)."""
 URL_MAX: Final = 2048
 """Characters."""
+TEXT_MAX: Final = 4096
+"""Characters of a text in a node's configuration."""
 CONFIG_MAX: Final = 64 * 1024
 """Bytes of a node's ``config_json``."""
 DNS_SERVERS_MAX: Final = 8

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
+
+from egressd.model.forms import Address, Domain
 
 
 class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +30,11 @@ class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """The router whose IPv6 advertisements count on an interface that is LAN and WAN at once."""
 
 
-class LocalZone(msgspec.Struct, frozen=True, kw_only=True):
+class LocalZone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A domain, with all names beneath it, that is asked at resolvers here or in a LAN."""
 
-    domain: str
-    """In lower-case ASCII, without a final dot."""
-    servers: tuple[str, ...]
+    domain: Domain
+    servers: Annotated[tuple[Address, ...], Meta(min_length=1)]
     """IPv4 addresses, the preferred one first."""
 
 

@@ -7,77 +7,90 @@ with a number of its choosing; netd answers with one `Reply` of the same number,
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
+from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.forms import Address, Text, Url
+from egressd.model.instances import KernelPath, NodePath
 from egressd.model.plan import Change, Plan
 
 FRAME_MAX = 64 * 1024 * 1024
-"""Bytes in a frame: a plan of 50,000 rules and 2,000 nodes takes under a tenth of it."""
+"""Bytes in a frame that netd or a worker sends."""
+REQUEST_MAX: Final = 16 * 1024 * 1024
+"""Bytes in a request: a plan of 50,000 rules and 2,000 nodes takes a quarter of it."""
+PROBES_MAX: Final = 1 << 14
+"""Nodes that one request measures."""
+TRIES_MAX: Final = 16
+"""Nodes that one request tries."""
+PAGE_MAX: Final = 4096
+"""Bytes of a page that are handed back."""
 MEASURED_EACH_S = 0.05
 """What measuring one more node takes at most besides its answer, in seconds."""
 
 
-class SetPlan(msgspec.Struct, frozen=True, tag="set_plan"):
+class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question from the api."""
+
+
+class SetPlan(_Asked, frozen=True, tag="set_plan"):
     """Put a whole plan in force, whatever is in force now. Answered when it is."""
 
     plan: Plan
 
 
-class ApplyChange(msgspec.Struct, frozen=True, tag="apply_change"):
+class ApplyChange(_Asked, frozen=True, tag="apply_change"):
     """Put a change in force. Refused with ``conflict`` unless its base is in force."""
 
     change: Change
 
 
-class Halt(msgspec.Struct, frozen=True, tag="halt"):
+class Halt(_Asked, frozen=True, tag="halt"):
     """Block every client until the next `SetPlan`: what is wanted is not known any more."""
 
-    reason: str
+    reason: Text
 
 
-class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
+class GetStatus(_Asked, frozen=True, tag="get_status"):
     """Ask for a `Status`."""
 
 
-class Try(msgspec.Struct, frozen=True, tag="try"):
-    """Start and stop an instance of each configuration; nothing stays behind.
+class Try(_Asked, frozen=True, tag="try"):
+    """Start and stop an instance for each path; nothing stays behind. Answered with a `Trial`."""
 
-    Answered with a `Trial`.
-    """
-
-    configs: tuple[str, ...]
+    paths: Annotated[tuple[NodePath, ...], Meta(max_length=TRIES_MAX)]
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One outbound to measure. ``config`` is a sing-box document without inbounds."""
+class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path to measure."""
 
-    name: str
-    config: str
-    read_max: int = 0
+    name: Text
+    path: NodePath | KernelPath
+    read_max: Annotated[int, Meta(ge=0, le=PAGE_MAX)] = 0
     """Bytes of the page that are handed back. With 0 only the head is asked for."""
 
 
-class MeasureDelay(msgspec.Struct, frozen=True, tag="measure_delay", kw_only=True):
-    """Fetch `url` through each probe's final outbound. Answered with `Delays`."""
+class MeasureDelay(_Asked, frozen=True, tag="measure_delay", kw_only=True):
+    """Fetch `url` by each probe's path. Answered with `Delays`."""
 
-    probes: tuple[Probe, ...]
-    url: str
-    timeout_ms: int
+    probes: Annotated[tuple[Probe, ...], Meta(max_length=PROBES_MAX)]
+    url: Url
+    timeout_ms: Annotated[int, Meta(ge=1, le=DELAY_TIMEOUT_MAX_MS)]
 
 
-class Locate(msgspec.Struct, frozen=True, tag="locate"):
+class Locate(_Asked, frozen=True, tag="locate"):
     """Ask the kernel where it sends a client now. Answered with `Located`."""
 
-    client: str
+    client: Address
 
 
-class GetCounters(msgspec.Struct, frozen=True, tag="get_counters"):
+class GetCounters(_Asked, frozen=True, tag="get_counters"):
     """Ask for `Counters`."""
 
 
-class Watch(msgspec.Struct, frozen=True, tag="watch"):
+class Watch(_Asked, frozen=True, tag="watch"):
     """Ask for `Event`, `LineNews` and `StatusNews` frames on this connection."""
 
 
@@ -110,7 +123,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, tag="trial"):
-    """For each configuration tried, the engine's reason for refusing it, or an empty string."""
+    """For each path tried, the engine's reason for refusing it, or an empty string."""
 
     problems: tuple[str, ...]
 

@@ -35,13 +35,21 @@ NODE_NAME_MAX = 64
 INTERFACE_NAME_MAX = 15
 """Bytes in an interface's name: the kernel's IFNAMSIZ (16) less the final NUL."""
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+"""C0, DEL and C1 controls, line separators and lone surrogates, for use between brackets."""
+_CONTROL = re.compile(f"[{CONTROL}]")
+_CONTROLS = re.compile(f"[{CONTROL}]+")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}\Z")
 
 
 def has_control_characters(text: str) -> bool:
     """Whether `text` holds a C0, DEL or C1 control, a line separator or a lone surrogate."""
     return _CONTROL.search(text) is not None
+
+
+def one_line(text: str) -> str:
+    """`text` with a space in place of each run of control characters."""
+    return _CONTROLS.sub(" ", text)
 
 
 def is_interface_name(name: str) -> bool:

@@ -7,11 +7,12 @@ A noun holds what was accepted, already normalised; the rules of acceptance live
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-GROUP_STRATEGIES: Final = ("urltest", "fallback", "sticky")
+GroupStrategy = Literal["urltest", "fallback", "sticky"]
+GROUP_STRATEGIES: Final[tuple[GroupStrategy, ...]] = get_args(GroupStrategy)
 
 
 class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class Node(_Secretive, frozen=True, kw_only=True):
     created_at: str
 
 
-class Line(_Secretive, frozen=True, kw_only=True):
+class Line(_Secretive, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An L2TP or PPTP VPN line. ``name`` is the interface's name in the kernel."""
 
     SECRET = ("password", "secret")
@@ -130,8 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     delay_url: str = "https://www.gstatic.com/generate_204"
     check_interval_s: int = 30
     """Seconds between health checks of a group's nodes."""
-    group_strategy: str = "urltest"
-    """``urltest``, ``fallback`` or ``sticky``."""
+    group_strategy: GroupStrategy = "urltest"
     sniff_domains: bool = True
     """Whether whitelist domains are recognised in clients' traffic."""
     stopped: bool = False

@@ -11,103 +11,94 @@ rule is one entry of one table on the way from the planner to the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from egressd.model.nouns import Line
+from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
+from egressd.model.forms import Address, Addresses, Mark, Number, Port, Url
+from egressd.model.instances import Instance, RuleSetName
+from egressd.model.nouns import GroupStrategy, Line
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Raised when a plan of an older netd could be misread; another version is refused."""
 
+CLIENTS_MAX: Final = 1 << 18
+"""Entries of a table of clients. The largest devices have 50,000 rules."""
+OTHERS_MAX: Final = 1 << 14
+"""Entries of another table. There are 10,000 ports for engine instances to listen at."""
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine instance to run: a sing-box of its own inside a worker process.
-
-    ``config`` is a sing-box JSON document. When ``mark`` is set the instance serves a target:
-    netd picks the port of its TPROXY inbound (``listen_port`` 0 in the document) and puts
-    it in the kernel's ``ports`` map. Otherwise ``config`` is complete as it is.
-    """
-
-    key: str
-    """``node:7``, ``sniff:…``, ``dns:0``, ``default:0``, ``service:4``: generated, never user text.
-    """
-    config: str = msgspec.field(default="{}")
-    mark: int = 0
-    udp: bool = True
-    """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
-    short: bool = False
-    """Whether it carries short datagrams only (`planner.registry.SHORT_DATAGRAM`)."""
-    standby: bool = False
-    """Whether it only serves groups: it is started when one of them needs it."""
-    port: int = 0
-    """The TCP port of a proxy service's listener; 0 for all others."""
-    lan_only: bool = False
-    """Whether only LAN clients may connect to ``port``: it asks for no password."""
-
-    def __repr__(self) -> str:
-        return f"Instance(key={self.key!r}, mark={self.mark:#x}, udp={self.udp})"
+NodeKey: TypeAlias = Annotated[str, Meta(max_length=15, pattern=r"\Anode:[0-9]{1,10}\Z")]
+Entries: TypeAlias = Annotated[dict[str, V], Meta(max_length=CLIENTS_MAX)]
+Ports: TypeAlias = Annotated[tuple[Port, ...], Meta(max_length=65_535)]
+Rate: TypeAlias = Annotated[int, Meta(ge=0, le=RULE_LIMIT_MAX_KBPS)]
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class _Entry(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A part of the plan, in the form that it has on netd's socket and in the plan file."""
+
+
+class Group(_Entry, frozen=True, kw_only=True):
     """Nodes that share the clients of one target. Which of them serves whom is netd's to decide,
     by how they are doing (`egressd.planner.groups`).
     """
 
-    mark: int
-    members: tuple[str, ...]
+    mark: Mark
+    members: Annotated[tuple[NodeKey, ...], Meta(min_length=1)]
     """Keys of the nodes' instances, in the order that ``fallback`` goes by."""
-    strategy: str
-    """``urltest``, ``fallback`` or ``sticky``."""
-    url: str
+    strategy: GroupStrategy
+    url: Url
     """What is asked for through a node to see how it is doing."""
-    interval_s: int
+    interval_s: Annotated[int, Meta(ge=1, le=86_400)]
     """A node that falls silent is left within so many seconds."""
 
 
-class Egress(msgspec.Struct, frozen=True, kw_only=True):
+class Egress(_Entry, frozen=True, kw_only=True):
     """An interface that traffic may leave by: a mark and a routing table of its own."""
 
-    number: int
-    resolvers: tuple[str, ...] = ()
+    number: Annotated[int, Meta(ge=1, le=0x7FFF)]
+    resolvers: Addresses = ()
     """IPv4 addresses that its clients' DNS is sent to, the preferred one first; none: those that a
     line's peer hands out."""
-    default_resolvers: tuple[str, ...] = ()
+    default_resolvers: Addresses = ()
     """Those for a line whose peer hands out none."""
     is_asked_directly: bool = False
     """Whether they are asked as DIRECT traffic instead of through the interface. All such egresses
     have the same resolvers."""
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class Limit(_Entry, frozen=True, kw_only=True):
     """A rule's speed limits in Kbps (1,000 bit/s); 0 is unlimited. ``number`` is the rule's id.
 
     An enabled rule without limits has one too: it is a hole in the limit of a wider rule
     around it, and its traffic is counted.
     """
 
-    number: int
-    upload_kbps: int
-    download_kbps: int
+    number: Annotated[int, Meta(ge=1, le=0x7FFF_FFFF_FFFF_FFFF)]
+    upload_kbps: Rate
+    download_kbps: Rate
 
 
-class WhitelistPlan(msgspec.Struct, frozen=True, kw_only=True):
+class WhitelistPlan(_Entry, frozen=True, kw_only=True):
     """Where listed destinations go, and on which ports traffic is looked into for domains."""
 
-    mark: int = 0
+    mark: Mark = 0
     """The destination's mark; 0 when the whitelist is empty."""
     ranges: tuple[str, ...] = ()
     """Disjoint, sorted ``first-last`` IPv4 ranges."""
-    sniffers: dict[int, int] = {}
+    sniffers: Annotated[dict[Mark, Mark], Meta(max_length=OTHERS_MAX)] = {}
     """Mark of a kernel-routed target -> mark of the instance that sniffs for it."""
-    tcp_ports: tuple[int, ...] = ()
-    udp_ports: tuple[int, ...] = ()
-    rule_sets: dict[str, bytes] = {}
-    """sing-box's binary rule sets of the domains, by the file name that documents refer to."""
-    epoch: int = 1
+    tcp_ports: Ports = ()
+    udp_ports: Ports = ()
+    rule_sets: dict[RuleSetName, bytes] = {}
+    """Rule sets of the domains, as `planner.rule_set` writes them and names them."""
+    epoch: Annotated[int, Meta(ge=1, le=0xFFF)] = 1
     """netd's count of the whitelists there were, from 1 and round again. A new one cuts flows."""
 
     def same_entries(self, other: WhitelistPlan) -> bool:
@@ -116,15 +107,15 @@ class WhitelistPlan(msgspec.Struct, frozen=True, kw_only=True):
         return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class Floor(_Entry, frozen=True, kw_only=True):
     """What holds for the device as a whole."""
 
-    unmanaged: int = 0
+    unmanaged: Mark = 0
     """Mark of LAN clients without a rule; 0 blocks them."""
-    resolvers: tuple[str, ...] = ()
+    resolvers: Addresses = ()
     """Those of DIRECT's clients, the preferred one first; without any, only questions to the router
     itself are refused."""
-    local_resolvers: tuple[str, ...] = ()
+    local_resolvers: Addresses = ()
     """Those that are asked for local names. If there are any, an instance ``dns:N`` answers the DNS
     of each target that the kernel routes, N being its egress's number, or 0 for DIRECT."""
     stopped: bool = False
@@ -138,29 +129,29 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.stopped or self.opened)
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Everything netd keeps in force. Tables map their key to the entry."""
 
     version: int = PLAN_VERSION
-    revision: int = 0
+    revision: Number = 0
     floor: Floor = Floor()
     whitelist: WhitelistPlan = WhitelistPlan()
-    delay_url: str = ""
+    delay_url: Url = ""
     """What is asked for through a node that connections fail through, to see how it is doing."""
-    hosts: dict[str, int] = {}
+    hosts: Entries[Mark] = {}
     """Client address -> mark of its target."""
-    nets: dict[str, int] = {}
+    nets: Entries[Mark] = {}
     """Disjoint ``first-last`` IPv4 range -> mark: the CIDR rules, flattened."""
-    instances: dict[str, Instance] = {}
-    groups: dict[str, Group] = {}
+    instances: Entries[Instance] = {}
+    groups: Entries[Group] = {}
     """``group:<number>`` -> group, for those that something uses."""
-    egresses: dict[str, Egress] = {}
+    egresses: Entries[Egress] = {}
     """Interface name -> egress."""
-    limits: dict[str, Limit] = {}
+    limits: Entries[Limit] = {}
     """Client address or CIDR -> limit, for every enabled rule."""
-    lines: dict[str, Line] = {}
+    lines: Entries[Line] = {}
     """Interface name -> the line to dial."""
-    neighbours: dict[str, str] = {}
+    neighbours: Entries[Address] = {}
     """``node:7`` -> the IPv4 address of that node's server, if LANs have such addresses."""
 
     def apply(self, change: Change) -> None:
@@ -182,17 +173,28 @@ class Plan(msgspec.Struct, kw_only=True):
         self.revision = change.revision
 
 
-TABLES = ("hosts", "nets", "instances", "groups", "egresses", "limits", "lines", "neighbours")
-"""The fields of `Plan` that are keyed tables."""
+TABLES: Final = {
+    "hosts": CLIENTS_MAX,
+    "nets": CLIENTS_MAX,
+    "instances": OTHERS_MAX,
+    "groups": OTHERS_MAX,
+    "egresses": OTHERS_MAX,
+    "limits": CLIENTS_MAX,
+    "lines": OTHERS_MAX,
+    "neighbours": OTHERS_MAX,
+}
+"""The fields of `Plan` that are keyed tables, and how many entries netd takes."""
 SINGLES = ("floor", "whitelist", "delay_url")
 """Those that change as a whole."""
 
 
-class Patch(msgspec.Struct, Generic[V], frozen=True):
+class Patch(
+    msgspec.Struct, Generic[V], frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What changes in one table: entries put (new or replaced) and keys dropped."""
 
-    put: dict[str, V] = {}
-    drop: tuple[str, ...] = ()
+    put: Entries[V] = {}
+    drop: Annotated[tuple[str, ...], Meta(max_length=CLIENTS_MAX)] = ()
 
     def __bool__(self) -> bool:
         return bool(self.put or self.drop)
@@ -204,23 +206,23 @@ class Patch(msgspec.Struct, Generic[V], frozen=True):
         yield from self.put.items()
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The difference of two plans: applying it to revision `base` gives `revision`."""
 
     version: int = PLAN_VERSION
-    base: int
-    revision: int
+    base: Number
+    revision: Number
     floor: Floor | None = None
     whitelist: WhitelistPlan | None = None
-    delay_url: str | None = None
-    hosts: Patch[int] = Patch()
-    nets: Patch[int] = Patch()
+    delay_url: Url | None = None
+    hosts: Patch[Mark] = Patch()
+    nets: Patch[Mark] = Patch()
     instances: Patch[Instance] = Patch()
     groups: Patch[Group] = Patch()
     egresses: Patch[Egress] = Patch()
     limits: Patch[Limit] = Patch()
     lines: Patch[Line] = Patch()
-    neighbours: Patch[str] = Patch()
+    neighbours: Patch[Address] = Patch()
 
     @property
     def is_empty(self) -> bool:
@@ -261,4 +263,6 @@ def difference(before: Plan, after: Plan) -> Change:
         name: getattr(after, name) if getattr(after, name) != getattr(before, name) else None
         for name in SINGLES
     }
-    return Change(base=before.revision, revision=after.revision, **singles, **tables)
+    return Change(
+        version=after.version, base=before.revision, revision=after.revision, **singles, **tables
+    )

@@ -24,7 +24,8 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Change, Egress, Instance, Plan
+from egressd.model.instances import Instance
+from egressd.model.plan import Change, Egress, Plan
 from egressd.netd import impact
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running

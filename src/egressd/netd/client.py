@@ -12,9 +12,12 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from egressd.model.bounds import TEXT_MAX
 from egressd.model.errors import EgressdError, Failed
+from egressd.model.instances import NodePath
 from egressd.model.messages import (
     MEASURED_EACH_S,
+    REQUEST_MAX,
     ApplyChange,
     Counters,
     Delay,
@@ -44,6 +47,7 @@ from egressd.model.messages import (
     Watch,
     without_netd,
 )
+from egressd.model.names import one_line
 from egressd.model.plan import Change, Plan
 from egressd.netd import framing
 
@@ -111,15 +115,15 @@ class NetdClient:
 
     async def halt(self, reason: str) -> None:
         """Block every client until the next plan. Raises Failed."""
-        await self._ask(Halt(reason), Done)
+        await self._ask(Halt(one_line(reason)[:TEXT_MAX]), Done)
 
     async def status(self) -> Status:
         """netd's view of the device. Raises Failed."""
         return await self._ask(GetStatus(), Status)
 
-    async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
-        """Why the engine refuses each of `configs`; empty where it does not. Raises Failed."""
-        return (await self._ask(Try(tuple(configs)), Trial)).problems
+    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
+        """Why the engine refuses each of `paths`; empty where it does not. Raises Failed."""
+        return (await self._ask(Try(tuple(paths)), Trial)).problems
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         """Measure each probe. Raises Failed."""
@@ -226,7 +230,7 @@ class NetdClient:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            self._writer.write(framing.pack(Request(number=number, body=body)))
+            self._writer.write(framing.pack(Request(number=number, body=body), REQUEST_MAX))
             # Not wait_for: in Python 3.11 that forgets a cancellation that comes with the answer.
             async with asyncio.timeout(within_s):
                 reply = (await future).body

@@ -15,11 +15,11 @@ T = TypeVar("T")
 _HEADER = struct.Struct(">I")
 
 
-def pack(message: msgspec.Struct) -> bytes:
-    """The frame that carries `message`."""
+def pack(message: msgspec.Struct, most: int = FRAME_MAX) -> bytes:
+    """The frame that carries `message`, of at most `most` bytes. Raises ValueError."""
     body = msgspec.msgpack.encode(message)
-    if len(body) > FRAME_MAX:
-        raise ValueError(f"a message of {len(body)} bytes is over the limit of {FRAME_MAX}")
+    if len(body) > most:
+        raise ValueError(f"a message of {len(body)} bytes is over the limit of {most}")
     return _HEADER.pack(len(body)) + body
 
 
@@ -29,7 +29,15 @@ async def read(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T]
     Raises asyncio.IncompleteReadError when the peer is gone, ValueError when the frame is too
     long, msgspec.DecodeError when it is not of the decoder's type.
     """
+    return decoder.decode(await reader.readexactly(await read_length(reader)))
+
+
+async def read_length(reader: asyncio.StreamReader, most: int = FRAME_MAX) -> int:
+    """The bytes of the next message, which follow.
+
+    Raises asyncio.IncompleteReadError when the peer is gone, ValueError when they are over `most`.
+    """
     (length,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
-    if length > FRAME_MAX:
-        raise ValueError(f"a frame of {length} bytes is over the limit of {FRAME_MAX}")
-    return decoder.decode(await reader.readexactly(length))
+    if length > most:
+        raise ValueError(f"a frame of {length} bytes is over the limit of {most}")
+    return int(length)

@@ -80,7 +80,7 @@ class Groups:
             self.delays.pop(key, None)
         for key, instance in change.instances.put.items():
             before = plan.instances.get(key)
-            if before is None or before.config != instance.config:
+            if before is None or before.work != instance.work:
                 self.delays.pop(key, None)
 
 

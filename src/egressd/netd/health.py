@@ -10,16 +10,19 @@ client that it refuses: the engine tells of it (`suspect`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
 
 from egressd.model.errors import EgressdError
-from egressd.model.messages import Delay, Probe
+from egressd.model.instances import Dialer, Instance
+from egressd.model.messages import Delay
 from egressd.model.plan import Group, Plan
+from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.groups import Groups, members, serving
+from egressd.planner.documents import probe_document
 from egressd.planner.groups import DEAD
 
 log = structlog.get_logger()
@@ -41,7 +44,9 @@ reached."""
 class Delays(Protocol):
     """What measures: the engine pool."""
 
-    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
         """The delay of each probe. Raises EgressdError."""
         ...
 
@@ -155,13 +160,13 @@ class Health:
         policy = next(iter(plan.groups.values()), None)
         if policy is None or not instances:
             return set()
-        probes = [Probe(name=key, config=each.config) for key, each in instances.items()]
+        probes = [*probes_of(instances.values())]
         found = await self._pool.delays(probes, policy.url, _timeout_ms(policy))
         # A node that was given another configuration meanwhile is not the one that was asked.
         valid = {
             key: delay.delay
             for key, delay in found.items()
-            if (now := self._plan().instances.get(key)) and now.config == instances[key].config
+            if (now := self._plan().instances.get(key)) and now.work == instances[key].work
         }
         alive = {key: delay for key, delay in valid.items() if delay != DEAD}
         self._groups.delays |= alive
@@ -171,6 +176,14 @@ class Health:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def probes_of(instances: Iterable[Instance]) -> Iterator[ProbeDocument]:
+    """What measures each node by the path of its instance, named by the instance's key."""
+    for instance in instances:
+        if isinstance(instance.work, Dialer):
+            config = probe_document(instance.work.paths[0])
+            yield ProbeDocument(name=instance.key, config=config)
 
 
 def _timeout_ms(group: Group) -> int:

@@ -16,9 +16,10 @@ import msgspec
 import structlog
 
 from egressd.model.errors import EgressdError
-from egressd.model.messages import Delay, Probe
-from egressd.model.plan import Instance, Plan
-from egressd.netd.health import Delays
+from egressd.model.instances import Instance
+from egressd.model.messages import Delay
+from egressd.model.plan import Plan
+from egressd.netd.health import Delays, probes_of
 from egressd.planner.groups import DEAD
 
 log = structlog.get_logger()
@@ -117,7 +118,7 @@ class Outages:
     async def _ask(self, batch: list[Instance]) -> None:
         for instance in batch:
             self._suspects.pop(instance.key, None)
-        probes = [Probe(name=each.key, config=each.config) for each in batch]
+        probes = [*probes_of(batch)]
         found: dict[str, Delay] = {}
         try:
             found = await self._pool.delays(probes, self._plan().delay_url, _TIMEOUT_MS)

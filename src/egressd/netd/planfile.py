@@ -16,15 +16,17 @@ from typing import Any, Final
 
 import msgspec
 
-from egressd.model.errors import Failed
-from egressd.model.plan import PLAN_VERSION, SINGLES, TABLES, Change, Plan
+from egressd.model.errors import Failed, Invalid
+from egressd.model.plan import PLAN_VERSION, SINGLES, TABLES, Change, Plan, difference
+from egressd.netd import validation
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
     tbl TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tbl, key)
 ) WITHOUT ROWID
 """
-_NO_PLAN: Final = (ValueError, TypeError, RecursionError)
+_VERSION_WITH_DOCUMENTS: Final = 1
+_NO_PLAN: Final = (ValueError, TypeError, RecursionError, Invalid)
 """What reading raises where the file holds something else."""
 
 
@@ -37,6 +39,8 @@ class PlanFile:
         self._is_doubtful = False
         """Whether a change that failed may lie whole in SQLite's log, where only its fsync failed.
         Whoever opened the log anew would take it for stored."""
+        self._outdated: Plan | None = None
+        """What was read from a file of an older netd's, to be written anew with the next change."""
 
     def load(self) -> Plan | None:
         """The stored plan, or None when there is none that can be trusted."""
@@ -85,6 +89,7 @@ class PlanFile:
                 raise Failed("write the plan file", str(error)) from error
         else:
             self._is_doubtful = False  # it lies where the one that failed did
+            self._outdated = None
 
     def close(self) -> None:
         """Close the file."""
@@ -148,12 +153,23 @@ class PlanFile:
                 document[key] = decoded
         if "revision" not in document:
             return None
+        is_outdated = document.get("version") == _VERSION_WITH_DOCUMENTS
+        if is_outdated:
+            _bring_up_to_date(document)
         if document.get("version") != PLAN_VERSION:
             raise ValueError("a plan of another version")
-        _bring_up_to_date(document)
-        return msgspec.convert(document, Plan, strict=True)
+        plan = msgspec.convert(document, Plan, strict=True)
+        validation.check(difference(Plan(), plan), Plan())
+        self._outdated = plan if is_outdated else None
+        return plan
 
     def _write(self, db: sqlite3.Connection, change: Change) -> None:
+        if self._outdated is not None:
+            db.execute("DELETE FROM entry")
+            self._put(db, difference(Plan(), self._outdated))
+        self._put(db, change)
+
+    def _put(self, db: sqlite3.Connection, change: Change) -> None:
         drops = [(t, key) for t in TABLES for key in getattr(change, t).drop]
         puts = [(t, key, value) for t in TABLES for key, value in getattr(change, t).put.items()]
         puts += [
@@ -170,7 +186,13 @@ class PlanFile:
 
 
 def _bring_up_to_date(document: dict[str, Any]) -> None:
-    """Read what was stored when there was one resolver where a list is now."""
+    """Read what was stored when instances were documents of the engine: all but these.
+
+    Who was served by one is blocked until the api has sent its plan, which it does first of all;
+    the kernel's own ways, the lines and the limits stay.
+    """
+    document["version"] = PLAN_VERSION
+    document["instances"], document["groups"] = {}, {}
     for entry in (document.get("floor", {}), *document["egresses"].values()):
         for name, list_name in (("resolver", "resolvers"), ("otherwise", "default_resolvers")):
             if server := entry.pop(name, ""):

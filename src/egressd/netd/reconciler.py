@@ -16,8 +16,9 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed
+from egressd.model.instances import Instance
 from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
-from egressd.model.plan import Change, Floor, Instance, Patch, Plan, difference
+from egressd.model.plan import Change, Floor, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
 from egressd.netd.doubts import Doubts
@@ -231,7 +232,7 @@ class Reconciler:
         """
         async with self._turn((*self.plan.instances, *plan.instances)):
             change = difference(self.plan, plan)
-            validation.check(change)
+            validation.check(change, self.plan)
             await self._carry_out(change, strict=False)
             self._is_restored = True
 
@@ -244,7 +245,7 @@ class Reconciler:
         async with self._turn((*change.instances.put, *change.instances.drop)):
             if change.base != self.plan.revision:
                 raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
-            validation.check(change)
+            validation.check(change, self.plan)
             await self._carry_out(change, strict=True)
 
     async def halt(self, reason: str) -> None:

@@ -1,11 +1,18 @@
-"""netd's socket: who may speak, and what each request leads to."""
+"""netd's socket: who may speak, and what each request leads to.
+
+The api is not trusted: a request is data of the model's, which decoding checks field by field, and
+`egressd.netd.validation` what fields have to do with each other. ``docs/security.md`` says what can
+be asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +20,12 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed, Invalid
+from egressd.model.forms import Number
 from egressd.model.messages import (
+    REQUEST_MAX,
     ApplyChange,
     Counters,
+    Delay,
     Delays,
     Done,
     GetCounters,
@@ -25,22 +35,35 @@ from egressd.model.messages import (
     Located,
     MeasureDelay,
     News,
+    Probe,
     Refused,
     Reply,
     ReplyBody,
-    Request,
+    RequestBody,
     SetPlan,
     Trial,
     Try,
+    Watch,
 )
+from egressd.model.names import one_line
 from egressd.netd import framing
+from egressd.netd.allowance import CONNECTIONS_MAX, Allowance, weight
+from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.processes import peer_of
 from egressd.netd.reconciler import Conflict, Reconciler
+from egressd.planner.documents import probe_document
 
 log = structlog.get_logger()
 
 _UNREAD_MAX: Final = 4 << 20
 """Bytes of news that may wait for one who does not read: a frozen api, say."""
+_FRAME_S: Final = 30.0
+"""Seconds that a request which has begun may take to arrive."""
+_PAGES_MAX: Final = 1 << 20
+"""Bytes of pages that one measurement hands back."""
+_QUIET_S: Final = 60.0
+_SHOWN: Final = 200
+"""Characters of a fault, and of the place where it is, that are repeated."""
 
 
 class Server:
@@ -57,7 +80,9 @@ class Server:
         self._watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
         """The connection that plans come by: two apis would each undo what the other wants."""
-        self._decoder = msgspec.msgpack.Decoder(Request)
+        self._allowances: dict[int, Allowance] = {}
+        """By user id."""
+        self._quiet_until = 0.0
 
     async def open(self) -> None:
         """Listen. A socket file left by an earlier netd is replaced, a missing folder made."""
@@ -111,68 +136,152 @@ class Server:
             log.warning("refused a connection", uid=uid, pid=pid)
             writer.close()
             return
+        allowance = self._allowances.setdefault(uid, Allowance())
+        if allowance.connections >= CONNECTIONS_MAX:
+            self._warn("refused one connection too many", pid=pid)
+            writer.close()
+            return
+        allowance.connections += 1
         tasks: set[asyncio.Task[None]] = set()
         try:
             while True:
-                request = await framing.read(reader, self._decoder)
-                task = asyncio.create_task(self._answer(request, writer))
+                await writer.drain()  # one that does not read its answers is not read either
+                length = await framing.read_length(reader, REQUEST_MAX)
+                await allowance.bytes.borrow(weight(length))
+                give_back = partial(_give_back, allowance, weight(length))
+                try:
+                    async with asyncio.timeout(_FRAME_S):
+                        asked = _NUMBERED.decode(await reader.readexactly(length))
+                except BaseException:
+                    give_back()
+                    raise
+                task = asyncio.create_task(self._answer(asked, allowance, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+                task.add_done_callback(give_back)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except ValueError as error:  # msgspec.DecodeError is one
-            log.warning("dropped a connection that sent nonsense", pid=pid, error=str(error))
+        except TimeoutError:
+            self._warn("dropped a connection that did not finish a request", pid=pid)
+        except (ValueError, RecursionError) as error:  # msgspec.DecodeError is the first
+            self._warn("dropped a connection that sent nonsense", pid=pid, error=_shown(error))
         finally:
+            allowance.connections -= 1
             self._watchers.discard(writer)
             if self._planner is writer:
                 self._planner = None
             writer.close()
 
-    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+    def _warn(self, what: str, **details: object) -> None:
+        """Log what the api did wrong, once in `_QUIET_S`: it may do so over and over."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET_S
+            log.warning(what, **details)
+
+    async def _answer(
+        self, asked: _Numbered, allowance: Allowance, writer: asyncio.StreamWriter
+    ) -> None:
+        body: ReplyBody
         try:
-            body = await self._do(request, writer)
+            body = await self._do(read_request(asked.body), allowance, writer)
         except Invalid as error:
-            body = Refused(kind="invalid", action="check the plan", cause=str(error))
+            body = Refused(kind="invalid", action="check the request", cause=str(error))
+            self._warn("refused a request", why=one_line(body.cause))
         except Conflict as error:
             body = Refused(kind="conflict", action="apply a change", cause=str(error))
         except Failed as error:
             body = Refused(kind="failed", action=error.action, cause=error.cause)
         except Exception as error:
             log.exception("a request failed in an unforeseen way")
-            body = Refused(kind="failed", action="answer the request", cause=repr(error))
+            cause = f"{type(error).__name__}; netd's log says more"
+            body = Refused(kind="failed", action="answer the request", cause=cause)
         with suppress(ConnectionError):
-            writer.write(framing.pack(Reply(number=request.number, body=body)))
+            writer.write(framing.pack(Reply(number=asked.number, body=body)))
             await writer.drain()
 
-    async def _do(self, request: Request, writer: asyncio.StreamWriter) -> ReplyBody:
+    async def _do(
+        self, body: RequestBody, allowance: Allowance, writer: asyncio.StreamWriter
+    ) -> ReplyBody:
         reconciler = self._reconciler
-        if isinstance(request.body, SetPlan | ApplyChange | Halt):
-            if self._planner not in (None, writer):
-                raise Failed("take a plan", "another api says what is wanted")
-            self._planner = writer
-        match request.body:
-            case SetPlan(plan=plan):
-                await reconciler.set_plan(plan)
-                return Done()
-            case ApplyChange(change=change):
-                await reconciler.apply(change)
-                return Done()
-            case Halt(reason=reason):
-                await reconciler.halt(reason)
+        match body:
+            case SetPlan() | ApplyChange() | Halt():
+                if self._planner not in (None, writer):
+                    raise Failed("take a plan", "another api says what is wanted")
+                self._planner = writer
+                async with allowance.plans.lent(1):
+                    await self._plan(body)
                 return Done()
             case GetStatus():
                 return await reconciler.status()
-            case Try(configs=configs):
+            case Try(paths=paths):
+                configs = [probe_document(path) for path in paths]
                 return Trial(tuple(await reconciler.pool.try_configs(configs)))
-            case MeasureDelay(probes=probes, url=url, timeout_ms=timeout_ms):
-                return Delays(await reconciler.pool.delays(probes, url, timeout_ms))
+            case MeasureDelay():
+                async with allowance.probes.lent(len(body.probes)):
+                    return Delays(await self._measure(body))
             case Locate(client=client):
                 machine = reconciler.machine
                 return Located(await machine.locate(client), machine.members(client))
             case GetCounters():
                 return Counters(await reconciler.counters())
-            case _:
+            case Watch():
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
                 writer.write(framing.pack(reconciler.status_news))
                 return Done()
+
+    async def _plan(self, body: SetPlan | ApplyChange | Halt) -> None:
+        match body:
+            case SetPlan(plan=plan):
+                await self._reconciler.set_plan(plan)
+            case ApplyChange(change=change):
+                await self._reconciler.apply(change)
+            case Halt(reason=reason):
+                await self._reconciler.halt(reason)
+
+    async def _measure(self, asked: MeasureDelay) -> dict[str, Delay]:
+        if sum(probe.read_max for probe in asked.probes) > _PAGES_MAX:
+            raise Invalid(f"probes must not read more than {_PAGES_MAX} bytes in all")
+        # 1,000 of them take 50 ms.
+        probes = await asyncio.to_thread(_documents, asked.probes)
+        return await self._reconciler.pool.delays(probes, asked.url, asked.timeout_ms)
+
+
+class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Request` whose body is not looked at yet: one that is refused has a number, too."""
+
+    number: Number
+    body: msgspec.Raw
+
+
+_NUMBERED: Final = msgspec.msgpack.Decoder(_Numbered)
+_BODIES: Final[msgspec.msgpack.Decoder[RequestBody]] = msgspec.msgpack.Decoder(RequestBody)
+
+
+def read_request(body: bytes | msgspec.Raw) -> RequestBody:
+    """What is asked for. Raises Invalid, naming the field, for what the model does not have."""
+    try:
+        return _BODIES.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(_shown(error)) from error
+
+
+def _give_back(allowance: Allowance, part: int, *_: object) -> None:
+    allowance.bytes.give_back(part)
+
+
+def _documents(probes: Iterable[Probe]) -> list[ProbeDocument]:
+    return [
+        ProbeDocument(name=probe.name, config=probe_document(probe.path), read_max=probe.read_max)
+        for probe in probes
+    ]
+
+
+def _shown(error: Exception) -> str:
+    """What is wrong, after the name of the field that it is about."""
+    what, _, place = one_line(str(error)).rpartition(" - at `$")
+    if what.startswith("Expected `str` matching regex"):
+        what = "it must have the form that such a value has"
+    field = place.strip(".`")
+    return f"{field[-_SHOWN:]}: {what[:_SHOWN]}" if what else field[:_SHOWN]

@@ -9,8 +9,10 @@ from contextlib import suppress
 import structlog
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Change, Instance, Plan
-from egressd.netd.engine.pool import Pool, digest
+from egressd.model.instances import Instance
+from egressd.model.plan import Change, Plan
+from egressd.netd.engine.document import Document
+from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
 from egressd.netd.kernel import sockets, sysctl
@@ -73,7 +75,7 @@ class Serving:
             instance
             for key, instance in change.instances.put.items()
             if (
-                self._running[key].digest != digest(instance)
+                self._running[key].digest != Document.of(instance).digest
                 if key in self._running
                 else not instance.standby
             )
@@ -86,7 +88,7 @@ class Serving:
             running.key: running
             for running in sorted(self._living(), key=lambda each: each.started)
             if running.key in plan.instances
-            and running.digest == digest(plan.instances[running.key])
+            and running.digest == Document.of(plan.instances[running.key]).digest
         }
 
     async def make_room(self, wanted: Sequence[Instance]) -> None:
@@ -107,7 +109,8 @@ class Serving:
         # Else a connection of the engine's, or of anybody's, may have a service's port by chance.
         self._reserve(wanted)
         results = await asyncio.gather(
-            *(self._pool.start(instance) for instance in wanted), return_exceptions=True
+            *(self._pool.start(Document.of(instance)) for instance in wanted),
+            return_exceptions=True,
         )
         started = {r.key: r for r in results if isinstance(r, Running)}
         for instance, result in zip(wanted, results, strict=True):

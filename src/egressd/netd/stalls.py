@@ -12,49 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
+from egressd.model.instances import Dialer, Instance
 from egressd.model.plan import Plan
 from egressd.netd.kernel import sockets
+from egressd.planner.options import shares_a_connection
 
 log = structlog.get_logger()
 
 PERIOD_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """What is tried again sooner is left alone: nobody is to wait longer once a node is back."""
-
-_REMEMBERED: Final = 4096
-
-
-class _Transport(msgspec.Struct):
-    type: str = ""
-
-
-class _Outbound(msgspec.Struct):
-    server: str = ""
-    server_port: int = 0
-    transport: _Transport | None = None
-    tls: dict[str, Any] | None = None
-    detour: str = ""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether its clients share a connection: the engine's ``http`` is HTTP/2 within TLS."""
-        match self.transport:
-            case _Transport("grpc"):
-                return True
-            case _Transport("http"):
-                return self.tls is not None
-        return False
-
-
-class _Document(msgspec.Struct):
-    outbounds: tuple[_Outbound, ...] = ()
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +39,16 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of those of `shared` whose servers are names."""
 
     @classmethod
-    def of(cls, documents: Iterable[str]) -> Ends:
-        """Those of sing-box documents."""
-        found = [end for document in documents for end in _ends(document)]
+    def of(cls, instances: Iterable[Instance]) -> Ends:
+        """Those of the outermost hops of instances' paths, which this machine connects to."""
+        works = (instance.work for instance in instances)
+        paths = (path for work in works if isinstance(work, Dialer) for path in work.paths)
+        outermost = (path.hops[-1].outbound for path in paths)
+        found = {
+            ((made.server, made.server_port), shares_a_connection(made))
+            for made in outermost
+            if made.server_port
+        }
         shared = frozenset(end for end, is_shared in found if is_shared)
         return cls(
             shared=shared,
@@ -108,7 +88,7 @@ class Stalls:
 
     async def look(self) -> None:
         """End those that there are. Raises OSError."""
-        ends = Ends.of(instance.config for instance in self._plan().instances.values())
+        ends = Ends.of(self._plan().instances.values())
         if not ends.shared:
             return
         ended = await asyncio.to_thread(
@@ -126,19 +106,6 @@ class Stalls:
             except Exception:
                 log.exception("could not look for connections that stall")
             await asyncio.sleep(PERIOD_S)
-
-
-@lru_cache(_REMEMBERED)
-def _ends(document: str) -> tuple[tuple[tuple[str, int], bool], ...]:
-    """Server and port of each outbound that this machine connects to, and whether clients share the
-    connection.
-    """
-    outbounds = msgspec.json.decode(document, type=_Document).outbounds
-    return tuple(
-        ((each.server, each.server_port), each.is_shared)
-        for each in outbounds
-        if each.server_port and not each.detour
-    )
 
 
 def _is_address(server: str) -> bool:

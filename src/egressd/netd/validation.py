@@ -1,81 +1,99 @@
 """Checks on a change before anything is done with it: types say what, these say which values.
 
 netd runs as root and the api does not, so nothing the api says becomes part of an nft
-script, a route or an engine document unless it has one of the forms below.
+script, a route, a file or an engine document unless it has one of the forms of
+`egressd.model.forms`, which decoding a request checks, and the keys and marks that the planner
+gives, which are looked at here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Network
+from itertools import islice
 from socket import AF_INET, inet_pton
 from typing import Any, Final
 
-import msgspec
-
-from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
 from egressd.model.errors import Invalid
+from egressd.model.instances import (
+    Asker,
+    Dialer,
+    Instance,
+    ProxyListener,
+    Sniffer,
+    Work,
+)
 from egressd.model.names import is_interface_name
-from egressd.model.nouns import GROUP_STRATEGIES, Line
-from egressd.model.plan import PLAN_VERSION, Change, Egress, Group, Instance, Limit
+from egressd.model.nouns import Line
+from egressd.model.plan import PLAN_VERSION, TABLES, Change, Egress, Group, Plan, WhitelistPlan
+from egressd.planner.lines.dial import malformed
 from egressd.planner.registry import (
-    EGRESS_NUMBER_MAX,
+    MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
     MARK_EGRESS,
     MARK_ENGINE,
-    MARK_EPOCHS,
-    MARK_GROUP,
-    MARK_GROUP_MASK,
     MARK_KIND_MASK,
+    MARK_LINE,
     MARK_REJECT,
-    RULE_SET_FOLDER,
+    MARK_UNMANAGED,
+    PLANNED_EGRESS_MAX,
+    asker_mark,
+    group_mark,
+    node_mark,
+    sniffer_mark,
 )
-from egressd.planner.topology import is_line
+from egressd.planner.rule_set import is_sound, name_of
+from egressd.planner.service_ports import reason_reserved
 
-_INSTANCE_KEY = re.compile(r"(node|sniff|dns|default|service):[0-9]{1,10}\Z")
-_NODE_KEY = re.compile(r"node:[0-9]{1,10}\Z")
-_GROUP_KEY = re.compile(r"group:[0-9]{1,10}\Z")
-_RANGE = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
-_RULE_SET = re.compile(r"[0-9a-f]{32}\.srs\Z")
-_DOCUMENT_PARTS: Final = frozenset({"log", "dns", "inbounds", "outbounds", "route"})
+_KEY: Final = re.compile(r"([a-z]+):(0|[1-9][0-9]{0,9})\Z")
+_RANGE: Final = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
 _MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
 _TOLD_MAX: Final = 20
+_SHOWN: Final = 60
+"""Characters of a key that are repeated."""
 
 
-def check(change: Change) -> None:
-    """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed."""
-    if found := list(problems(change)):
-        raise Invalid(*found[:_TOLD_MAX])
+def check(change: Change, plan: Plan) -> None:
+    """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed, and what
+    it makes of `plan` not too large.
+    """
+    found = islice((*_sizes(change, plan), *islice(problems(change), _TOLD_MAX)), _TOLD_MAX)
+    if told := [*found]:
+        raise Invalid(*told)
+
+
+def _sizes(change: Change, plan: Plan) -> Iterator[str]:
+    for name, most in TABLES.items():
+        table, patch = getattr(plan, name), getattr(change, name)
+        more = sum(key not in table for key in patch.put)
+        more -= sum(key in table and key not in patch.put for key in {*patch.drop})
+        if more > 0 and len(table) + more > most:
+            yield f"{name} must not have more than {most} entries"
 
 
 def problems(change: Change) -> Iterator[str]:
-    """Each fault of `change`, as a sentence."""
+    """Each fault of `change`, as a sentence that names the field."""
     if change.version != PLAN_VERSION:
         yield f"the plan is of version {change.version}, this netd takes {PLAN_VERSION}"
-    for name, key_ok, value_ok in _CHECKS:
+    for name, key_ok, faults in _TABLES:
         patch = getattr(change, name)
         for key in patch.drop:
             if not key_ok(key):
-                yield f"{name}: {key!r} is no key of this table"
+                yield f"{name}: {key[:_SHOWN]!r} is no key of this table"
         for key, value in patch.put.items():
-            if not key_ok(key) or not value_ok(value):
-                yield f"{name}: the entry {key!r} is not well-formed"
-    if change.floor is not None and not (
-        _is_mark_or_zero(change.floor.unmanaged)
-        and all(map(_is_address, (*change.floor.resolvers, *change.floor.local_resolvers)))
-    ):
-        yield "floor is not well-formed"
-    listed = change.whitelist
-    if listed is not None and not (
-        _is_mark_or_zero(listed.mark)
-        and all(map(_is_range, listed.ranges))
-        and all(_is_mark(k) and _is_mark(v) for k, v in listed.sniffers.items())
-        and all(1 <= port <= 65535 for port in (*listed.tcp_ports, *listed.udp_ports))
-        and all(map(_RULE_SET.match, listed.rule_sets))
-        and 0 < listed.epoch < MARK_EPOCHS
-    ):
-        yield "whitelist is not well-formed"
+            if key_ok(key):
+                for fault in faults(key, value):
+                    yield f"{name}.{key}: {fault}"
+            else:
+                yield f"{name}: {key[:_SHOWN]!r} is no key of this table"
+    if change.floor is not None and not _is_mark_or_zero(change.floor.unmanaged):
+        yield "floor.unmanaged must be the mark of a target, or 0"
+    if change.whitelist is not None:
+        yield from (f"whitelist.{fault}" for fault in _whitelist(change.whitelist))
+
+
+# --- Keys. ----------------------------------------------------------------------------------
 
 
 def _is_address(text: str) -> bool:
@@ -103,6 +121,33 @@ def _is_network(text: str) -> bool:
     return True
 
 
+def _is_instance_key(key: str) -> bool:
+    found = _KEY.match(key)
+    return found is not None and found[1] in _INSTANCES
+
+
+def _is_node_key(key: str) -> bool:
+    found = _KEY.match(key)
+    return found is not None and found[1] == "node"
+
+
+def _is_group_key(key: str) -> bool:
+    found = _KEY.match(key)
+    return found is not None and found[1] == "group"
+
+
+def _is_egress_name(name: str) -> bool:
+    return is_interface_name(name) and name != "lo"
+
+
+def _numbered(key: str) -> tuple[str, int]:
+    kind, _, number = key.partition(":")
+    return kind, int(number)
+
+
+# --- Marks. ---------------------------------------------------------------------------------
+
+
 def _is_mark(mark: int) -> bool:
     return 0 < mark <= 0xFFFF_FFFF and mark & MARK_KIND_MASK in _MARK_KINDS
 
@@ -111,68 +156,119 @@ def _is_mark_or_zero(mark: int) -> bool:
     return mark == 0 or _is_mark(mark)
 
 
-def _is_instance(instance: Instance) -> bool:
+def _leaves(mark: int) -> bool:
+    """Whether the kernel routes what bears it: directly, or by an interface that has a number."""
+    number = mark & ~(MARK_KIND_MASK | MARK_LINE)
+    is_egress = mark & MARK_KIND_MASK == MARK_EGRESS and 0 < number <= PLANNED_EGRESS_MAX
+    return mark == MARK_DIRECT or is_egress
+
+
+def _asks(mark: int) -> bool:
+    return mark == MARK_ASKED_DIRECTLY or _leaves(mark)
+
+
+# --- Entries. -------------------------------------------------------------------------------
+
+
+def _mark(_key: str, mark: int) -> Iterable[str]:
+    return () if _is_mark(mark) else ("must be the mark of a target",)
+
+
+def _instance(key: str, instance: Instance) -> Iterator[str]:
+    kind, number = _numbered(key)
+    work, mark_of = _INSTANCES[kind]
+    if instance.key != key:
+        yield f"key must be {key}"
     try:
-        document = msgspec.json.decode(instance.config)
-    except msgspec.DecodeError:
-        return False
-    is_engine_mark = instance.mark & MARK_KIND_MASK == MARK_ENGINE
-    return (
-        isinstance(document, dict)
-        and document.keys() <= _DOCUMENT_PARTS
-        and _INSTANCE_KEY.match(instance.key) is not None
-        and (instance.mark == 0 or (_is_mark(instance.mark) and is_engine_mark))
-        and 0 <= instance.port <= 65535
-        and all(map(_is_rule_set, _paths(document)))
-    )
+        is_own_mark = instance.mark == mark_of(number)
+    except ValueError:  # such a number has no mark
+        is_own_mark = False
+    if not is_own_mark:
+        yield f"mark must be that of {key}"
+    if isinstance(instance.work, work):
+        yield from (f"work.{fault}" for fault in _work(instance.work))
+    else:
+        yield f"work must be that of a {kind}"
 
 
-def _is_rule_set(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == RULE_SET_FOLDER and _RULE_SET.match(name) is not None
+def _work(work: Work) -> Iterator[str]:
+    match work:
+        case Dialer():
+            if len(work.paths) > 1 and work.policy is None:
+                yield "policy must be given for several paths"
+            for place, path in enumerate(work.paths):
+                if not _leaves(path.mark):
+                    yield f"paths[{place}].mark must be DIRECT's or an interface's"
+        case Sniffer():
+            if work.mark != MARK_REJECT and not _leaves(work.mark):
+                yield "mark must be DIRECT's, REJECT's or an interface's"
+        case Asker():
+            if not _asks(work.mark):
+                yield "mark must be DIRECT's or an interface's"
+        case ProxyListener():
+            if not _leaves(work.mark):
+                yield "mark must be an interface's"
+            if not _asks(work.dns_mark):
+                yield "dns_mark must be DIRECT's or an interface's"
+            if use := reason_reserved(work.port):
+                yield f"port must not be one that the system reserves: {work.port} is for {use}"
 
 
-def _paths(document: dict[str, Any]) -> Iterator[str]:
-    """The files that a document names: rule sets, and nothing else has any."""
-    route = document.get("route")
-    references = route.get("rule_set", []) if isinstance(route, dict) else []
-    return (str(entry.get("path", "")) for entry in references if isinstance(entry, dict))
+def _group(key: str, group: Group) -> Iterator[str]:
+    try:
+        is_own_mark = group.mark == group_mark(_numbered(key)[1])
+    except ValueError:
+        is_own_mark = False
+    if not is_own_mark:
+        yield f"mark must be that of {key}"
 
 
-def _is_group(group: Group) -> bool:
-    return (
-        group.mark & MARK_GROUP_MASK == MARK_GROUP
-        and group.mark <= 0xFFFF_FFFF
-        and len(group.members) > 0
-        and all(_NODE_KEY.match(key) is not None for key in group.members)
-        and group.strategy in GROUP_STRATEGIES
-        and group.interval_s > 0
-    )
+def _egress(_key: str, egress: Egress) -> Iterator[str]:
+    if not 0 < egress.number <= PLANNED_EGRESS_MAX:
+        yield f"number must be a whole number from 1 to {PLANNED_EGRESS_MAX}"
 
 
-def _is_egress(egress: Egress) -> bool:
-    resolvers = (*egress.resolvers, *egress.default_resolvers)
-    return 0 < egress.number <= EGRESS_NUMBER_MAX and all(map(_is_address, resolvers))
+def _line(key: str, line: Line) -> Iterator[str]:
+    if line.name != key:
+        yield f"name must be {key}"
+    yield from malformed(line)
 
 
-def _is_limit(limit: Limit) -> bool:
-    rates = (limit.upload_kbps, limit.download_kbps)
-    return limit.number > 0 and all(0 <= rate <= RULE_LIMIT_MAX_KBPS for rate in rates)
+def _whitelist(listed: WhitelistPlan) -> Iterator[str]:
+    if not _is_mark_or_zero(listed.mark):
+        yield "mark must be the mark of a target, or 0"
+    if not all(map(_is_range, listed.ranges)):
+        yield "ranges must be ranges of IPv4 addresses"
+    if not all(_is_mark(k) and _is_mark(v) for k, v in listed.sniffers.items()):
+        yield "sniffers must be marks of targets"
+    for name, content in listed.rule_sets.items():
+        if name != name_of(content) or not is_sound(content):
+            yield f"rule_sets.{name} must hold the domains that it is named by, and nothing else"
 
 
-def _is_line(line: Line) -> bool:
-    """Whether its name can be an interface's and a folder's. The rest waits until it is dialled."""
-    return is_interface_name(line.name) and is_line(line.name)
+def _default_mark(number: int) -> int:
+    if number:
+        raise ValueError("there is one")
+    return MARK_UNMANAGED
 
 
-_Check = tuple[str, Callable[[str], bool], Callable[[Any], bool]]
-_CHECKS: tuple[_Check, ...] = (
-    ("hosts", _is_address, _is_mark),
-    ("nets", _is_range, _is_mark),
-    ("instances", lambda key: _INSTANCE_KEY.match(key) is not None, _is_instance),
-    ("groups", lambda key: _GROUP_KEY.match(key) is not None, _is_group),
-    ("egresses", is_interface_name, _is_egress),
-    ("limits", _is_network, _is_limit),
-    ("lines", is_interface_name, _is_line),
-    ("neighbours", lambda key: _NODE_KEY.match(key) is not None, _is_address),
+_INSTANCES: Final[dict[str, tuple[type[Work], Callable[[int], int]]]] = {
+    "node": (Dialer, node_mark),
+    "default": (Dialer, _default_mark),
+    "sniff": (Sniffer, sniffer_mark),
+    "dns": (Asker, asker_mark),
+    "service": (ProxyListener, lambda _: 0),
+}
+"""Kind of an instance's key -> what it does, and the mark of each number."""
+
+_Table = tuple[str, Callable[[str], bool], Callable[[str, Any], Iterable[str]]]
+_TABLES: Final[tuple[_Table, ...]] = (
+    ("hosts", _is_address, _mark),
+    ("nets", _is_range, _mark),
+    ("instances", _is_instance_key, _instance),
+    ("groups", _is_group_key, _group),
+    ("egresses", _is_egress_name, _egress),
+    ("limits", _is_network, lambda *_: ()),
+    ("lines", is_interface_name, _line),
+    ("neighbours", _is_node_key, lambda *_: ()),
 )

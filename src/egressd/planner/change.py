@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
+from egressd.model.instances import Instance
 from egressd.model.names import GROUP_PREFIX, parse_target
 from egressd.model.nouns import Rule
-from egressd.model.plan import Change, Egress, Group, Instance, Limit, Patch, patch_between
+from egressd.model.plan import Change, Egress, Group, Limit, Patch, patch_between
 from egressd.planner import compile as compiled
 from egressd.planner import targets
 

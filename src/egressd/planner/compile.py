@@ -13,19 +13,20 @@ from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
+from egressd.model.instances import Asker, GroupPolicy, Instance, Listed, Sniffer
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
-from egressd.model.plan import Egress, Floor, Group, Instance, Limit, Plan, WhitelistPlan
-from egressd.planner import documents, listing, local_names
-from egressd.planner.documents import Listed
+from egressd.model.plan import Egress, Floor, Group, Limit, Plan, WhitelistPlan
+from egressd.planner import listing, local_names
 from egressd.planner.flatten import flatten, merge
+from egressd.planner.instances import dialer, proxy_listener
+from egressd.planner.lines.dial import malformed
 from egressd.planner.nodes import neighbour_of
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
     MARK_ENGINE,
     MARK_KIND_MASK,
-    MARK_LISTED,
     MARK_REJECT,
     MARK_UNMANAGED,
     SNIFF_DIRECT,
@@ -174,7 +175,7 @@ def askers(
         (key := f"dns:{number}"): Instance(
             key=key,
             mark=asker_mark(number),
-            config=documents.asker_document(way, resolvers.local).config,
+            work=Asker(mark=way, zones=resolvers.local),
         )
         for number, way in made.items()
     }
@@ -189,16 +190,9 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
     paths = dial_paths(state, parse_target(state.settings.unmanaged))
     if not paths:
         return {}
-    policy = documents.GroupPolicy.of(state.settings) if len(paths) > 1 else None
-    document = documents.target_document(paths, resolvers, policy=policy)
-    instance = Instance(
-        key=UNMANAGED_KEY,
-        mark=MARK_UNMANAGED,
-        config=document.config,
-        udp=document.udp,
-        short=document.short,
-    )
-    return {UNMANAGED_KEY: instance}
+    policy = GroupPolicy.of(state.settings) if len(paths) > 1 else None
+    work = dialer(paths, resolvers, policy=policy)
+    return {UNMANAGED_KEY: Instance(key=UNMANAGED_KEY, mark=MARK_UNMANAGED, work=work)}
 
 
 def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> dict[str, Instance]:
@@ -248,19 +242,15 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
         if service.is_enabled and number is not None:
             name = service.outbound_interface
             mark = interface_mark(name, number)
-            document = documents.service_document(
+            work = proxy_listener(
                 service,
                 mark,
                 (egress_resolvers(state, resolvers, name) or resolvers.all_reached_by(name))[0],
                 MARK_ASKED_DIRECTLY if is_asked_directly(state, resolvers, name) else mark,
             )
             key = service_key(service.id)
-            result[key] = Instance(
-                key=key,
-                config=document,
-                port=service.port,
-                lan_only=not (service.username and service.password),
-            )
+            if work is not None:
+                result[key] = Instance(key=key, work=work)
     return result
 
 
@@ -293,9 +283,13 @@ def _sniffer(
     number = sniffer_number(state, target)
     if number is None or listed is None or target == state.whitelist.node:
         return None  # whatever is listed goes there anyway
-    resolver = resolvers.reached_by(parse_target(target).name)
-    document = documents.sniffer_document(mark_of(state, target), resolver, listed, resolvers.local)
-    return Instance(key=f"sniff:{number}", mark=sniffer_mark(number), config=document.config)
+    work = Sniffer(
+        mark=mark_of(state, target),
+        resolver=resolvers.reached_by(parse_target(target).name),
+        listed=listed,
+        zones=resolvers.local,
+    )
+    return Instance(key=f"sniff:{number}", mark=sniffer_mark(number), work=work)
 
 
 def _node(
@@ -306,19 +300,16 @@ def _node(
         return None
     if state.whitelist.node == node.name:
         listed = None  # whatever is listed goes there anyway
-    document = documents.target_document((path,), resolvers, listed=listed, zones=resolvers.local)
     return Instance(
         key=f"node:{node.id}",
         mark=node_mark(node.id),
-        config=document.config,
-        udp=document.udp,
-        short=document.short,
+        work=dialer((path,), resolvers, listed=listed, zones=resolvers.local),
         standby=not is_ruled(state, node.name),
     )
 
 
 def _listed(state: DesiredState) -> Listed | None:
-    """The whitelist as documents need it; None when no domain has to be seen.
+    """The whitelist as instances need it; None when no domain has to be seen.
 
     All that is not DIRECT is one mark to them: which destination it is, whether it exists and
     how it is reached is not theirs to know, so that changing it cuts nobody else.
@@ -326,7 +317,7 @@ def _listed(state: DesiredState) -> Listed | None:
     if not state.settings.sniff_domains or not listing.entries_of(state.whitelist).domains:
         return None
     is_direct = parse_target(state.whitelist.node).kind == "direct"
-    return Listed(whitelist=state.whitelist, mark=MARK_DIRECT if is_direct else MARK_LISTED)
+    return Listed(sets=listing.listing_of(state.whitelist).sets, is_direct=is_direct)
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
@@ -378,8 +369,13 @@ def line_resolvers(line: Line, resolvers: Resolvers) -> tuple[str, ...]:
 
 
 def lines(state: DesiredState) -> dict[str, Line]:
-    """The enabled lines, by interface name."""
-    return {line.name: line for line in state.lines.values() if line.is_enabled}
+    """The enabled lines, by interface name.
+
+    One that an earlier egressd took, or a backup brought, may not be as netd wants it: it blocks,
+    and stands in nobody's way.
+    """
+    enabled = (line for line in state.lines.values() if line.is_enabled)
+    return {line.name: line for line in enabled if not malformed(line)}
 
 
 def neighbours(nodes: Iterable[Node]) -> dict[str, str]:

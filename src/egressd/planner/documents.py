@@ -1,7 +1,7 @@
-"""sing-box documents: what one engine instance is told to do.
+"""sing-box documents: what the engine is told to do for an instance, or for a path to be tried.
 
-A document is built from a node (or a group's nodes) and the relays it dials through. Each
-distinct input is built once and remembered, since a document only depends on its arguments.
+netd makes them from the instances of the plan (`egressd.model.instances`), just before a worker
+starts one. A document depends on what it is made from, and on nothing else.
 
 The rules of every document: what no rule takes goes to the node and nowhere else
 (``route.final``); every socket towards the outside bears a mark, so that it leaves by the
@@ -11,29 +11,29 @@ the instance by a resolver asked through the node.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from egressd.model.device import LocalZone, Resolvers
-from egressd.model.nouns import Node, ProxyService, Settings, Whitelist
-from egressd.planner import local_names, naming
-from egressd.planner.listing import LISTED, listing_of
-from egressd.planner.nodes import (
-    DialPath,
-    asks_by_udp,
-    carries_short_datagrams,
-    carries_udp,
-    outbound_of,
-    settings_of,
+from egressd.model.instances import (
+    Asker,
+    Dialer,
+    GroupPolicy,
+    Hop,
+    KernelPath,
+    Listed,
+    NodePath,
+    ProxyListener,
+    Sniffer,
+    Work,
 )
-from egressd.planner.outbounds.tls import ech_name
+from egressd.model.outbounds import Grpc, HttpStream, VLess
+from egressd.planner import local_names, naming
+from egressd.planner.listing import LISTED, references_of, rules_of
+from egressd.planner.options import ech_name, options_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT, RESOLVER_IN_USE
-from egressd.planner.resolvers import RESOLVERS_MAX
 
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""
@@ -61,105 +61,71 @@ _OUTSIDE: Final = {
 }
 """How a node's own sockets are."""
 
-_REMEMBERED: Final = 8192
+
+def document_of(work: Work) -> str:
+    """The document of an instance."""
+    match work:
+        case Dialer():
+            made = _dialer(work)
+        case Sniffer():
+            made = _sniffer(work)
+        case Asker():
+            made = _asker(work)
+        case ProxyListener():
+            made = _proxy(work)
+    return msgspec.json.encode(made).decode()
 
 
-class GroupPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance of several nodes chooses among them."""
-
-    url: str
-    interval_s: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> GroupPolicy:
-        """The device's policy."""
-        return cls(url=settings.delay_url, interval_s=settings.check_interval_s)
+def probe_document(path: NodePath | KernelPath) -> str:
+    """A document without inbounds, for trials and delay measurements."""
+    if isinstance(path, KernelPath):
+        made = _routed(path.mark, path.resolver, path.mark)
+    else:
+        made = _dialled((path,))
+        made["dns"] = {"servers": _device_servers((path,)), **naming.ASKING}
+    return msgspec.json.encode(made).decode()
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A sing-box document, whether what it sends to carries UDP, and if so only short datagrams."""
-
-    config: str
-    udp: bool
-    short: bool = False
-
-
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """The whitelist's domain entries, and the mark that what they name goes on with."""
-
-    whitelist: Whitelist
-    mark: int
+def _dialer(work: Dialer) -> dict[str, Any]:
+    """Serves LAN clients through TPROXY. Clients with a rule have the local zones."""
+    document = _dialled(work.paths, work.policy)
+    dns = document["dns"] = _dns(work, document["route"]["final"])
+    dns["rules"] = [*local_names.dns_rules(work.zones), *dns["rules"]]
+    dns["servers"] += local_names.dns_servers(work.zones)
+    _serve_clients(document, work.listed)
+    return document
 
 
-@lru_cache(_REMEMBERED)
-def target_document(
-    paths: tuple[DialPath, ...],
-    resolvers: Resolvers,
-    *,
-    policy: GroupPolicy | None = None,
-    listed: Listed | None = None,
-    zones: tuple[LocalZone, ...] = (),
-) -> Document:
-    """The document of an instance that serves LAN clients through TPROXY.
-
-    Several paths need a `policy`; one takes none. Clients with a rule have the local `zones`.
-    """
-    document = _document(paths, resolvers, policy)
-    dns = document["dns"]
-    dns["rules"] = [*local_names.dns_rules(zones), *dns["rules"]]
-    dns["servers"] += local_names.dns_servers(zones)
-    _serve_clients(document, listed)
-    short = carries_short_datagrams(paths)
-    return Document(config=_json(document), udp=carries_udp(paths), short=short)
-
-
-@lru_cache(_REMEMBERED)
-def sniffer_document(
-    mark: int, resolver: str, listed: Listed, zones: tuple[LocalZone, ...] = ()
-) -> Document:
-    """The document of an instance that looks for listed domains among kernel-routed traffic.
-
-    What is not listed goes on by `mark`, or is refused when that is REJECT's: also the DNS of
-    such clients, who have no other resolver. Listed names in local `zones` are asked there.
-    """
-    refused = mark == MARK_REJECT
-    way = MARK_DIRECT if refused else mark
-    document = _routed(way, resolver, way)
-    _serve_clients(document, listed)
+def _sniffer(work: Sniffer) -> dict[str, Any]:
+    refused = work.mark == MARK_REJECT
+    way = MARK_DIRECT if refused else work.mark
+    document = _routed(way, work.resolver, way)
+    _serve_clients(document, work.listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
         tags = [reference["tag"] for reference in document["route"]["rule_set"]]
         document["dns"]["rules"] = [
             {"rule_set": tags, "invert": True, "action": "reject"},
-            *local_names.dns_rules(zones),
+            *local_names.dns_rules(work.zones),
             *naming.one("device"),
         ]
-        document["dns"]["servers"] += local_names.dns_servers(zones)
-    return Document(config=_json(document), udp=True)
+        document["dns"]["servers"] += local_names.dns_servers(work.zones)
+    return document
 
 
-@lru_cache(_REMEMBERED)
-def asker_document(mark: int, zones: tuple[LocalZone, ...]) -> Document:
-    """The document of an instance that answers the DNS of clients whose target the kernel routes:
-    what is in local `zones` there, all else by the resolver that is in use by the way of `mark`.
-    """
-    document = _routed(mark, str(RESOLVER_IN_USE), mark)
+def _asker(work: Asker) -> dict[str, Any]:
+    document = _routed(work.mark, str(RESOLVER_IN_USE), work.mark)
     # All else is told as the resolver tells it.
-    document["dns"]["rules"] = [*local_names.dns_rules(zones)]
-    document["dns"]["servers"] += local_names.dns_servers(zones)
+    document["dns"]["rules"] = [*local_names.dns_rules(work.zones)]
+    document["dns"]["servers"] += local_names.dns_servers(work.zones)
     _serve_clients(document, None)
     document["route"]["rules"].append({"action": "reject"})
-    return Document(config=_json(document), udp=True)
+    return document
 
 
-@lru_cache(_REMEMBERED)
-def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: int) -> str:
-    """The document of a local proxy service: a socks5 and http listener with one way out.
-
-    The resolver is asked by the way of `dns_mark`.
-    """
-    users = [{"username": service.username, "password": service.password}]
-    document = _routed(mark, resolver, dns_mark)
+def _proxy(work: ProxyListener) -> dict[str, Any]:
+    users = [{"username": work.username, "password": work.password}]
+    document = _routed(work.mark, work.resolver, work.dns_mark)
     # At other ports a session lasts for as long as the connection that it was asked for by.
     document["route"]["rules"] = [
         _outlast(_SILENCE, port=[*_SHORT_LIVED]),
@@ -170,36 +136,24 @@ def service_document(service: ProxyService, mark: int, resolver: str, dns_mark: 
             "type": "mixed",
             "tag": "clients",
             "listen": "0.0.0.0",  # noqa: S104 - who may connect is nftables' to say
-            "listen_port": service.port,
-            **({"users": users} if service.username or service.password else {}),
+            "listen_port": work.port,
+            **({"users": users} if work.username or work.password else {}),
         }
     ]
-    return _json(document)
+    return document
 
 
-@lru_cache(_REMEMBERED)
-def probe_document(path: DialPath, resolvers: Resolvers) -> str:
-    """A document without inbounds, for trials and delay measurements."""
-    return _json(_document((path,), resolvers))
-
-
-def routed_probe_document(mark: int, resolver: str) -> str:
-    """The same for a target that the kernel routes, by `mark`; names are asked the same way."""
-    return _json(_routed(mark, resolver, mark))
-
-
-def _document(
-    paths: tuple[DialPath, ...], resolvers: Resolvers, policy: GroupPolicy | None = None
-) -> dict[str, Any]:
+def _dialled(paths: tuple[NodePath, ...], policy: GroupPolicy | None = None) -> dict[str, Any]:
+    """All but the DNS of what sends to the node of a path, or to one of several."""
     if policy is None:
-        (path,) = paths
+        path = paths[0]
         outbounds, final = _outbounds(path), _tag(path.hops[0])
     else:
         outbounds, final = _exit(FINAL, paths, policy), FINAL
     device = _device(paths[0].mark)
     return {
         "log": _LOG,
-        "dns": _dns(paths, final, resolvers, udp=asks_by_udp(paths)),
+        "dns": {},
         "outbounds": outbounds,
         "route": {"final": final, "default_domain_resolver": naming.dialled_by(device)},
     }
@@ -234,16 +188,14 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         _outlast(_QUIC_SILENCE, port=[_QUIC]),
     ]
     if listed is not None:
-        listing = listing_of(listed.whitelist)
-        if listed.mark == MARK_LISTED:
+        way = _direct(LISTED, MARK_DIRECT if listed.is_direct else MARK_LISTED)
+        if not listed.is_direct:
             # What an instance handed back, itself perhaps, has been looked into.
             rules.append({"source_ip_cidr": [_SELF], "outbound": document["route"]["final"]})
-        rules += listing.rules
-        document["route"]["rule_set"] = listing.references
-        way = _direct(LISTED, listed.mark)
-        if listed.mark == MARK_LISTED:
             # It does not leave the machine: the kernel would take the destination's own address.
             way["inet4_bind_address"] = _SELF
+        rules += rules_of(listed.sets)
+        document["route"]["rule_set"] = [*references_of(listed.sets)]
         document["outbounds"].append(way)
     document["route"]["rules"] = rules
 
@@ -253,7 +205,7 @@ def _outlast(silence: str, **those: Any) -> dict[str, Any]:
     return {"network": "udp", **those, "action": "route-options", "udp_timeout": silence}
 
 
-def _exit(tag: str, paths: tuple[DialPath, ...], policy: GroupPolicy) -> list[dict[str, Any]]:
+def _exit(tag: str, paths: Iterable[NodePath], policy: GroupPolicy) -> list[dict[str, Any]]:
     """The outbounds that make `tag` one of `paths`."""
     made: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -279,77 +231,75 @@ def _device(mark: int) -> str:
     return f"device:{mark:x}"
 
 
-def _outbounds(path: DialPath) -> list[dict[str, Any]]:
+def _outbounds(path: NodePath) -> list[dict[str, Any]]:
     """The hops of a path, each dialling through the next; the outermost bears the mark."""
     result = []
     resolver = _device(path.mark)
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
-        made = outbound_of(hop)
         dial: dict[str, Any] = (
             {
                 **_OUTSIDE,
                 "routing_mark": path.mark,
-                "domain_resolver": naming.dialled_by(resolver, made.strategy),
+                "domain_resolver": naming.dialled_by(resolver, hop.outbound.strategy),
             }
             if relay is None
             else {"detour": _tag(relay)}
         )
-        result.append({**made.options, **dial, "tag": _tag(hop)})
+        result.append({**options_of(hop.outbound), **dial, "tag": _tag(hop)})
     return result
 
 
-def _dns(
-    paths: tuple[DialPath, ...], final: str, resolvers: Resolvers, *, udp: bool
-) -> dict[str, Any]:
-    asked, is_asked_directly = clients_resolvers(paths[0].hops[0], resolvers)
+def _dns(work: Dialer, final: str) -> dict[str, Any]:
     way: dict[str, Any] = (
         {"type": "udp", "routing_mark": MARK_DIRECT}
-        if is_asked_directly
-        else {"type": "udp" if udp else "tcp", "detour": final}
+        if work.is_asked_directly
+        else {"type": "udp" if _asks_by_udp(work) else "tcp", "detour": final}
     )
-    servers = [{"tag": f"clients:{n}", "server": s, **way} for n, s in enumerate(asked, start=1)]
-    # Names of nodes' servers are resolved by the device, on the way the node itself is reached.
-    interfaces = {path.mark: path.interface for path in paths}
-    devices = [
-        naming.resolver(_device(mark), resolvers.reached_by(interface), mark)
-        for mark, interface in interfaces.items()
+    servers = [
+        {"tag": f"clients:{n}", "server": server, **way}
+        for n, server in enumerate(work.resolvers, start=1)
     ]
     return {
-        "servers": [*servers, *devices],
-        "rules": [*_ech_questions(paths), *naming.in_turn([s["tag"] for s in servers])],
+        "servers": [*servers, *_device_servers(work.paths)],
+        "rules": [*_ech_questions(work.paths), *naming.in_turn([s["tag"] for s in servers])],
         "final": servers[-1]["tag"],
         **naming.ASKING,
     }
 
 
-def _ech_questions(paths: tuple[DialPath, ...]) -> Iterator[dict[str, Any]]:
+def _device_servers(paths: Iterable[NodePath]) -> list[dict[str, Any]]:
+    """Names of nodes' servers are resolved by the device, on the way the node itself is reached."""
+    resolvers = {path.mark: path.resolver for path in paths}
+    return [naming.resolver(_device(mark), server, mark) for mark, server in resolvers.items()]
+
+
+def _asks_by_udp(work: Dialer) -> bool:
+    """Whether clients' questions are asked over UDP.
+
+    Over a connection that clients share, an association with XUDP that begins while there is none
+    hangs for good, and one asks for everybody: there it is TCP, which costs no handshake.
+    """
+    hops = [hop.outbound for path in work.paths for hop in path.hops]
+    hangs = any(
+        isinstance(made, VLess)
+        and made.packet_encoding == "xudp"
+        and isinstance(made.transport, Grpc | HttpStream)
+        for made in hops
+    )
+    return work.udp and not hangs
+
+
+def _ech_questions(paths: Iterable[NodePath]) -> Iterator[dict[str, Any]]:
     """The rules for what the engine asks before it speaks to a server. Asked as clients' questions
     are, through the node, it would wait for the node that waits for the answer.
     """
     names: defaultdict[int, set[str]] = defaultdict(set)
     for path in paths:
-        names[path.mark] |= {ech_name(outbound_of(hop).options) for hop in path.hops}
+        names[path.mark] |= {ech_name(hop.outbound) for hop in path.hops}
     for mark, asked in names.items():
         if asked := asked - {""}:
             yield {"domain": sorted(asked), "query_type": ["HTTPS"], "server": _device(mark)}
 
 
-def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...], bool]:
-    """Who are asked for names on behalf of the node's clients, each where those before it do not
-    answer, and whether directly, not through the node.
-    """
-    settings = settings_of(node)
-    servers = {
-        "domestic": resolvers.domestic,
-        "return": resolvers.home,
-        "custom": settings.dns_servers,
-    }.get(settings.dns_profile, resolvers.outbound)
-    return servers[:RESOLVERS_MAX], settings.dns_profile == "domestic"
-
-
-def _tag(node: Node) -> str:
-    return f"node:{node.id}"
-
-
-def _json(document: dict[str, Any]) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+def _tag(hop: Hop) -> str:
+    return f"node:{hop.node}"

@@ -2,18 +2,20 @@
 
 Only the ports that entries need are sniffed: on others a protocol whose server speaks first
 would wait for the sniffer to give up. The domains themselves are in rule sets beside the
-documents, which refer to them by file name.
+documents, which refer to them by file name. The api says which sets there are, and netd makes the
+rules from that.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from egressd.formats.whitelist import WhitelistEntries, parse_whitelist
+from egressd.model.instances import ListedSet
 from egressd.model.nouns import Whitelist
 from egressd.planner import rule_set
 from egressd.planner.registry import RULE_SET_FOLDER
@@ -33,17 +35,14 @@ _USUAL_PORTS: Final = {"http": HTTP_PORTS, "tls": TLS_PORTS, "quic": QUIC_PORTS}
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The domain entries of a whitelist, as documents and netd need them."""
+    """The domain entries of a whitelist, as instances and the plan need them."""
 
     tcp_ports: tuple[int, ...]
     udp_ports: tuple[int, ...]
     """The ports on which entries have to be seen, ascending."""
-    rules: list[dict[str, Any]]
-    """sing-box rules that send listed traffic to the outbound `LISTED`; the rest goes on."""
-    references: list[dict[str, Any]]
-    """The rule sets that `rules` name, for a document's ``route.rule_set``."""
+    sets: tuple[ListedSet, ...]
     rule_sets: dict[str, bytes]
-    """Their content by file name."""
+    """The content of those that `sets` name."""
 
 
 def has_entries(whitelist: Whitelist) -> bool:
@@ -64,42 +63,65 @@ def listing_of(whitelist: Whitelist) -> Listing:
     alike: dict[tuple[str, int], list[str]] = {}
     for entry in entries_of(whitelist).domains:
         alike.setdefault((entry.scheme, entry.port), []).append(entry.domain)
-    tcp: set[int] = set()
-    udp: set[int] = set()
-    rules: list[dict[str, Any]] = []
-    references: list[dict[str, Any]] = []
-    rule_sets: dict[str, bytes] = {}
+    sets = []
+    rule_sets = {}
     for (scheme, port), domains in alike.items():
         content = rule_set.encode(domains)
-        name = f"{hashlib.sha256(content).hexdigest()[:32]}.srs"
+        name = rule_set.name_of(content)
         rule_sets[name] = content
-        tag = f"{scheme}:{port}" if scheme else LISTED
-        path = f"{RULE_SET_FOLDER}/{name}"
-        references.append({"type": "local", "format": "binary", "tag": tag, "path": path})
-        where = {_PROTOCOL[scheme]: (port,)} if scheme else _USUAL_PORTS
-        for protocol, ports in where.items():
+        sets.append(ListedSet(rule_set=name, scheme=scheme, port=port))
+    tcp, udp = _ports(sets)
+    return Listing(tcp_ports=tcp, udp_ports=udp, sets=tuple(sets), rule_sets=rule_sets)
+
+
+def rules_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:
+    """The sing-box rules that send listed traffic to the outbound `LISTED`; the rest goes on."""
+    sets = tuple(sets)
+    tcp, udp = _ports(sets)
+    yield from _sniffing("tcp", tcp, "http", "tls")
+    yield from _sniffing("udp", udp, "quic")
+    for each in sets:
+        for protocol, ports in _where(each).items():
+            yield {
+                "protocol": protocol,
+                "port": list(ports),
+                "rule_set": _tag(each),
+                "outbound": LISTED,
+            }
+
+
+def references_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:
+    """The rule sets that `rules_of` name, for a document's ``route.rule_set``."""
+    for each in sets:
+        path = f"{RULE_SET_FOLDER}/{each.rule_set}"
+        yield {"type": "local", "format": "binary", "tag": _tag(each), "path": path}
+
+
+def _tag(each: ListedSet) -> str:
+    return f"{each.scheme}:{each.port}" if each.scheme else LISTED
+
+
+def _where(each: ListedSet) -> Mapping[str, tuple[int, ...]]:
+    """sing-box's name of each protocol in which its domains are seen, and at which ports."""
+    return {_PROTOCOL[each.scheme]: (each.port,)} if each.scheme else _USUAL_PORTS
+
+
+def _ports(sets: Iterable[ListedSet]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ports of TCP and of UDP on which entries have to be seen, ascending."""
+    tcp: set[int] = set()
+    udp: set[int] = set()
+    for each in sets:
+        for protocol, ports in _where(each).items():
             (udp if protocol == "quic" else tcp).update(ports)
-            rules.append(
-                {"protocol": protocol, "port": list(ports), "rule_set": tag, "outbound": LISTED}
-            )
-    return Listing(
-        tcp_ports=tuple(sorted(tcp)),
-        udp_ports=tuple(sorted(udp)),
-        rules=[*_sniffing("tcp", tcp, "http", "tls"), *_sniffing("udp", udp, "quic"), *rules],
-        references=references,
-        rule_sets=rule_sets,
-    )
+    return tuple(sorted(tcp)), tuple(sorted(udp))
 
 
-def _sniffing(network: str, ports: set[int], *sniffers: str) -> list[dict[str, Any]]:
-    if not ports:
-        return []
-    return [
-        {
+def _sniffing(network: str, ports: tuple[int, ...], *sniffers: str) -> Iterator[dict[str, Any]]:
+    if ports:
+        yield {
             "network": network,
-            "port": sorted(ports),
+            "port": list(ports),
             "action": "sniff",
             "sniffer": list(sniffers),
             "timeout": _SNIFF_TIMEOUT,
         }
-    ]

@@ -17,6 +17,7 @@ from egressd.formats.config_json import NodeSettings, read_config, read_settings
 from egressd.formats.hosts import address_of, leads_here
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
+from egressd.model.outbounds import Outbound
 from egressd.planner import outbounds
 from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
@@ -49,7 +50,7 @@ def fault_of(node: Node) -> str:
     """
     try:
         relay = read_settings(node.config_json).dialer_proxy
-        server = outbound_of(node).options["server"]
+        server = outbound_of(node).server
     except Invalid as invalid:
         return str(invalid)
     return "" if relay or not leads_here(server) else f"config_json.server {NOT_HERE}"
@@ -78,14 +79,14 @@ def neighbour_of(node: Node) -> str:
     """
     if not _NEAR.search(node.config_json) or fault_of(node) or settings_of(node).dialer_proxy:
         return ""
-    server = str(outbound_of(node).options["server"])
+    server = outbound_of(node).server
     address = address_of(server)
     return server if isinstance(address, IPv4Address) and is_client_space(address) else ""
 
 
 @lru_cache(_REMEMBERED)
-def outbound_of(node: Node) -> outbounds.Outbound:
-    """The node as a sing-box outbound."""
+def outbound_of(node: Node) -> Outbound:
+    """The node as an outbound."""
     return outbounds.build(node)
 
 
@@ -99,29 +100,6 @@ class DialPath(msgspec.Struct, frozen=True):
     hops: tuple[Node, ...]
     mark: int = MARK_DIRECT
     interface: str = ""
-
-
-def asks_by_udp(paths: Iterable[DialPath]) -> bool:
-    """Whether questions are asked over UDP through `paths`.
-
-    Over a connection that clients share, an association with XUDP that begins while there is none
-    hangs for good, and one asks for everybody: there it is TCP, which costs no handshake.
-    """
-    made = [outbound_of(hop).options for path in paths for hop in path.hops]
-    hangs = any(
-        options["type"] == "vless"
-        and options["packet_encoding"] == "xudp"
-        and options.get("transport", {}).get("type") in ("grpc", "http")
-        for options in made
-    )
-    return carries_udp(paths) and not hangs
-
-
-def carries_short_datagrams(paths: Iterable[DialPath]) -> bool:
-    """Whether longer datagrams than `SHORT_DATAGRAM` get lost on one of `paths`: Hysteria 2 sends
-    4,096 bytes at most, of which those of what it relays take some.
-    """
-    return any(hop.protocol == "hysteria2" for path in paths for hop in path.hops)
 
 
 def carries_udp(paths: Iterable[DialPath]) -> bool:

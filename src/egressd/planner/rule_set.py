@@ -11,6 +11,8 @@ with a 1, and a bitmap of the nodes at which a key ends.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import struct
 import zlib
 from collections.abc import Iterable
@@ -25,6 +27,10 @@ _DOMAINS: Final = b"\x02\x01"
 _END: Final = b"\xff\x00"
 """No further items; the rule is not inverted."""
 
+_SIZE_MAX: Final = 1 << 24
+"""Bytes of the rules: those of a million domains."""
+_LABELS: Final = re.compile(rb"[\n.0-9_a-z-]*\Z")
+
 _DOMAIN_OR_BELOW: Final = "\n"
 """In front of a domain (so at the key's end): the domain itself matches, and all below it."""
 
@@ -38,6 +44,78 @@ def encode(domains: Iterable[str]) -> bytes:
         rules += _varint(len(words)) + struct.pack(f">{len(words)}Q", *words)
     rules += _varint(len(labels)) + labels + _END
     return _MAGIC + bytes([_VERSION]) + zlib.compress(rules, 9)
+
+
+def name_of(content: bytes) -> str:
+    """The file name of a rule set: another for another content, so that no file ever changes."""
+    return f"{hashlib.sha256(content).hexdigest()[:32]}.srs"
+
+
+def is_sound(content: bytes) -> bool:
+    """Whether it holds domains as `encode` writes them, and nothing else: no other item, and a trie
+    that can be walked.
+    """
+    head = _MAGIC + bytes([_VERSION])
+    reader = zlib.decompressobj()
+    try:
+        rules = _Octets(reader.decompress(content.removeprefix(head), _SIZE_MAX))
+        if not (content.startswith(head) and reader.eof and not reader.unused_data):
+            return False
+        if rules.take(4) != _ONE_DEFAULT_RULE + _DOMAINS:
+            return False
+        leaves, ends = rules.bits(), rules.bits()
+        labels = rules.take(rules.varint())
+    except (zlib.error, IndexError):
+        return False
+    nodes = len(labels) + 1
+    return (
+        rules.left == _END
+        and _LABELS.match(labels) is not None
+        # Each label leads to a node of its own, and the last thing there is ends the last node.
+        and ends.bit_count() == nodes
+        and ends.bit_length() == nodes + len(labels)
+        and 0 < leaves.bit_length() <= nodes
+    )
+
+
+class _Octets:
+    """Octets read from the front. Raises IndexError where there are too few."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> bytes:
+        """What was not read yet."""
+        return self._data[self._at :]
+
+    def take(self, size: int) -> bytes:
+        """So many octets."""
+        taken = self._data[self._at : self._at + size]
+        if len(taken) < size:
+            raise IndexError("too few octets")
+        self._at += size
+        return taken
+
+    def varint(self) -> int:
+        """A number as Go's ``binary.PutUvarint`` writes it, of up to 28 bits."""
+        number = 0
+        for shift in (0, 7, 14, 21):
+            octet = self.take(1)[0]
+            number |= (octet & 0x7F) << shift
+            if octet < 0x80:
+                return number
+        raise IndexError("too large a number")
+
+    def bits(self) -> int:
+        """A bitmap in words of 64, as one number; there is no word more than it takes."""
+        count = self.varint()
+        words = struct.unpack(f">{count}Q", self.take(8 * count))
+        bitmap = int.from_bytes(struct.pack(f"<{count}Q", *words), "little")
+        if count != (bitmap.bit_length() + 63) // 64:
+            raise IndexError("a word too many")
+        return bitmap
 
 
 def _trie(keys: list[bytes]) -> tuple[list[int], list[int], bytes]:

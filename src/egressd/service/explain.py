@@ -21,7 +21,7 @@ from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
 from egressd.planner.compile import egress_resolvers, is_asked_directly
-from egressd.planner.documents import clients_resolvers
+from egressd.planner.instances import clients_resolvers
 from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp

@@ -298,7 +298,7 @@ def _why_closed(name: str, seen: Status) -> str:
 
 def _is_far(way: DialPath) -> bool:
     """Whether a node's packets need an IPv4 gateway, as far as its server's address tells."""
-    server = str(outbound_of(way.hops[-1]).options["server"])
+    server = outbound_of(way.hops[-1]).server
     try:
         return not is_client_space(IPv4Address(server))
     except ValueError:

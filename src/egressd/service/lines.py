@@ -26,7 +26,7 @@ from egressd.model.names import (
     is_interface_name,
 )
 from egressd.model.nouns import Line
-from egressd.planner.lines.dial import PPTP_PORT
+from egressd.planner.lines.dial import PPTP_PORT, malformed
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out
 from egressd.service.ledger import Ledger, Proposal
@@ -220,7 +220,11 @@ def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Lin
 
 def status_of(line: Line, told: Mapping[str, LineStatus]) -> LineStatus:
     """How a line is doing, by what netd `told` of lines."""
-    return told.get(line.name, _UNKNOWN) if line.is_enabled else _DISABLED
+    if not line.is_enabled:
+        return _DISABLED
+    if faults := malformed(line):
+        return LineStatus(is_online=False, state="invalid", reason="; ".join(faults))
+    return told.get(line.name, _UNKNOWN)
 
 
 def _problems(

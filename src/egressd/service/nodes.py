@@ -17,6 +17,7 @@ from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
+from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
@@ -32,8 +33,8 @@ from egressd.service.references import rename_node
 from egressd.service.relays import relay_problems, unknown_relay
 from egressd.service.servers import Around, Surroundings
 
-NodeDocument = Callable[[DesiredState, Node], str | None]
-"""The engine document that dials a node of a state; None when its relay is missing."""
+DialledBy = Callable[[DesiredState, Node], NodePath | None]
+"""The path that dials a node of a state; None when its relay is missing."""
 
 
 class Nodes:
@@ -45,13 +46,13 @@ class Nodes:
         netd: Netd,
         clock: Clock,
         *,
-        node_document: NodeDocument,
+        node_path: DialledBy,
         around: Around,
     ) -> None:
         self._ledger = ledger
         self._netd = netd
         self._clock = clock
-        self._document = node_document
+        self._path = node_path
         self._around = around
 
     def list(self) -> builtins.list[Node]:
@@ -252,18 +253,17 @@ class Nodes:
         probes = []
         around = self._around()
         for node in nodes:
-            document = self._document(state, node)
-            path = dial_path(state, node)
-            if path is not None and (reasons := [*_led_here(path.hops[-1:], around)]):
+            path, dialled = self._path(state, node), dial_path(state, node)
+            if dialled is not None and (reasons := [*_led_here(dialled.hops[-1:], around)]):
                 results[node.name] = Delay(delay=-1, error=reasons[0])
-            elif document is None:
+            elif path is None:
                 reason = (
                     dial_problem(state, node)
                     or "the interface that it is reached through is unknown"
                 )
                 results[node.name] = Delay(delay=-1, error=reason)
             else:
-                probes.append(Probe(name=node.name, config=document))
+                probes.append(Probe(name=node.name, path=path))
         if probes:
             results |= await self._netd.delays(probes, url, timeout_ms)
         return results
@@ -272,10 +272,10 @@ class Nodes:
         """Have the engine start the proposed node once. Raises Invalid with its reason."""
         state = self._ledger.state
         after = state.with_edits(numbered(state, proposal.edits), state.revision)
-        document = self._document(after, proposal.value)
-        if document is None:
+        path = self._path(after, proposal.value)
+        if path is None:
             return  # its relay's own relay is gone: the node blocks, and there is nothing to start
-        (reason,) = await self._netd.try_configs([document])
+        (reason,) = await self._netd.try_paths([path])
         if reason:
             raise Invalid(f"config_json must be a configuration that the engine takes: {reason}")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 
@@ -66,8 +67,8 @@ class Netd(Protocol):
         """How each line is doing, without asking: as it was told last. Empty when it is away."""
         ...
 
-    async def try_configs(self, configs: Sequence[str]) -> Sequence[str]:
-        """For each engine configuration, why the engine refuses it; empty when it does not."""
+    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
+        """For each path, why the engine refuses it; empty when it does not."""
         ...
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:

@@ -13,10 +13,10 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, Outcome, ProxyServiceDraft
 from egressd.model.errors import Missing, OverQuota
 from egressd.model.nouns import ProxyService
+from egressd.planner.service_ports import reason_reserved
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
-from egressd.service.listeners import reason_reserved
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock
 

@@ -12,10 +12,10 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
-from egressd.model.messages import Delay, Located, Probe
+from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
 from egressd.model.names import parse_target
 from egressd.planner.compile import group_key
-from egressd.planner.probes import target_documents
+from egressd.planner.probes import target_paths
 from egressd.planner.targets import mark_of
 from egressd.service import checks
 from egressd.service.explain import Explanation, Question, explain
@@ -30,7 +30,6 @@ PROBE_TIMEOUT_MS: Final = 8000
 WAYS_MAX: Final = 16
 """Nodes of a group that are tried."""
 
-_PAGE_MAX: Final = 4096
 _ADDRESS: Final = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
@@ -96,15 +95,13 @@ class Why:
         checks.refuse(checks.url("url", url))
         state = self._ledger.state
         told = explain(asked, state, self._resolvers(), await seen_by(self._netd))
-        documents = target_documents(state, parse_target(told.target), self._resolvers())
-        if (told.is_blocked and not told.problem) or not documents:
+        paths = target_paths(state, parse_target(told.target), self._resolvers())
+        if (told.is_blocked and not told.problem) or not paths:
             raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
         located = await self._netd.locate(asked.client)
-        taken = _way_taken(state, told, located) or (
-            next(iter(documents)) if len(documents) == 1 else ""
-        )
-        names = sorted(documents, key=lambda name: name != taken)[:WAYS_MAX]
-        probes = [Probe(name=n, config=documents[n], read_max=_PAGE_MAX) for n in names]
+        taken = _way_taken(state, told, located) or (next(iter(paths)) if len(paths) == 1 else "")
+        names = sorted(paths, key=lambda name: name != taken)[:WAYS_MAX]
+        probes = [Probe(name=n, path=paths[n], read_max=PAGE_MAX) for n in names]
         found = await self._netd.delays(probes, url, PROBE_TIMEOUT_MS)
         ways = sorted(
             (_way(probe.name, found[probe.name]) for probe in probes),
@@ -112,7 +109,7 @@ class Why:
         )
         way = next((way for way in ways if way.name == taken), None)
         seen = {way.exit_ip for way in ways if way.delay >= 0}
-        is_same = len(seen) == 1 and len(ways) == len(documents)
+        is_same = len(seen) == 1 and len(ways) == len(paths)
         return Proof(
             target=told.target,
             url=url,

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from egressd.model.plan import Instance
 from egressd.netd.engine import launch
+from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 
@@ -32,16 +32,16 @@ def document(outbound: Entry, **rest: Any) -> str:
     return json.dumps(entries | {"route": {"final": "node"}} | rest)
 
 
-def target(key: str, outbound: Entry | None = None, **rest: Any) -> Instance:
+def target(key: str, outbound: Entry | None = None, **rest: Any) -> Document:
     """An instance for clients, as the planner makes them."""
     tproxy = {"type": "tproxy", "listen": "127.0.0.1", "listen_port": 0}
     node = outbound or {"type": "socks", "server": "127.0.0.1", "server_port": 9}
-    return Instance(key=key, mark=0x1000_0001, config=document(node, inbounds=[tproxy], **rest))
+    return Document(key=key, config=document(node, inbounds=[tproxy], **rest))
 
 
-def service(key: str, inbound: Entry) -> Instance:
+def service(key: str, inbound: Entry) -> Document:
     """An instance that listens where it says, and connects straight."""
-    return Instance(key=key, config=document({"type": "direct"}, inbounds=[inbound]))
+    return Document(key=key, config=document({"type": "direct"}, inbounds=[inbound]))
 
 
 CRASHES = {"experimental": {"debug": {"max_stack": 1}}}

@@ -14,9 +14,10 @@ import pytest
 
 from egressd.lab.authority import Authority
 from egressd.model.errors import Invalid
-from egressd.model.messages import Delay, Probe
-from egressd.model.plan import Instance
+from egressd.model.messages import Delay
+from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.wire import ProbeDocument
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import CRASHES, MARK, UID, Entry, descriptors, document, opened
@@ -53,8 +54,8 @@ def black_hole(namespace: Namespace) -> None:
     )
 
 
-def probe(name: str, outbound: Entry, **rest: Any) -> Probe:
-    return Probe(name=name, config=document({"routing_mark": MARK, **outbound}, **rest))
+def probe(name: str, outbound: Entry, **rest: Any) -> ProbeDocument:
+    return ProbeDocument(name=name, config=document({"routing_mark": MARK, **outbound}, **rest))
 
 
 @asynccontextmanager
@@ -72,7 +73,7 @@ async def nodes(run_dir: Path) -> AsyncIterator[Pool]:
         route={"final": "node", "default_domain_resolver": "h"},
     )
     async with opened(run_dir) as pool:
-        await pool.start(Instance(key="servers", config=config))
+        await pool.start(Document(key="servers", config=config))
         yield pool
 
 
@@ -216,8 +217,8 @@ def test_a_node_is_reached_through_its_relay(inside: Inside, run_dir: Path) -> N
         relayed = {**SOCKS, "tag": "node", "detour": "relay"}
         relay = {**SS, "tag": "relay", "routing_mark": MARK}
         async with nodes(run_dir) as pool, site():
-            both = Probe(name="both", config=document({}, outbounds=[relayed, relay]))
-            broken = Probe(
+            both = ProbeDocument(name="both", config=document({}, outbounds=[relayed, relay]))
+            broken = ProbeDocument(
                 name="broken", config=document({}, outbounds=[relayed, relay | {"server_port": 9}])
             )
             found = await pool.delays([both, broken], HTTP, 2000)
@@ -232,7 +233,7 @@ def test_one_bad_configuration_costs_the_others_nothing(inside: Inside, run_dir:
         probes = [probe(f"good {n}", SS) for n in range(20)]
         probes[7:7] = [
             probe("refused", SS | {"method": "rot13"}),
-            Probe(name="nonsense", config="{"),
+            ProbeDocument(name="nonsense", config="{"),
             probe("alone", SOCKS, ntp={"enabled": False}),
             probe("crash", SS, **CRASHES),
         ]
@@ -294,7 +295,7 @@ def test_sockets_without_a_mark_are_stopped_by_the_floor_and_loopback_is_not(
     )
 
     async def body() -> None:
-        unmarked = Probe(name="unmarked", config=document(BLACK_HOLE))
+        unmarked = ProbeDocument(name="unmarked", config=document(BLACK_HOLE))
         async with nodes(run_dir) as pool, site():
             found = await pool.delays([unmarked, probe("marked", BLACK_HOLE)], HTTP, 600)
             assert found["unmarked"].error == "the node's egress is blocked"

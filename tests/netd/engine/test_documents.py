@@ -18,12 +18,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from egressd.lab.authority import Authority
 from egressd.model.device import Resolvers
+from egressd.model.instances import Listed, Sniffer
 from egressd.model.nouns import Node, Whitelist
-from egressd.model.plan import Instance
-from egressd.planner.documents import Listed, sniffer_document, target_document
+from egressd.netd.engine.document import Document
+from egressd.planner.documents import document_of
+from egressd.planner.instances import dialer
 from egressd.planner.listing import listing_of
 from egressd.planner.nodes import DialPath
-from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT
+from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import descriptors, document, opened
@@ -79,7 +81,7 @@ class Resolver(asyncio.DatagramProtocol):
         self._transport.sendto(head + question + answer, addr)
 
 
-def server(folder: Path, keys: list[str]) -> Instance:
+def server(folder: Path, keys: list[str]) -> Document:
     """A Trojan server with ECH."""
     certificate, key = (file.read_text() for file in Authority(folder).certificate(NAME))
     trojan = {
@@ -93,21 +95,21 @@ def server(folder: Path, keys: list[str]) -> Instance:
             "ech": {"enabled": True, "key": keys},
         },
     }
-    return Instance(
+    return Document(
         key="server",
         config=document({"type": "direct"}, inbounds=[{**trojan, "listen": HERE}]),
     )
 
 
-def client(config: dict[str, Any]) -> Instance:
+def client(config: dict[str, Any]) -> Document:
     """An instance of a node that sends to the echo server whatever calls its listener."""
     node = Node(
         id=1, name="n", protocol="trojan", config_json=json.dumps(config), group="", created_at=""
     )
-    made = json.loads(target_document((DialPath((node,)),), RESOLVERS).config)
+    made = json.loads(document_of(dialer((DialPath((node,)),), RESOLVERS)))
     inbound = {"type": "direct", "listen": "127.0.0.1", "listen_port": LISTENER}
     made["inbounds"] = [{**inbound, "override_address": HERE, "override_port": ECHO}]
-    return Instance(key="node:1", config=json.dumps(made))
+    return Document(key="node:1", config=json.dumps(made))
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,14 +157,14 @@ def test_a_nodes_ech_configuration_is_not_asked_for_through_the_node(
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, MARK_REJECT])
 def test_who_calls_a_sniffer_itself_is_hung_up_on(inside: Inside, run_dir: Path, mark: int) -> None:
-    listed = Listed(whitelist=Whitelist(domains="a.test", node="b"), mark=MARK_LISTED)
-    sniffer = Instance(
-        key="sniff:1", mark=mark, config=sniffer_document(mark, NOBODY, listed).config
-    )
+    listing = listing_of(Whitelist(domains="a.test", node="b"))
+    listed = Listed(sets=listing.sets, is_direct=False)
+    work = Sniffer(mark=mark, resolver=NOBODY, listed=listed)
+    sniffer = Document(key="sniff:1", config=document_of(work))
 
     async def body() -> None:
         async with opened(run_dir) as pool:
-            pool.rule_sets.put(listing_of(listed.whitelist).rule_sets)
+            pool.rule_sets.put(listing.rule_sets)
             port = (await pool.start(sniffer)).port
             (pid,) = pool.pids()
             before = descriptors(pid)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Instance
-from egressd.netd.engine.pool import Pool, digest
+from egressd.netd.engine.document import Document
+from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.planner.registry import ENGINE_PORTS
 from tests.lab.netns import Namespace, eventually
@@ -50,7 +50,7 @@ def test_an_instance_listens_once_started_and_no_more_once_stopped(
             instance = target("node:1")
             running = await pool.start(instance)
             assert running.port in ENGINE_PORTS
-            assert running.digest == digest(instance)
+            assert running.digest == instance.digest
             assert pool.running() == {"node:1": running}
             assert await accepts(running.port)
             await pool.stop(running)
@@ -138,7 +138,7 @@ def test_a_refused_configuration_says_why_and_leaves_nothing(
     async def body() -> None:
         async with opened(run_dir) as pool:
             with pytest.raises(Failed, match=why):
-                await pool.start(Instance(key="node:1", config=config))
+                await pool.start(Document(key="node:1", config=config))
             assert pool.running() == {}
             assert (await pool.start(target("node:2"))).port == ENGINE_PORTS[0]
 

@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Delay
 from egressd.netd.engine import trial
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.process import WorkerProcess
 from egressd.netd.engine.trial import Trials
-from egressd.netd.engine.wire import Measure, Measured
+from egressd.netd.engine.wire import Measure, Measured, ProbeDocument
 
 
 class Worker:
@@ -45,7 +45,7 @@ def test_p2_measuring_that_hangs_is_given_up_and_the_next_has_another_worker(
 
         monkeypatch.setattr(WorkerProcess, "start", start)
         trials = Trials(tmp_path / "trial.sock", Account(uid=0, gid=0))
-        probe = Probe(name="a", config="{}")
+        probe = ProbeDocument(name="a", config="{}")
         with pytest.raises(Failed, match="the engine hangs"):
             await trials.delays([probe], "http://site.test/", 1)
         assert workers[0].ended.result() == "killed"

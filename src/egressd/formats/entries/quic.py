@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from egressd.formats.amounts import port_ranges, rate_mbps
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import BOOLEAN, PORT, TEXT, UUID_TEXT, Kind, Table, choice, whole
 from egressd.formats.layers import QUIC_TLS, Values, one_server_name
+from egressd.model.outbounds import CongestionControl, UdpRelayMode
 
 
 def _rate(value: Any) -> str:
@@ -80,8 +81,8 @@ TUIC: Final = Entry(
             "uuid": UUID_TEXT,
             "password": TEXT,
             "token": TEXT,
-            "congestion-controller": choice("cubic", "new_reno", "bbr"),
-            "udp-relay-mode": choice("native", "quic"),
+            "congestion-controller": choice(*get_args(CongestionControl)),
+            "udp-relay-mode": choice(*get_args(UdpRelayMode)),
             "udp-over-stream": BOOLEAN,
             "reduce-rtt": BOOLEAN,
             "heartbeat-interval": whole(1, 600_000),

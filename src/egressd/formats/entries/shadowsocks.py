@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, get_args
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Table, choice, whole
 from egressd.formats.layers import Values
+from egressd.model.outbounds import Cipher
 
 SS_2022_KEY_BYTES: Final = {
     "2022-blake3-aes-128-gcm": 16,
@@ -16,29 +17,8 @@ SS_2022_KEY_BYTES: Final = {
     "2022-blake3-chacha20-poly1305": 32,
 }
 """Key sizes of the 2022 edition (SIP022)."""
-_SS_AEAD: Final = (
-    "aes-128-gcm",
-    "aes-192-gcm",
-    "aes-256-gcm",
-    "chacha20-ietf-poly1305",
-    "xchacha20-ietf-poly1305",
-)
-_SS_OLD: Final = (
-    "aes-128-ctr",
-    "aes-192-ctr",
-    "aes-256-ctr",
-    "aes-128-cfb",
-    "aes-192-cfb",
-    "aes-256-cfb",
-    "rc4-md5",
-    "chacha20-ietf",
-    "xchacha20",
-)
 SS_CIPHERS: Final = choice(
-    *SS_2022_KEY_BYTES,
-    *_SS_AEAD,
-    *_SS_OLD,
-    "none",
+    *get_args(Cipher),
     aliases={
         "chacha20-poly1305": "chacha20-ietf-poly1305",
         "xchacha20-poly1305": "xchacha20-ietf-poly1305",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, get_args
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import BOOLEAN, TEXT, UUID_TEXT, Kind, Table, choice, whole
@@ -18,6 +18,7 @@ from egressd.formats.layers import (
     reality_needs_tls,
     upgrade_is_ws,
 )
+from egressd.model.outbounds import VMessCipher
 
 _PACKETS: Final[dict[str, Kind | Table]] = {
     "packet-encoding": choice("none", "xudp", "packetaddr", aliases={"packet": "packetaddr"}),
@@ -43,7 +44,7 @@ VMESS: Final = Entry(
             **_PACKETS,
             "uuid": UUID_TEXT,
             "alterId": whole(0, 65535),
-            "cipher": choice("auto", "none", "zero", "aes-128-gcm", "chacha20-poly1305"),
+            "cipher": choice(*get_args(VMessCipher)),
             "network": NETWORKS,
             "tls": BOOLEAN,
             "global-padding": BOOLEAN,

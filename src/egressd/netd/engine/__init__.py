@@ -9,6 +9,7 @@ In netd:
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
   `launch`: processes on the machine, started and found.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
+- `document`: what is to run, made of an instance of the plan;
 - `listeners`: where a document says what it listens on; `rule_sets`: the files it reads.
 
 In a worker:
@@ -21,6 +22,6 @@ On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine
 plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`,
-`planner.registry`, and of netd `bpf`, `files`, `framing`, `port_range`, `privileges` and
-`processes`.
+`planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`, `files`, `framing`,
+`port_range`, `privileges` and `processes`.
 """

@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Final
 
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Delay
 from egressd.netd.engine import batch, instances, reasons
 from egressd.netd.engine.batch import Part
 from egressd.netd.engine.fetch import Failure, Progress, Proxy, fetch
 from egressd.netd.engine.instances import Refusal
 from egressd.netd.engine.urls import Url, parse_url
-from egressd.netd.engine.wire import Measure, Measured
+from egressd.netd.engine.wire import Measure, Measured, ProbeDocument
 
 _BATCH: Final = 250
 """Probes that share an instance."""
@@ -121,7 +121,7 @@ class _Measurement:
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self._beginning = asyncio.Semaphore(_BEGINNING)
 
-    async def of(self, probes: tuple[Probe, ...]) -> dict[int, Delay]:
+    async def of(self, probes: tuple[ProbeDocument, ...]) -> dict[int, Delay]:
         """Measure `probes`; their numbers are their places."""
         self._read_max = [probe.read_max for probe in probes]
         try:
@@ -135,7 +135,7 @@ class _Measurement:
                 self._explain(await asyncio.to_thread(serving.stop))
         return self._results
 
-    def _batches(self, probes: tuple[Probe, ...]) -> Iterator[dict[int, Part]]:
+    def _batches(self, probes: tuple[ProbeDocument, ...]) -> Iterator[dict[int, Part]]:
         """The probes that can be measured, in groups that can share an instance."""
         alike: defaultdict[bytes, list[tuple[int, Part]]] = defaultdict(list)
         for number, probe in enumerate(probes):

@@ -8,7 +8,6 @@ the same folder finds them again, with what they run.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,10 +17,10 @@ from typing import Final
 import structlog
 
 from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Delay, Probe
-from egressd.model.plan import Instance
+from egressd.model.messages import Delay
 from egressd.netd import strays
 from egressd.netd.engine import answers, launch
+from egressd.netd.engine.document import Document
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -30,7 +29,7 @@ from egressd.netd.engine.rule_sets import RuleSets
 from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
-from egressd.netd.engine.wire import AnswerBody, Live, Refused, Start, Started, Stop
+from egressd.netd.engine.wire import AnswerBody, Live, ProbeDocument, Refused, Start, Started, Stop
 from egressd.netd.kernel import udp_ports
 from egressd.netd.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
@@ -55,11 +54,6 @@ class _Declined(Exception):
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason)
         self.port_taken = refused.port_taken
-
-
-def digest(instance: Instance) -> str:
-    """What tells one configuration from another: equal for equal ``config``."""
-    return hashlib.sha256(instance.config.encode()).hexdigest()
 
 
 class Pool:
@@ -180,12 +174,12 @@ class Pool:
 
     # --- Starting and stopping. ---------------------------------------------------------------
 
-    async def start(self, instance: Instance) -> Running:
+    async def start(self, document: Document) -> Running:
         """Start a new instance; when this returns it listens. Older ones of its key run on.
 
         Raises Failed. Nothing stays behind then, nor when the call is cancelled.
         """
-        work = asyncio.ensure_future(self._start(instance))
+        work = asyncio.ensure_future(self._start(document))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -210,43 +204,43 @@ class Pool:
             self._forget(running)
         await slot.drop_if_spare()
 
-    async def _start(self, instance: Instance) -> Running:
-        action = f"start engine instance {instance.key}"
-        name = digest(instance)
+    async def _start(self, document: Document) -> Running:
+        action = f"start engine instance {document.key}"
+        name = document.digest
         try:
             while True:
-                await self._quarantine.admit(instance, name)
+                await self._quarantine.admit(document, name)
                 slot = await self._idlest(action)
                 try:
                     async with slot.turn() as worker:
                         if worker is None:
                             continue  # it went down meanwhile
-                        live = await self._start_in(worker, instance, name)
+                        live = await self._start_in(worker, document, name)
                         running = slot.add(live)
                         self._remember(running)
                 except Lost as lost:
-                    log.error("lost a worker during a start", key=instance.key, why=str(lost))
-                    await self._quarantine.suspect(instance, name)
+                    log.error("lost a worker during a start", key=document.key, why=str(lost))
+                    await self._quarantine.suspect(document, name)
                 else:
                     self._quarantine.clear(name)
                     return running
         except (_Declined, Quarantined, ValueError, LookupError) as error:
             raise Failed(action, str(error)) from error
 
-    async def _start_in(self, worker: WorkerProcess, instance: Instance, name: str) -> Live:
+    async def _start_in(self, worker: WorkerProcess, document: Document, name: str) -> Live:
         """Start it in that worker, on a port that is free.
 
         Raises ValueError, LookupError or _Declined when that can't be, and Lost when the
         worker goes down.
         """
-        listeners = Listeners(instance.config)
+        listeners = Listeners(document.config)
         if not listeners.needs_port:
-            port, config = listeners.port, instance.config
-            return await self._order(worker, instance.key, name, port, config)
+            port, config = listeners.port, document.config
+            return await self._order(worker, document.key, name, port, config)
         for _ in range(_PORT_TRIES):
             port = self._ports.take(self._mapped())
             try:
-                return await self._order(worker, instance.key, name, port, listeners.on(port))
+                return await self._order(worker, document.key, name, port, listeners.on(port))
             except (_Declined, Lost) as error:
                 self._ports.give_back(port)
                 if not (isinstance(error, _Declined) and error.port_taken):
@@ -350,7 +344,9 @@ class Pool:
         """
         return await self._trials.problems(configs)
 
-    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
         """Measure each probe: see `egressd.netd.engine.delay` for what is measured.
 
         Raises Invalid when `url` is no HTTP(S) URL, Failed when there is no trial worker.

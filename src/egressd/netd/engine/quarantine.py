@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from egressd.model.plan import Instance
+from egressd.netd.engine.document import Document
 from egressd.netd.engine.trial import Crashed, Trials
 
 log = structlog.get_logger()
@@ -37,7 +37,7 @@ class Quarantine:
         self._losses: dict[str, int] = {}
         self._sentences: dict[str, _Sentence] = {}
 
-    async def admit(self, instance: Instance, digest: str) -> None:
+    async def admit(self, document: Document, digest: str) -> None:
         """Return if it may be started. One whose term is over is tried first.
 
         Raises Quarantined, and Failed when it has to be tried and can't be.
@@ -46,31 +46,31 @@ class Quarantine:
             return
         if asyncio.get_running_loop().time() < sentence.until:
             raise Quarantined(sentence.reason)
-        await self._try(instance, digest)
+        await self._try(document, digest)
         self._sentences.pop(digest, None)
 
-    async def suspect(self, instance: Instance, digest: str) -> None:
+    async def suspect(self, document: Document, digest: str) -> None:
         """A worker was lost while it started this one, and perhaps others: try it alone.
 
         Raises Quarantined, and Failed when it can't be tried.
         """
-        await self._try(instance, digest)
+        await self._try(document, digest)
         self._losses[digest] = self._losses.get(digest, 0) + 1
         if self._losses[digest] == _LOSSES:
-            raise self._sentence(instance, digest, f"{_LOSSES} workers went down starting it")
+            raise self._sentence(document, digest, f"{_LOSSES} workers went down starting it")
 
     def clear(self, digest: str) -> None:
         """It was started, and all went well."""
         self._losses.pop(digest, None)
 
-    async def _try(self, instance: Instance, digest: str) -> None:
+    async def _try(self, document: Document, digest: str) -> None:
         try:
-            await self._trials.problem(instance.config)
+            await self._trials.problem(document.config)
         except Crashed as crashed:
-            raise self._sentence(instance, digest, str(crashed)) from crashed
+            raise self._sentence(document, digest, str(crashed)) from crashed
 
-    def _sentence(self, instance: Instance, digest: str, how: str) -> Quarantined:
-        log.error("an engine configuration is quarantined", key=instance.key, why=how)
+    def _sentence(self, document: Document, digest: str, how: str) -> Quarantined:
+        log.error("an engine configuration is quarantined", key=document.key, why=how)
         self._losses.pop(digest, None)
         reason = (
             f"the engine crashes on its configuration ({how}); "

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
-from egressd.model.messages import MEASURED_EACH_S, Delay, Probe
+from egressd.model.messages import MEASURED_EACH_S, Delay
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
-from egressd.netd.engine.wire import Measure, Measured, Refused, Try
+from egressd.netd.engine.wire import Measure, Measured, ProbeDocument, Refused, Try
 
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0
@@ -72,7 +72,9 @@ class Trials:
                 found.append(f"the engine crashes on it: {crashed}")
         return found
 
-    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
         """Measure each probe. Raises Failed when there is no trial worker to be had."""
         try:
             return await self._measure(probes, url, timeout_ms)
@@ -108,7 +110,7 @@ class Trials:
             self.worker = None
 
     async def _measure(
-        self, probes: Sequence[Probe], url: str, timeout_ms: int
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
         measure = Measure(probes=tuple(probes), url=url, timeout_ms=timeout_ms)
         async with self._use() as worker:

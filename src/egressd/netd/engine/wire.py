@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Delay
 
 VERSION: Final = 3
 """Raised when an older worker could not be understood; such a worker is replaced."""
@@ -58,10 +58,19 @@ class Try(msgspec.Struct, frozen=True, tag="try"):
     config: str
 
 
+class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One outbound to measure. ``config`` is a sing-box document without inbounds."""
+
+    name: str
+    config: str
+    read_max: int = 0
+    """Bytes of the page that are handed back. With 0 only the head is asked for."""
+
+
 class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
     """Measure delays (trial workers only). Answered with `Measured`."""
 
-    probes: tuple[Probe, ...]
+    probes: tuple[ProbeDocument, ...]
     url: str
     timeout_ms: int
 

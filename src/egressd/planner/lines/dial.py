@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
 
 from egressd.formats.hosts import parse_host
-from egressd.model.bounds import CREDENTIAL_MAX
+from egressd.model.bounds import COMMENT_MAX, CREDENTIAL_MAX, DNS_SERVERS_MAX
 from egressd.model.errors import Invalid
-from egressd.model.names import AUTO, LINE_TYPES, has_control_characters, is_interface_name
+from egressd.model.names import (
+    AUTO,
+    DNS_PROFILES,
+    LINE_TYPES,
+    has_control_characters,
+    is_interface_name,
+)
 from egressd.model.nouns import Line
 
 PPTP_PORT: Final = 1723
 """The one port that pptp(8) can dial (RFC 2637, 2)."""
 
+_REMEMBERED: Final = 4096
 _SILENT: Final = ("id", "comment", "dns_profile", "dns_servers", "is_enabled")
 """Fields that the daemons never see."""
 
@@ -47,8 +55,17 @@ def check(line: Line) -> None:
     The api has checked lines already. netd runs programs as root with what they hold, so it
     looks again.
     """
-    if problems := tuple(_problems(line)):
+    problems = [*malformed(line)]
+    if line.type == "pptp" and line.port != PPTP_PORT:
+        problems.append(f"port must be {PPTP_PORT} for pptp: its client dials no other")
+    if problems:
         raise Invalid(*problems)
+
+
+@lru_cache(_REMEMBERED)
+def malformed(line: Line) -> tuple[str, ...]:
+    """Why the plan must not hold `line`: a sentence for each field that is not of its form."""
+    return tuple(_problems(line))
 
 
 def _problems(line: Line) -> Iterator[str]:
@@ -67,12 +84,24 @@ def _problems(line: Line) -> Iterator[str]:
         yield "server must be an IPv4 address or a host name"
     if not 1 <= line.port <= 65535:
         yield "port must be a whole number from 1 to 65535"
-    elif line.type == "pptp" and line.port != PPTP_PORT:
-        yield f"port must be {PPTP_PORT} for pptp: its client dials no other"
     if not line.username:
         yield "username must not be empty"
     for field in ("username", "password", "secret"):
         yield from _credential_problems(field, getattr(line, field))
+    if has_control_characters(line.comment) or len(line.comment) > COMMENT_MAX:
+        yield f"comment must be one line of at most {COMMENT_MAX} characters"
+    if line.dns_profile not in DNS_PROFILES:
+        yield f"dns_profile must be one of {', '.join(DNS_PROFILES)}"
+    if len(line.dns_servers) > DNS_SERVERS_MAX or not all(map(_is_address, line.dns_servers)):
+        yield f"dns_servers must be at most {DNS_SERVERS_MAX} IPv4 addresses"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _credential_problems(field: str, value: str) -> Iterator[str]:

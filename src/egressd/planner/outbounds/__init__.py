@@ -1,39 +1,24 @@
-"""A node's configuration as a sing-box 1.14 outbound.
+"""A node's configuration as an outbound of the model's.
 
-`build` is called for each node that something uses; the caller adds the tag and the dial
-fields (mark, detour, resolver). One module a protocol family; `tls` and `transport` are
-shared by them. Only what is written here reaches the engine: no key of a configuration is
-passed through by its name.
+`build` is called for each node that something uses. One module a protocol family; `tls` and
+`transport` are shared by them. Only what is written here reaches the engine: no key of a
+configuration is passed through by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from egressd.formats.config_json import read_config
+from egressd.formats.config_json import FIELD, read_config
+from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
+from egressd.model.outbounds import Outbound
 from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, v2ray
 
-
-class Outbound(msgspec.Struct, frozen=True, kw_only=True):
-    """A sing-box outbound without its tag and dial fields, whether it carries UDP, and which
-    addresses of its server's name are asked for (sing-box's domain strategy).
-
-    ``repr`` shows only the type, since options hold secrets.
-    """
-
-    options: dict[str, Any]
-    udp: bool
-    strategy: str = "ipv4_only"
-
-    def __repr__(self) -> str:
-        return f"Outbound(type={self.options['type']!r}, udp={self.udp})"
-
-
-_BUILDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+_BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "socks5": plain.socks5,
     "http": plain.http,
     "ss": shadowsocks.ss,
@@ -57,21 +42,23 @@ _STRATEGIES: Final = {
 questions for the other would hold up every connection."""
 OVER_UDP: Final = frozenset({"hysteria2", "tuic"})
 """Protocols that run over UDP (QUIC): what they dial through has to carry it."""
-_NO_NETWORK_OPTION: Final = ("http", "anytls")
-"""Outbounds without sing-box's ``network`` option."""
+_DECODER: Final[msgspec.msgpack.Decoder[Outbound]] = msgspec.msgpack.Decoder(Outbound)
 
 
 def build(node: Node) -> Outbound:
     """The outbound of `node`. Raises Invalid when its configuration is not valid."""
-    config = read_config(node.protocol, node.config_json)
-    fields = config.fields
-    udp = node.protocol != "http" and fields.get("udp", _UDP_DEFAULT.get(node.protocol, True))
-    options = _BUILDERS[node.protocol](fields)
+    fields = read_config(node.protocol, node.config_json).fields
     # A hysteria2 node may have port ranges instead.
     port = {"server_port": fields["port"]} if "port" in fields else {}
-    network = {} if udp or node.protocol in _NO_NETWORK_OPTION else {"network": "tcp"}
-    return Outbound(
-        options={**options, "server": fields["server"], **port, **network},
-        udp=udp,
+    made = _BUILDERS[node.protocol](
+        fields,
+        server=fields["server"],
+        udp=node.protocol != "http" and fields.get("udp", _UDP_DEFAULT.get(node.protocol, True)),
         strategy=_STRATEGIES.get(fields.get("ip-version", ""), "ipv4_only"),
+        **port,
     )
+    try:
+        # As netd reads it, which would refuse the whole plan for one node.
+        return _DECODER.decode(msgspec.msgpack.encode(made))
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{FIELD} must be what the engine is told: {error}") from error

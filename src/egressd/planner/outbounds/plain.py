@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from egressd.model.outbounds import HttpProxy, Socks5
 from egressd.planner.outbounds.tls import tls
 
 
-def socks5(fields: Mapping[str, Any]) -> dict[str, Any]:
+def socks5(fields: Mapping[str, Any], **server: Any) -> Socks5:
     """https://sing-box.sagernet.org/configuration/outbound/socks/"""
-    return {"type": "socks", "version": "5", **_credentials(fields)}
+    return Socks5(**server, **_credentials(fields))
 
 
-def http(fields: Mapping[str, Any]) -> dict[str, Any]:
+def http(fields: Mapping[str, Any], **server: Any) -> HttpProxy:
     """https://sing-box.sagernet.org/configuration/outbound/http/"""
-    options: dict[str, Any] = {"type": "http", **_credentials(fields)}
-    if fields.get("tls", False):
-        options["tls"] = tls(fields)
-    if "headers" in fields:
-        options["headers"] = fields["headers"]
-    return options
+    return HttpProxy(
+        **server,
+        **_credentials(fields),
+        tls=tls(fields) if fields.get("tls", False) else None,
+        headers=tuple(fields.get("headers", {}).items()),
+    )
 
 
 def _credentials(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,45 +6,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from egressd.formats.amounts import port_ranges, rate_mbps
+from egressd.model.outbounds import Hysteria2, Tuic
 from egressd.planner.outbounds.tls import tls
 
 _H3 = {"alpn": ["h3"]}
 """Both protocols' usual ALPN, for entries that name none."""
 
 
-def hysteria2(fields: Mapping[str, Any]) -> dict[str, Any]:
+def hysteria2(fields: Mapping[str, Any], **server: Any) -> Hysteria2:
     """https://sing-box.sagernet.org/configuration/outbound/hysteria2/"""
-    options: dict[str, Any] = {"type": "hysteria2", "tls": tls({**_H3, **fields})}
-    if "password" in fields:
-        options["password"] = fields["password"]
-    if "obfs" in fields:
-        options["obfs"] = {"type": fields["obfs"], "password": fields["obfs-password"]}
-    if "ports" in fields:
-        options["server_ports"] = [f"{low}:{high}" for low, high in port_ranges(fields["ports"])]
-    if "hop-interval" in fields:
-        options["hop_interval"] = f"{fields['hop-interval']}s"
-    for key in ("up", "down"):
-        if key in fields:
-            options[f"{key}_mbps"] = rate_mbps(fields[key])
-    return options
+    return Hysteria2(
+        **server,
+        tls=tls({**_H3, **fields}),
+        password=fields.get("password", ""),
+        salamander=fields.get("obfs-password", ""),
+        server_ports=tuple(port_ranges(fields["ports"])) if "ports" in fields else (),
+        hop_interval_s=fields.get("hop-interval", 0),
+        up_mbps=rate_mbps(fields.get("up", 0)),
+        down_mbps=rate_mbps(fields.get("down", 0)),
+    )
 
 
-def tuic(fields: Mapping[str, Any]) -> dict[str, Any]:
+def tuic(fields: Mapping[str, Any], **server: Any) -> Tuic:
     """https://sing-box.sagernet.org/configuration/outbound/tuic/"""
-    options: dict[str, Any] = {
-        "type": "tuic",
-        "uuid": fields["uuid"],
-        "password": fields["password"],
-        "tls": tls({**_H3, **fields}),
-    }
-    if "congestion-controller" in fields:
-        options["congestion_control"] = fields["congestion-controller"]
-    if fields.get("udp-over-stream", False):
-        options["udp_over_stream"] = True
-    elif "udp-relay-mode" in fields:
-        options["udp_relay_mode"] = fields["udp-relay-mode"]
-    if fields.get("reduce-rtt", False):
-        options["zero_rtt_handshake"] = True
-    if "heartbeat-interval" in fields:
-        options["heartbeat"] = f"{fields['heartbeat-interval']}ms"
-    return options
+    is_over_stream = fields.get("udp-over-stream", False)
+    return Tuic(
+        **server,
+        uuid=fields["uuid"],
+        password=fields["password"],
+        tls=tls({**_H3, **fields}),
+        congestion_control=fields.get("congestion-controller"),
+        udp_relay_mode=None if is_over_stream else fields.get("udp-relay-mode"),
+        udp_over_stream=is_over_stream,
+        zero_rtt_handshake=fields.get("reduce-rtt", False),
+        heartbeat_ms=fields.get("heartbeat-interval", 0),
+    )

@@ -1,4 +1,4 @@
-"""Clash's TLS fields as sing-box's ``tls`` object.
+"""Clash's TLS fields as what the engine is told of TLS.
 
 https://sing-box.sagernet.org/configuration/shared/tls/
 """
@@ -8,62 +8,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from egressd.model.outbounds import Ech, Fingerprint, Reality, Tls
 
-def tls(fields: Mapping[str, Any], *, server_name: str = "") -> dict[str, Any]:
+
+def tls(fields: Mapping[str, Any], *, server_name: str = "") -> Tls:
     """TLS towards the node's server. `server_name` is used when the fields give none.
 
     With neither, the engine takes the server's own name.
     """
-    options: dict[str, Any] = {"enabled": True}
-    name = fields.get("servername") or server_name
-    if name:
-        options["server_name"] = name
-    if fields.get("disable-sni", False):
-        options["disable_sni"] = True
-    if fields.get("skip-cert-verify", False):
-        options["insecure"] = True
+    reality, ech = fields.get("reality-opts"), fields.get("ech-opts", {})
     # A transport speaks one protocol, and the engine names that. Of a list the server might choose
     # another, and would not understand what follows.
-    if "alpn" in fields and fields.get("network", "tcp") == "tcp":
-        options["alpn"] = fields["alpn"]
-    fingerprint = fields.get("client-fingerprint", "")
-    reality = fields.get("reality-opts")
-    if reality is not None:
-        options["reality"] = {
-            "enabled": True,
-            "public_key": reality["public-key"],
-            "short_id": reality.get("short-id", ""),
-        }
-        fingerprint = fingerprint or "chrome"  # the engine speaks REALITY with uTLS only
-    if fingerprint:
-        options["utls"] = {"enabled": True, "fingerprint": fingerprint}
-    ech = fields.get("ech-opts", {})
-    if ech.get("enable", False):
-        options["ech"] = _ech(ech)
-    return options
+    alpn = fields.get("alpn", ()) if fields.get("network", "tcp") == "tcp" else ()
+    fingerprint: Fingerprint | None = fields.get("client-fingerprint")
+    if reality is not None and fingerprint is None:
+        fingerprint = "chrome"  # the engine speaks REALITY with uTLS only
+    return Tls(
+        server_name=fields.get("servername") or server_name,
+        disable_sni=fields.get("disable-sni", False),
+        insecure=fields.get("skip-cert-verify", False),
+        alpn=tuple(alpn),
+        fingerprint=fingerprint,
+        reality=None if reality is None else _reality(reality),
+        ech=_ech(ech) if ech.get("enable", False) else None,
+    )
 
 
-def ech_name(options: Mapping[str, Any]) -> str:
-    """The name whose HTTPS record the engine asks for (RFC 9848) before it speaks to the server of
-    an outbound of these `options`; empty when it asks for none.
-    """
-    layer = options.get("tls", {})
-    ech = layer.get("ech")
-    if ech is None or "config" in ech:
-        return ""
-    name: str = ech.get("query_server_name") or layer.get("server_name") or options["server"]
-    return name
+def _reality(fields: Mapping[str, Any]) -> Reality:
+    return Reality(public_key=fields["public-key"], short_id=fields.get("short-id", ""))
 
 
-def _ech(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Encrypted Client Hello; without a configuration the engine asks the DNS for one."""
-    options: dict[str, Any] = {"enabled": True}
-    if "config" in fields:
-        options["config"] = [
-            "-----BEGIN ECH CONFIGS-----",
-            fields["config"],
-            "-----END ECH CONFIGS-----",
-        ]
-    if "query-server-name" in fields:
-        options["query_server_name"] = fields["query-server-name"]
-    return options
+def _ech(fields: Mapping[str, Any]) -> Ech:
+    return Ech(
+        config=fields.get("config", ""), query_server_name=fields.get("query-server-name", "")
+    )

@@ -1,4 +1,4 @@
-"""Clash's ``network`` and its options as sing-box's ``transport`` object.
+"""Clash's ``network`` and its options as a transport.
 
 https://sing-box.sagernet.org/configuration/shared/v2ray-transport/
 """
@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from egressd.formats.hosts import parse_host
+from egressd.model.outbounds import Grpc, HttpStream, HttpUpgrade, Transport, WebSocket
 
 
-def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> dict[str, Any]:
-    """The ``transport`` of an outbound, or an empty object for plain TCP.
+def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> Transport | None:
+    """The transport of an outbound, or None for plain TCP.
 
     Without `early_data` a WebSocket's is left out, though `fields` may ask for it.
     """
@@ -23,18 +24,14 @@ def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> dict[str
             return _upgrade(fields.get("ws-opts", {}))
         case "grpc":
             service = fields.get("grpc-opts", {}).get("grpc-service-name", "")
-            return {"type": "grpc", "service_name": service}
+            return Grpc(service_name=service)
         case "h2":
             options = fields.get("h2-opts", {})
-            return {
-                "type": "http",
-                "host": options.get("host", []),
-                "path": options.get("path", "/"),
-            }
+            return HttpStream(host=tuple(options.get("host", ())), path=options.get("path", "/"))
         case "http":
             return _http(fields.get("http-opts", {}))
         case _:
-            return {}
+            return None
 
 
 def host_header(fields: Mapping[str, Any]) -> str:
@@ -48,39 +45,32 @@ def host_header(fields: Mapping[str, Any]) -> str:
         return ""
 
 
-def _websocket(options: Mapping[str, Any], *, early_data: bool) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "type": "ws",
-        "path": options.get("path", "/"),
-        "headers": options.get("headers", {}),
-    }
-    if not early_data:
-        return made
-    if options.get("max-early-data"):
-        made["max_early_data"] = options["max-early-data"]
-    if "early-data-header-name" in options:
-        made["early_data_header_name"] = options["early-data-header-name"]
-    return made
+def _websocket(options: Mapping[str, Any], *, early_data: bool) -> WebSocket:
+    asked = options if early_data else {}
+    return WebSocket(
+        path=options.get("path", "/"),
+        headers=tuple(options.get("headers", {}).items()),
+        max_early_data=asked.get("max-early-data", 0),
+        early_data_header_name=asked.get("early-data-header-name", ""),
+    )
 
 
-def _upgrade(options: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade(options: Mapping[str, Any]) -> HttpUpgrade:
     headers = dict(options.get("headers", {}))
     host = _pop_host(headers)
-    made = {"type": "httpupgrade", "path": options.get("path", "/"), "headers": headers}
-    return {**made, "host": host} if host else made
+    return HttpUpgrade(path=options.get("path", "/"), host=host, headers=tuple(headers.items()))
 
 
-def _http(options: Mapping[str, Any]) -> dict[str, Any]:
+def _http(options: Mapping[str, Any]) -> HttpStream:
     """HTTP/1.1 as Clash's ``http-opts`` has it. Of several paths the engine takes one."""
     headers: dict[str, list[str]] = dict(options.get("headers", {}))
     host = next((headers.pop(name) for name in list(headers) if name.lower() == "host"), [])
-    return {
-        "type": "http",
-        "method": options.get("method", "GET"),
-        "path": next(iter(options.get("path", [])), "/"),
-        "host": host,
-        "headers": headers,
-    }
+    return HttpStream(
+        method=options.get("method", "GET"),
+        path=next(iter(options.get("path", [])), "/"),
+        host=tuple(host),
+        headers=tuple((name, tuple(values)) for name, values in headers.items()),
+    )
 
 
 def _pop_host(headers: dict[str, str]) -> str:

@@ -23,7 +23,7 @@ RESERVED: Final[Mapping[int, str]] = {
 """Ports of what a router runs, or may run, on itself."""
 
 
-def reason_reserved(port: int, own: Mapping[int, str]) -> str | None:
+def reason_reserved(port: int, own: Mapping[int, str] = {}) -> str | None:
     """What keeps `port` for itself, or None. `own` are the ports that egressd listens on."""
     for ports, use in ((ENGINE_PORTS, "the engine"), (LINE_PORTS, "VPN lines")):
         if port in ports:

@@ -1,0 +1,272 @@
+"""An outbound of the model's as sing-box 1.14's own options.
+
+The caller adds the tag and the dial fields (mark, detour, resolver). Each key that the engine may
+be given is written here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from egressd.model.outbounds import (
+    AnyTls,
+    Ech,
+    Grpc,
+    HttpProxy,
+    HttpStream,
+    HttpUpgrade,
+    Hysteria2,
+    Obfs,
+    Outbound,
+    Reality,
+    Shadowsocks,
+    Socks5,
+    Tls,
+    Transport,
+    Trojan,
+    Tuic,
+    V2rayPlugin,
+    VLess,
+    VMess,
+    WebSocket,
+)
+
+Options = dict[str, Any]
+
+
+def options_of(made: Outbound) -> Options:
+    """The options of an outbound without its tag and dial fields."""
+    options = _protocol(made)
+    options["server"] = made.server
+    if made.server_port:
+        options["server_port"] = made.server_port
+    # HTTP and AnyTLS have no such option.
+    if not made.udp and not isinstance(made, HttpProxy | AnyTls):
+        options["network"] = "tcp"
+    return options
+
+
+def ech_name(made: Outbound) -> str:
+    """The name whose HTTPS record the engine asks for (RFC 9848) before it speaks to the server;
+    empty when it asks for none.
+    """
+    layer = _tls_of(made)
+    if layer is None or layer.ech is None or layer.ech.config:
+        return ""
+    return layer.ech.query_server_name or layer.server_name or made.server
+
+
+def shares_a_connection(made: Outbound) -> bool:
+    """Whether all clients of the node share one connection: over gRPC, and in HTTP/2, which the
+    engine's ``http`` is within TLS.
+    """
+    match _transport_of(made):
+        case Grpc():
+            return True
+        case HttpStream():
+            return _tls_of(made) is not None
+        case _:
+            return False
+
+
+def _tls_of(made: Outbound) -> Tls | None:
+    return None if isinstance(made, Socks5 | Shadowsocks) else made.tls
+
+
+def _transport_of(made: Outbound) -> Transport | None:
+    return made.transport if isinstance(made, VMess | VLess | Trojan) else None
+
+
+def _protocol(made: Outbound) -> Options:
+    match made:
+        case Socks5():
+            return {"type": "socks", "version": "5", **_credentials(made)}
+        case HttpProxy():
+            headers = {"headers": dict(made.headers)} if made.headers else {}
+            return {"type": "http", **_credentials(made), **_layers(made.tls), **headers}
+        case Shadowsocks():
+            return {
+                "type": "shadowsocks",
+                "method": made.method,
+                "password": made.password,
+                **_plugin(made.plugin),
+                **(
+                    {"udp_over_tcp": {"enabled": True, "version": made.udp_over_tcp}}
+                    if made.udp_over_tcp
+                    else {}
+                ),
+            }
+        case VMess():
+            return {
+                "type": "vmess",
+                "uuid": made.uuid,
+                "alter_id": made.alter_id,
+                "security": made.security,
+                "packet_encoding": made.packet_encoding,
+                **_given(made, "global_padding", "authenticated_length"),
+                **_layers(made.tls, made.transport),
+            }
+        case VLess():
+            return {
+                "type": "vless",
+                "uuid": made.uuid,
+                "flow": made.flow,
+                "packet_encoding": made.packet_encoding,
+                **_layers(made.tls, made.transport),
+            }
+        case Trojan():
+            layers = _layers(made.tls, made.transport)
+            return {"type": "trojan", "password": made.password, **layers}
+        case Hysteria2():
+            return _hysteria2(made)
+        case Tuic():
+            return {
+                "type": "tuic",
+                "uuid": made.uuid,
+                "password": made.password,
+                **_given(
+                    made,
+                    "congestion_control",
+                    "udp_relay_mode",
+                    "udp_over_stream",
+                    "zero_rtt_handshake",
+                ),
+                **({"heartbeat": f"{made.heartbeat_ms}ms"} if made.heartbeat_ms else {}),
+                **_layers(made.tls),
+            }
+        case AnyTls():
+            return _anytls(made)
+
+
+def _hysteria2(made: Hysteria2) -> Options:
+    options = {
+        "type": "hysteria2",
+        **_given(made, "password", "up_mbps", "down_mbps"),
+        **_layers(made.tls),
+    }
+    if made.salamander:
+        options["obfs"] = {"type": "salamander", "password": made.salamander}
+    if made.server_ports:
+        options["server_ports"] = [f"{low}:{high}" for low, high in made.server_ports]
+    if made.hop_interval_s:
+        options["hop_interval"] = f"{made.hop_interval_s}s"
+    return options
+
+
+def _anytls(made: AnyTls) -> Options:
+    options = {"type": "anytls", "password": made.password, **_layers(made.tls)}
+    for field in ("idle_session_check_interval", "idle_session_timeout"):
+        if seconds := getattr(made, f"{field}_s"):
+            options[field] = f"{seconds}s"
+    return options | _given(made, "min_idle_session")
+
+
+def _given(made: object, *fields: str) -> Options:
+    """Those of `fields` that are not empty, by the names that the engine has for them, too."""
+    return {field: value for field in fields if (value := getattr(made, field))}
+
+
+def _credentials(made: Socks5 | HttpProxy) -> Options:
+    return _given(made, "username", "password")
+
+
+# --- TLS: https://sing-box.sagernet.org/configuration/shared/tls/ ---------------------------
+
+
+def _layers(layer: Tls | None, transport: Transport | None = None) -> Options:
+    layers: Options = {}
+    if layer is not None:
+        layers["tls"] = _tls(layer)
+    if transport is not None:
+        layers["transport"] = _transport(transport)
+    return layers
+
+
+def _tls(layer: Tls) -> Options:
+    options = {"enabled": True, **_given(layer, "server_name", "disable_sni", "insecure")}
+    if layer.alpn:
+        options["alpn"] = list(layer.alpn)
+    if layer.reality is not None:
+        options["reality"] = _reality(layer.reality)
+    if layer.fingerprint is not None:
+        options["utls"] = {"enabled": True, "fingerprint": layer.fingerprint}
+    if layer.ech is not None:
+        options["ech"] = _ech(layer.ech)
+    return options
+
+
+def _reality(reality: Reality) -> Options:
+    return {"enabled": True, "public_key": reality.public_key, "short_id": reality.short_id}
+
+
+def _ech(ech: Ech) -> Options:
+    """Without a configuration the engine asks the DNS for one."""
+    options = {"enabled": True, **_given(ech, "query_server_name")}
+    if ech.config:
+        begin, end = (f"-----{word} ECH CONFIGS-----" for word in ("BEGIN", "END"))
+        options["config"] = [begin, ech.config, end]
+    return options
+
+
+# --- Transports: https://sing-box.sagernet.org/configuration/shared/v2ray-transport/ ---------
+
+
+def _transport(made: Transport) -> Options:
+    match made:
+        case WebSocket():
+            return {
+                "type": "ws",
+                "path": made.path,
+                "headers": dict(made.headers),
+                **_given(made, "max_early_data", "early_data_header_name"),
+            }
+        case HttpUpgrade():
+            return {
+                "type": "httpupgrade",
+                "path": made.path,
+                "headers": dict(made.headers),
+                **_given(made, "host"),
+            }
+        case Grpc():
+            return {"type": "grpc", "service_name": made.service_name}
+        case HttpStream():
+            headers = {name: list(values) for name, values in made.headers}
+            return {
+                "type": "http",
+                "path": made.path,
+                "host": list(made.host),
+                **_given(made, "method"),
+                **({"headers": headers} if headers else {}),
+            }
+
+
+# --- Plugins of Shadowsocks (SIP003). --------------------------------------------------------
+
+
+def _plugin(plugin: Obfs | V2rayPlugin | None) -> Options:
+    match plugin:
+        case Obfs():
+            given = {"obfs": plugin.mode, "obfs-host": plugin.host}
+            return {"plugin": "obfs-local", "plugin_opts": _options_text(given)}
+        case V2rayPlugin():
+            given = {
+                "mode": "websocket",
+                "host": plugin.host,
+                "path": plugin.path,
+                "mux": "1" if plugin.mux else "0",
+                **({"tls": ""} if plugin.tls else {}),
+            }
+            return {"plugin": "v2ray-plugin", "plugin_opts": _options_text(given)}
+        case None:
+            return {}
+
+
+def _options_text(options: Mapping[str, str]) -> str:
+    """SIP003's option text: ``;``, ``=`` and backslash are escaped by a backslash."""
+    return ";".join(f"{key}={_escaped(value)}" for key, value in options.items())
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r"([\\;=])", r"\\\1", value)

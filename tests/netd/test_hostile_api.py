@@ -1,0 +1,130 @@
+"""What a compromised api can ask of netd: nothing but what the model has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from egressd.model.errors import Invalid
+from egressd.model.messages import (
+    ApplyChange,
+    MeasureDelay,
+    RequestBody,
+    SetPlan,
+    Try,
+)
+from egressd.model.plan import Plan, difference
+from egressd.netd import validation
+from egressd.netd.server import read_request
+from egressd.planner.documents import document_of, probe_document
+from tests.netd.hostile import (
+    Json,
+    at,
+    engine_keys,
+    good,
+    having,
+    is_table,
+    objects,
+    raw,
+)
+
+SECRET = "/etc/shadow"
+VALUES: tuple[Any, ...] = (
+    SECRET,
+    22,
+    True,
+    {"enabled": True, "path": SECRET},
+    [{"type": "tun", "auto_route": True, "path": SECRET}],
+)
+"""What the engine would do harm with, of each kind that JSON has."""
+
+
+# --- What gets through the decoder, and what the engine is told then. ------------------------
+
+
+def keys_of(value: Any, place: str = "") -> set[str]:
+    """Every key of a document, with its place; a header's name is its user's own."""
+    if isinstance(value, dict):
+        if place.endswith(".headers"):
+            return set()
+        own = {f"{place}.{key}" for key in value}
+        return own.union(*(keys_of(item, f"{place}.{key}") for key, item in value.items()))
+    if isinstance(value, list):
+        return set[str]().union(*(keys_of(item, place) for item in value))
+    return set()
+
+
+def documents(asked: RequestBody) -> list[Json]:
+    """What the engine is told for a request."""
+    match asked:
+        case SetPlan(plan=plan):
+            texts = [document_of(each.work) for each in plan.instances.values()]
+        case ApplyChange(change=change):
+            texts = [document_of(each.work) for each in change.instances.put.values()]
+        case Try(paths=paths):
+            texts = [*map(probe_document, paths)]
+        case MeasureDelay(probes=probes):
+            texts = [probe_document(probe.path) for probe in probes]
+        case _:
+            texts = []
+    return [json.loads(text) for text in texts]
+
+
+def checked(body: Json) -> RequestBody:
+    """The request that netd would act on. Raises Invalid."""
+    asked = read_request(msgspec.msgpack.encode(body))
+    if isinstance(asked, ApplyChange):
+        validation.check(asked.change, Plan())
+    if isinstance(asked, SetPlan):
+        validation.check(difference(Plan(), asked.plan), Plan())
+    return asked
+
+
+GOOD = {name: raw(message) for name, message in good().items()}
+KNOWN: set[str] = set()
+for _message in good().values():
+    KNOWN |= keys_of(documents(_message))
+
+
+def test_what_the_model_has_comes_through() -> None:
+    for name, message in good().items():
+        assert checked(GOOD[name]) == message
+    assert {".outbounds.type", ".outbounds.plugin_opts", ".outbounds.tls.ech.config"} <= KNOWN
+    assert len(KNOWN) > 80
+
+
+def test_nothing_that_names_a_file_or_a_program_is_ever_told_but_rule_sets() -> None:
+    named = {key for key in KNOWN if key.rpartition(".")[2] in ("path", "output")}
+    assert named == {".outbounds.transport.path", ".route.rule_set.path"}
+    assert not {key for key in KNOWN if "_path" in key or "executable" in key or "file" in key}
+
+
+def test_the_engines_keys_are_known_here() -> None:
+    wanted = {"executable_path", "torrc", "certificate_path", "cache_file", "output", "auto_route"}
+    wanted |= {"private_key_path", "listen_port", "peers", "netns", "bind_interface", "endpoints"}
+    assert wanted <= set(engine_keys())
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_no_key_of_the_engines_comes_through_that_the_model_does_not_have(name: str) -> None:
+    message, came_through, told = GOOD[name], set(), set()
+    for place in [*objects(message)]:
+        fields = {*at(message, place)}
+        for key in engine_keys():
+            is_known = key in fields or is_table(place)
+            for value in VALUES if is_known else VALUES[:1]:
+                with having(message, place, key, value):
+                    try:
+                        asked = checked(message)
+                    except Invalid as refused:
+                        if not is_known and key not in str(refused):
+                            told.add((place, key, str(refused)))
+                        continue
+                if key not in fields:
+                    came_through.add((place, key))
+                assert keys_of(documents(asked)) <= KNOWN, (place, key, value)
+    assert came_through == set()
+    assert told == set()
