@@ -19,7 +19,7 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.wire import Ping, Question
 from egressd.netd.privileges import Capability
 from tests.lab.netns import Namespace
-from tests.netd.engine.rig import GID, UID, end_workers, opened, service, target, unheard
+from tests.netd.engine.rig import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
 
 pytestmark = pytest.mark.lab
 
@@ -204,7 +204,7 @@ def test_a_second_worker_of_the_same_socket_gives_way(namespace: Namespace, tmp_
         async with opened(run_dir) as pool:
             argv = [sys.executable, "-m", "egressd.netd.engine.worker"]
             argv += ["--socket", str(run_dir / "worker-1.sock")]
-            argv += ["--uid", str(UID), "--gid", str(GID)]
+            argv += ["--uid", str(UID), "--gid", str(GID), "--descriptors", "1024"]
             second = await asyncio.to_thread(
                 subprocess.run, argv, capture_output=True, text=True, timeout=20, check=False
             )
@@ -274,7 +274,7 @@ def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
 ) -> None:
     async def body() -> None:
         run_dir = tmp_path / "run"
-        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
         await pool.try_configs(["{}"])
         trial = int((run_dir / "trial.lock").read_text().split()[0])

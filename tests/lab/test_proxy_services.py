@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +27,7 @@ from egressd.model.errors import Failed
 from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
 from tests.lab import socks
 from tests.lab.device_state import SERVER, asked, clear, elements, eventually, send
+from tests.lab.five import heard, overview
 
 pytestmark = pytest.mark.lab
 
@@ -43,8 +46,8 @@ def _no_services(lab: Lab) -> Iterator[None]:
     yield
     ids = [service["id"] for service in lab.api.get("/proxy-services")["data"]]
     lab.api.delete("/proxy-services/batch", {"ids": ids})
-    lab.router.run("nft", "flush", "set", "inet", "egressd", "guessers")
-    lab.router.run("nft", "flush", "set", "inet", "egressd", "guesses")
+    for name in ("guessers", "guesses", "callers", "tries", "strangers", "strangers_of_networks"):
+        lab.router.run("nft", "flush", "set", "inet", "egressd", name)
 
 
 def exits(lab: Lab) -> dict[str, str]:
@@ -74,9 +77,12 @@ def curl(
     user: str = f"{USER}:{PASSWORD}",
     url: str = f"http://{SERVER}/",
     proxy: str = str(LAN_ADDRESS),
+    source: str = "",
+    seconds: int = 5,
 ) -> str:
     """The address that a server saw curl at, or curl's exit status."""
-    argv = ["curl", "-sk", "-m", "5", "-x", f"{scheme}://{proxy}:{port}"]
+    argv = ["curl", "-sk", "-m", str(seconds), "-x", f"{scheme}://{proxy}:{port}"]
+    argv += ["--interface", source] if source else []
     argv += ["-U", user] if user else []
     done = host.run(*argv, url, check=False)
     try:
@@ -619,3 +625,184 @@ def test_no_other_user_takes_a_services_port_while_anything_starts_anew(lab: Lab
         finally:
             taker.kill()
         assert taker.stdout.read() == ""
+
+
+# --- What one caller may have. ----------------------------------------------------------------
+
+HANDSHAKE_S = 10.0
+"""Within so long a caller signs in, or is ended."""
+LATE_S = 2.0
+STRANGERS = 60
+"""Connections that one source may begin at once without having signed in."""
+OTHER_SOURCE = "8.8.8.8"
+"""Another address of the internet's."""
+
+
+def open_all(host: Host, number: int, proxy: str, word: bytes) -> list[socket.socket]:
+    """Those connections that are let in, each with a first word."""
+    found = []
+    for _ in range(number):
+        with suppress(OSError, Failed):
+            connection = connected(host, proxy=proxy)
+            connection.sendall(word)
+            found.append(connection)
+    return found
+
+
+def ended(connections: list[socket.socket], trickle: bytes, seconds: float) -> list[float]:
+    """After how many seconds each was ended, within so many; bytes of `trickle` go on coming."""
+    begun, left = time.monotonic(), list(connections)
+    after = []
+    while left and time.monotonic() < begun + seconds:
+        if trickle:
+            for connection in left:
+                with suppress(OSError):
+                    connection.send(trickle)
+        for connection in select.select(left, [], [], 0.2)[0]:
+            with suppress(OSError):
+                if connection.recv(64):
+                    continue
+            after.append(time.monotonic() - begun)
+            left.remove(connection)
+    return after
+
+
+@pytest.mark.parametrize(
+    ("word", "trickle"),
+    [
+        (b"", b""),
+        (b"\x05", b""),
+        (b"\x05\xff", b"\x07"),
+        (b"CONNECT 203.0.113.10:80 HTTP/1.1\r\nHost: 203.", b""),
+        (b"GET http://203.0.113.10/ HTTP/1.1\r\n", b"a"),
+    ],
+)
+def test_who_does_not_sign_in_is_ended_and_keeps_nobody_else_out(
+    lab: Lab, word: bytes, trickle: bytes
+) -> None:
+    add(lab, 1080, "wan2")
+    add(lab, 1081, "wan2", username="", password="")
+    proxy, there = lab.wan(1).address, exits(lab)["wan2"]
+    with heard(lab) as five, ExitStack() as opened:
+        connections = open_all(lab.internet, 200, proxy, word)
+        for connection in connections:
+            opened.enter_context(connection)
+        assert STRANGERS <= len(connections) < STRANGERS + 20
+        five.await_news("connections to the proxy service s1080 do not sign in", 3)
+        (source,) = [r["source"] for r in overview(lab)["reached"] if r["kind"] == "strangers"]
+        assert source == lab.wan(1).gateway
+        assert any(problem.startswith(f"{source}: ") for problem in overview(lab)["problems"])
+        for client in (1, 2):
+            assert curl(lab.client(client).host, 1080) == there
+            assert curl(lab.client(client).host, 1081, user="") == there
+        assert curl(lab.internet, 1080, proxy=proxy, source=OTHER_SOURCE) == there
+        after = ended(connections, trickle, HANDSHAKE_S + LATE_S)
+        assert len(after) == len(connections)
+        assert min(after) > HANDSHAKE_S - LATE_S
+        five.await_news(f"over: {source}: ", 30)
+    assert not any(source in problem for problem in overview(lab)["problems"])
+
+
+def test_who_has_signed_in_goes_on_beside_strangers_of_the_same_address(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    proxy, there = lab.wan(1).address, exits(lab)["wan2"]
+    assert curl(lab.internet, 1080, proxy=proxy) == there
+    with ExitStack() as opened:
+        for connection in open_all(lab.internet, 200, proxy, b""):
+            opened.enter_context(connection)
+        assert curl(lab.internet, 1080, proxy=proxy) == there
+
+
+@pytest.mark.parametrize("scheme", ["socks5h", "http"])
+def test_many_that_call_at_once_are_served(lab: Lab, scheme: str) -> None:
+    """As a browser does."""
+    add(lab, 1080, "wan2")
+    proxy, there = lab.wan(1).address, exits(lab)["wan2"]
+    callers = [(lab.client(1).host, str(LAN_ADDRESS)), (lab.internet, proxy)] * 40
+    with ThreadPoolExecutor(len(callers)) as pool:
+        seen = pool.map(lambda each: curl(each[0], 1080, proxy=each[1], scheme=scheme), callers)
+    assert {*seen} == {there}
+
+
+def test_an_answer_that_takes_long_is_waited_for(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    add(lab, 1081, "wan2", username="", password="")
+    client = lab.client(1).host
+    assert curl(client, 1080) == exits(lab)["wan2"]
+    server = f"""
+import http.server, time
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        time.sleep({HANDSHAKE_S + LATE_S})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{{"ip": "slow"}}')
+server = http.server.ThreadingHTTPServer(("{SERVER}", 8999), Slow)
+print("ready", flush=True)
+server.serve_forever()
+"""
+    argv = exec_argv(lab.internet.namespace, [sys.executable, "-c", server])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"ready\n"
+            url = f"http://{SERVER}:8999/"
+            ways = [("http", 1080), ("http", 1081), ("socks5h", 1080)]
+            with ThreadPoolExecutor(len(ways)) as pool:
+                said = pool.map(
+                    lambda way: curl(client, way[1], scheme=way[0], url=url, seconds=20), ways
+                )
+            assert [*said] == ["slow"] * len(ways)
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("at", ["lan", "wan"])
+@pytest.mark.parametrize("has_signed_in", [False, True])
+def test_a_burst_of_guesses_is_not_looked_at(lab: Lab, at: str, has_signed_in: bool) -> None:
+    """A right one among them is refused as the wrong ones are, and nothing is done for it."""
+    add(lab, 1080, "wan2")
+    guesser = lab.client(1).host if at == "lan" else lab.internet
+    proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
+    if has_signed_in:
+        assert curl(guesser, 1080, proxy=proxy) == exits(lab)["wan2"]
+    mark = lab.internet.mark()
+    words = [f"x{number:0{len(PASSWORD) - 1}d}" for number in range(200)]
+    words[50] = PASSWORD
+    request = b"\x05\x01\x00\x01" + socket.inet_aton(SERVER) + (7).to_bytes(2, "big")
+    said: dict[int, bytes] = {}
+    with ExitStack() as opened:
+        held = {}
+        for number in range(len(words)):
+            with suppress(OSError, Failed):
+                held[number] = opened.enter_context(connected(guesser, proxy=proxy))
+        for number, connection in held.items():
+            credentials = bytes([1, len(USER)]) + USER.encode()
+            credentials += bytes([len(words[number])]) + words[number].encode()
+            with suppress(OSError):
+                connection.sendall(b"\x05\x01\x02" + credentials + request)
+        for number, connection in held.items():
+            said[number] = b""
+            connection.settimeout(HANDSHAKE_S + LATE_S)
+            with suppress(ConnectionError):
+                while part := connection.recv(64):
+                    said[number] += part
+    told = [number for number, answer in said.items() if answer]
+    assert len(told) == 10
+    assert all(said[number] == b"\x05\x02\x01\x01" for number in told)
+    assert said[50] == b""
+    assert asked(lab, mark) == []
+
+
+def test_services_have_a_worker_of_their_own(lab: Lab) -> None:
+    add(lab, 1080)
+    add(lab, 1081)
+    asking = ["ss", "-Htlnp", "sport", ">=", ":1080", "sport", "<=", ":1081"]
+    listening = lab.router.run(*asking).stdout
+    (holder,) = {*map(int, re.findall(r"pid=(\d+)", listening))}
+    workers = {
+        pid: Path(f"/proc/{pid}/cmdline").read_text()
+        for pid in lab.device.pids("egressd.netd.engine.worker")
+    }
+    assert len(workers) > 1
+    assert [pid for pid, words in workers.items() if "worker-0.sock" in words] == [holder]

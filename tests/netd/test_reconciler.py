@@ -85,6 +85,9 @@ class Engine:
     def is_running(self, running: Running) -> bool:
         return running.number in self.alive
 
+    def workers(self) -> dict[int, int]:
+        return {}
+
     def running(self) -> Mapping[str, Running]:
         return {each.key: each for each in self.alive.values()}
 

@@ -44,6 +44,10 @@ class DeviceMetrics:
             registry=registry,
         )
 
+        self._sources_refused = Gauge(
+            "egressd_sources_refused", "Addresses that have reached a bound", registry=registry
+        )
+
     async def scrape(self) -> bytes:
         """All metrics in Prometheus' text form."""
         seen = await self._services.overviews.now()
@@ -55,7 +59,9 @@ class DeviceMetrics:
         self._memory.set(seen.memory)
         self._lines_online.set(seen.counts.online_lines)
         self._targets_failing.set(seen.counts.failing_targets)
-        return generate_latest(self._registry) + await self._of_rules()
+        self._sources_refused.set(len({each.source for each in seen.reached if each.source}))
+        refused = "".join(_refused_samples(seen.refused)).encode()
+        return generate_latest(self._registry) + refused + await self._of_rules()
 
     async def _of_rules(self) -> bytes:
         """The samples of rules. Without netd there are none, as of a target that is down."""
@@ -64,6 +70,16 @@ class DeviceMetrics:
         except EgressdError:
             return b""
         return "".join(_rule_samples(counted)).encode()
+
+
+def _refused_samples(refused: Mapping[str, int]) -> Iterator[str]:
+    """A counter in Prometheus' text form: netd counts, and begins anew when it does."""
+    if refused:
+        name = "egressd_refused_total"
+        yield f"# HELP {name} Packets beyond a bound by its kind, and handshakes that were ended\n"
+        yield f"# TYPE {name} counter\n"
+        for kind, packets in sorted(refused.items()):
+            yield f'{name}{{kind="{kind}"}} {packets}\n'
 
 
 def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:

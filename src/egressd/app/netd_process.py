@@ -22,10 +22,11 @@ from egressd.app.endings import ENDINGS
 from egressd.app.supervise import when_keeper_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
+from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import sysctl
+from egressd.netd.kernel import memory, sysctl
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.fast_path import ForeignFilters
 from egressd.netd.kernel.nft import Nft
@@ -37,7 +38,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
-from egressd.planner import sysctls
+from egressd.planner import bounds, sysctls
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
@@ -90,11 +91,14 @@ async def _serve(settings: config.Config) -> None:
         reconciler.troubled(tags)
 
     nft = Nft()
-    machine = Machine(nft, settings.roles, engine.pw_uid)
+    # Each of the workers, that of proxy services included, has its share of the machine.
+    total = memory.available()
+    share = bounds.workers_memory(total, settings.engine.workers + 1)
+    descriptors = _descriptors_of_workers(bounds.descriptors(share))
+    machine = Machine(nft, settings.roles, engine.pw_uid, bounds.bounds_of(descriptors))
     pool = Pool(
         settings.run.dir / "engine",
-        uid=engine.pw_uid,
-        gid=engine.pw_gid,
+        Account(engine.pw_uid, engine.pw_gid, descriptors, share, total // 2),
         size=settings.engine.workers,
         on_lost=on_lost,
         on_trouble=on_trouble,
@@ -139,6 +143,21 @@ async def _serve(settings: config.Config) -> None:
     else:
         await reconciler.stop()
     held.close()
+
+
+def _descriptors_of_workers(wanted: int) -> int:
+    """How many open files workers get, which have this process's limit: `wanted`, or fewer.
+
+    To go above one's own hard limit takes a capability that netd's unit does not have.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= wanted:
+        return wanted
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, wanted))
+    except (ValueError, PermissionError):
+        return hard
+    return wanted
 
 
 async def _be_the_only_one(path: Path) -> contextlib.ExitStack:

@@ -205,6 +205,22 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound that somebody has reached: what is beyond it is refused, or waits."""
+
+    kind: str
+    """Of a LAN client through the engine: ``connections``, ``sessions`` (UDP), ``resolver``
+    (connections to one), ``questions`` (for names); of callers of proxy services: ``strangers``
+    (they do not sign in), ``guesses`` (of passwords), ``calls``, ``service`` (many that do not sign
+    in), ``outside``."""
+    source: str = ""
+    """Whose it is, an IPv4 address; empty where it is many's."""
+    port: int = 0
+    """The proxy service's, where it is of one."""
+    bound: int = 0
+    """How many there may be, where that is one figure."""
+
+
 class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """netd's view of the device."""
 
@@ -230,6 +246,11 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """Why no new connection gets through, whoever opens it; else empty."""
     doubts: tuple[str, ...] = ()
     """Those of the `problems` for which any client may be blocked."""
+    reached: tuple[Reached, ...] = ()
+    """The bounds that somebody has reached within the last seconds."""
+    refused: dict[str, int] = {}
+    """Kind of such a bound -> packets beyond it, and ``handshakes`` that were ended, since netd
+    began."""
     wans: tuple[str, ...] = ()
     networks: tuple[str, ...] | None = None
     """Networks that clients are taken from; None while that is not known."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
+from typing import Final
 
 import structlog
 
@@ -28,8 +29,10 @@ from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
 from egressd.planner import exits, local, routing, sysctls
 from egressd.planner import nft as script
+from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
+from egressd.planner.nft import Greedy
 from egressd.planner.registry import MARK_DIRECT, MARK_ENGINE
 from egressd.planner.resolvers import Resolver, asked, read_resolver
 from egressd.planner.sets import Elements
@@ -45,6 +48,7 @@ from egressd.planner.topology import (
 
 log = structlog.get_logger()
 
+_BOUNDS: Final = Bounds()
 _UNKNOWN = ""
 """Chains of which nothing is known: no table lists so."""
 _SHORT = 4096
@@ -55,7 +59,11 @@ go to a thread."""
 class Machine:
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
-    def __init__(self, nft: Nft, roles: InterfaceRoles, engine_uid: int) -> None:
+    def __init__(
+        self, nft: Nft, roles: InterfaceRoles, engine_uid: int, bounds: Bounds = _BOUNDS
+    ) -> None:
+        self.bounds = bounds
+        """What one client may have."""
         self.fast_path = FastPath()
         self.facts = Facts()
         self.topology = Topology()
@@ -74,6 +82,8 @@ class Machine:
         self.ruled_locals: tuple[str, ...] = ()
         """Local networks with clients in them, as of the last `route`. To find them takes a look at
         all rules, so that it is not done for a change of others."""
+        self.greedy: Collection[Greedy] = ()
+        """Clients whose further flows the engine takes none of."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
@@ -234,7 +244,7 @@ class Machine:
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
         wanted = self._wanted(plan, ports)
-        text = script.load(wanted)
+        text = script.load(wanted, self.bounds)
         failure = None
         try:
             self.fast_path.follow(plan, self.facts, self.topology, self._roles)
@@ -349,6 +359,7 @@ class Machine:
             silent=self.silent,
             outdated=(*self.outdated, *self._refused()),
             ruled_locals=self.ruled_locals,
+            greedy=self.greedy,
         )
 
     def _refused(self) -> Iterator[str]:

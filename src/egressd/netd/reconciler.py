@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 import structlog
@@ -21,10 +22,12 @@ from egressd.model.messages import Event, LineNews, News, RuleCount, Status, Sta
 from egressd.model.plan import Change, Floor, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
+from egressd.netd.descriptors import Descriptors
 from egressd.netd.doubts import Doubts
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
+from egressd.netd.handshakes import Handshakes
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.limits import Limits
@@ -34,16 +37,22 @@ from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
 from egressd.netd.outages import Outages
 from egressd.netd.planfile import PlanFile
+from egressd.netd.refusals import Refusals
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.stalls import Stalls
 from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
+from egressd.netd.surplus import Surplus
 from egressd.netd.teller import Teller
+from egressd.planner.nft import Greedy
 from egressd.planner.resolvers import usable
 
 log = structlog.get_logger()
+
+_AT_ONCE: Final = 64
+"""Instances that are revived together."""
 
 
 class Conflict(Exception):
@@ -85,6 +94,12 @@ class Reconciler:
         self._outages = Outages(pool, lambda: self.plan, self._tell)
         self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
         self._stalls = Stalls(lambda: self.plan, pool.uid)
+        self._surplus = Surplus(
+            lambda: machine.bounds, lambda: machine.topology.router_addresses, self._refuse
+        )
+        self._refusals = Refusals(lambda: machine.bounds, self._tell, lambda: self._surplus.greedy)
+        self._handshakes = Handshakes(lambda: self.plan)
+        self._descriptors = Descriptors(pool.workers, self._tell)
         self._monitor = Monitor(
             machine=machine,
             resolvers=self._resolvers,
@@ -94,6 +109,9 @@ class Reconciler:
             serving=self._serving,
             groups=groups,
             outages=self._outages,
+            refusals=self._refusals,
+            handshakes=self._handshakes,
+            descriptors=self._descriptors,
         )
         self._steering = Steering(
             groups,
@@ -170,6 +188,10 @@ class Reconciler:
         self._doubts.start()
         self._outages.start()
         self._stalls.start()
+        self._surplus.start()
+        self._descriptors.start()
+        self._refusals.start()
+        self._handshakes.start()
         self._teller.start()
 
     async def _open_lines(self) -> None:
@@ -217,6 +239,10 @@ class Reconciler:
         await self._resolvers.close()
         await self._outages.close()
         await self._stalls.close()
+        await self._surplus.close()
+        await self._descriptors.close()
+        await self._refusals.close()
+        await self._handshakes.close()
         await self._teller.close()
         await self._moves.close()
         self._limits.close()
@@ -432,6 +458,12 @@ class Reconciler:
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)
         self._tell()
 
+    async def _refuse(self, greedy: Collection[Greedy]) -> None:
+        """Take no further flows of these clients."""
+        async with self._ordered():
+            self.machine.greedy = greedy
+            await self.machine.update(self.plan, self._serving.ports())
+
     def troubled(self, tags: Iterable[str]) -> None:
         """Clients' connections fail through these outbounds."""
         self._steering.suspect(tags)
@@ -446,4 +478,10 @@ class Reconciler:
         self._reviver.hurry()
 
     async def _revive_missing(self) -> None:
-        await self.revive(self._applier.missing())
+        """A few at a time, so that none waits until the last of many listens."""
+        missing = self._applier.missing()
+        parts = [missing[at : at + _AT_ONCE] for at in range(0, len(missing), _AT_ONCE)]
+        done = await asyncio.gather(*map(self.revive, parts), return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each

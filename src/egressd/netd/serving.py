@@ -14,7 +14,7 @@ from egressd.model.plan import Change, Plan
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
-from egressd.netd.engine.slot import Running
+from egressd.netd.engine.slot import SERVICES, Running
 from egressd.netd.kernel import sockets, sysctl
 from egressd.planner.registry import ENGINE_PORTS
 
@@ -83,12 +83,14 @@ class Serving:
 
     def adopt(self, plan: Plan) -> None:
         """Take over the living instances that serve the plan as it is."""
-        # A netd that died in the middle may have left a newer one, of a plan that did not last.
+        # A netd that died in the middle may have left a newer one, of a plan that did not last, and
+        # an earlier version proxy services among the instances of LAN clients.
         self._running = {
             running.key: running
             for running in sorted(self._living(), key=lambda each: each.started)
             if running.key in plan.instances
             and running.digest == Document.of(plan.instances[running.key]).digest
+            and (running.worker == SERVICES) == _is_service(running)
         }
 
     async def make_room(self, wanted: Sequence[Instance]) -> None:

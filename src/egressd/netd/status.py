@@ -13,8 +13,10 @@ import msgspec
 from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
 from egressd.model.plan import Plan
+from egressd.netd.descriptors import Descriptors
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
+from egressd.netd.handshakes import Handshakes
 from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.kernel.traffic import Traffic
@@ -23,6 +25,7 @@ from egressd.netd.lines.lines import Lines
 from egressd.netd.machine import Machine
 from egressd.netd.meter import Meter
 from egressd.netd.outages import Outages
+from egressd.netd.refusals import Refusals
 from egressd.netd.resolvers import Resolvers
 from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
@@ -62,6 +65,9 @@ class Monitor:
         serving: Serving,
         groups: Groups,
         outages: Outages,
+        refusals: Refusals,
+        handshakes: Handshakes,
+        descriptors: Descriptors,
     ) -> None:
         self._machine = machine
         self._resolvers = resolvers
@@ -71,6 +77,9 @@ class Monitor:
         self._serving = serving
         self._groups = groups
         self._outages = outages
+        self._refusals = refusals
+        self._handshakes = handshakes
+        self._descriptors = descriptors
         self._usage = Meter(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
         self._counts = Meter(limits.counters)
 
@@ -83,6 +92,7 @@ class Monitor:
             connections=usage.connections,
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
+            refused={**self._refusals.totals, "handshakes": self._handshakes.ended},
         )
 
     def view(self, plan: Plan, state: str) -> Status:
@@ -93,7 +103,7 @@ class Monitor:
             revision=plan.revision,
             interfaces=_interfaces(facts, topology, {}),
             lines=self._lines.status(),
-            instances=_instances(plan, self._serving),
+            instances=_instances(plan, self._serving, self._descriptors.full),
             failing=self._failing(plan),
             exits=self._machine.exits(plan),
             dead_ends=dict(self._resolvers.dead_ends),
@@ -101,11 +111,13 @@ class Monitor:
             unserved=self._machine.why_unserved(),
             full=conntrack.why_full(),
             doubts=(*self._machine.obstacles, *conntrack.crowding()),
+            reached=self._refusals.reached,
             wans=topology.wans,
             networks=_networks(topology),
             problems=(
                 *self._machine.missing_roles(),
                 *self._pool.problems(),
+                *(f"engine worker {n}: {why}" for n, why in self._descriptors.full.items()),
                 *self._machine.problems,
                 *self._machine.obstacles,
                 *self._machine.beside(plan),
@@ -181,8 +193,11 @@ def _role(name: str, topology: Topology) -> str:
     return "line" if is_line(name) else ""
 
 
-def _instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
-    """Every instance of the plan, running or not, but for those that just stand by."""
+def _instances(plan: Plan, serving: Serving, full: Mapping[int, str]) -> dict[str, InstanceStatus]:
+    """Every instance of the plan, running or not, but for those that just stand by.
+
+    `full`: slots of workers -> why they take no further connection.
+    """
     result = {}
     for key, instance in plan.instances.items():
         running = serving.get(key)
@@ -192,5 +207,6 @@ def _instances(plan: Plan, serving: Serving) -> dict[str, InstanceStatus]:
             problem = serving.problems.get(key, "it is being started")
             result[key] = InstanceStatus(problem=problem)
         else:
-            result[key] = InstanceStatus(worker=running.worker, port=running.port)
+            problem = full.get(running.worker, "") if instance.mark else ""
+            result[key] = InstanceStatus(worker=running.worker, port=running.port, problem=problem)
     return result

@@ -133,11 +133,15 @@ def flow_mark(mark: int, epoch: int) -> int:
     return mark | epoch << MARK_EPOCH_SHIFT if is_routed(mark) else mark
 
 
-MARK_SIGNED_IN: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 1)
 MARK_PAST: Final = MARK_EGRESS | EGRESS_NUMBER_MAX
-"""Conntrack marks of callers' connections to proxy services: who has signed in, and who is past all
-talk with the service itself. So many WANs there are not; to all else these are flows that a WAN
-brought in, which no rule concerns."""
+MARK_SIGNED_IN: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 1)
+MARK_CALLER: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 3)
+MARK_ASKING: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 4)
+MARK_ASKING_BY_HTTP: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 5)
+"""Conntrack marks of connections to proxy services: who is past all talk with the service itself,
+has signed in, was let in and has said nothing yet, has begun to speak, by SOCKS or by HTTP. So many
+WANs there are not (`MARK_ASKED_LOCALLY` is the number that is left out); to all else these are
+flows that a WAN brought in, which no rule concerns."""
 
 
 HASH_SEED: Final = 0x6567_7265

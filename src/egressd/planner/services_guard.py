@@ -9,11 +9,36 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.registry import HASH_SEED, MARK_PAST, MARK_SIGNED_IN
+from egressd.planner.registry import (
+    HASH_SEED,
+    MARK_ASKING,
+    MARK_ASKING_BY_HTTP,
+    MARK_CALLER,
+    MARK_PAST,
+    MARK_SIGNED_IN,
+)
 
-_GUESSES: Final = "10/minute burst 10 packets"
-"""Wrong passwords that one source may send to proxy services before it is made to wait."""
+_GUESSES: Final = "10/minute burst 9 packets"
+"""Wrong passwords that a source may send to proxy services: with the tenth it is made to wait."""
+_TRIES: Final = "10/minute burst 10 packets"
+"""Connections of a source on which a first word is heard until one of them signs in. What is said
+on all others waits, so that a burst of guesses comes to the throttle before it is looked at."""
+_STRANGERS: Final = "60/minute burst 60 packets"
+"""Connections of a source that has not signed in for ten minutes. Each is ended after
+`HANDSHAKE_S`, so that there are some 70 at most."""
+_OF_A_NETWORK: Final = "120/minute burst 120 packets"
+"""Those of all such sources outside of LANs in one /24."""
+_AT_A_SERVICE: Final = "20/second burst 200 packets"
+"""Those of all such sources to one service: some 400 at most."""
+_AT_ALL: Final = "50/second burst 500 packets"
+"""The same to all services: some 1,000 at most."""
+
+HANDSHAKE_S: Final = 10.0
+"""Seconds that a caller has to sign in, or to be granted what it asks for."""
 _HTTP: Final = f"0x{b'HTTP/'.hex()}"
+_REQUEST: Final = f"@ih,0,8 {ord('A'):#x}-{ord('Z'):#x}"
+"""A packet that begins with an upper-case letter, as the method of a request does. SOCKS begins
+with its version."""
 _PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b' 407'.hex()}"
 
 
@@ -41,11 +66,26 @@ def _association(caller_and_port: str) -> str:
     return f"jhash {caller_and_port} . meta mark mod {0xFFFF_FFFF} seed {HASH_SEED:#x}"
 
 
+_FOR_A_WHILE: Final = "flags dynamic,timeout; timeout"
 SETS: Final = {
     "services": "type inet_service",
     "lanonly": "type inet_service",
     "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+    # Who has signed in lately, and who is about to.
+    "callers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
+    "tries": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+    "strangers": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+    "strangers_of_networks": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+    "strangers_at": f"type inet_service; size 65535; {_FOR_A_WHILE} 1m",
+    "all_strangers": f"type inet_proto; size 16; {_FOR_A_WHILE} 1m",
+    "calls_of": "type ipv4_addr; size 65535; flags dynamic",
+    "outside_calls": "type inet_proto; size 16; flags dynamic",
+    # Who has reached which bound, with how many packets there were beyond it.
+    "full_strangers": (f"type ipv4_addr . inet_service; size 65535; counter; {_FOR_A_WHILE} 10s"),
+    "full_callers": f"type ipv4_addr; size 65535; counter; {_FOR_A_WHILE} 2s",
+    "full_services": f"type inet_service; size 65535; counter; {_FOR_A_WHILE} 10s",
+    "full_outside": f"type inet_proto; size 16; counter; {_FOR_A_WHILE} 2s",
     "associations": "type mark; size 65535; flags dynamic,timeout; timeout 1h",
 }
 MAPS: Final = {
@@ -79,17 +119,71 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "to_service": (
         # A proxy service that asks for no password is for LAN clients.
         'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
+        # What `from_service` ends a connection by.
+        'iifname "lo" tcp flags rst return',
         # Who guesses passwords has to wait, and so have connections that were opened beforehand.
         f"ct mark != {{ {MARK_SIGNED_IN:#x}, {MARK_PAST:#x} }} ip saddr @guessers"
         " reject with tcp reset",
+        f"ct mark {MARK_PAST:#x} return",
         # CONNECT, with an address of either kind: what is answered to it tells of no relay.
-        f"ct mark {MARK_SIGNED_IN:#x} @ih,0,32 {{ 0x05010001, 0x05010003, 0x05010004 }} goto past",
+        f"ct mark {MARK_SIGNED_IN:#x} @ih,0,32 {{ 0x05010001, 0x05010003, 0x05010004 }}"
+        f" ct mark set {MARK_PAST:#x} return",
+        f"ct mark {{ {MARK_ASKING:#x}, {MARK_ASKING_BY_HTTP:#x}, {MARK_SIGNED_IN:#x} }} return",
+        # Counted are connections that are there, since anybody can send a SYN in another's name.
+        "tcp flags & (syn | rst) != 0 return",
+        f"ct mark != {MARK_CALLER:#x} jump let_in",
+        # A packet with data in it, whichever byte that begins with.
+        "@ih,0,8 != 0xff goto first_words",
+        "@ih,0,8 0xff goto first_words",
+    ),
+    "let_in": (
+        "tcp dport @lanonly goto let_in_inside",
+        "ip saddr @callers goto let_in_known",
+        f"update @strangers {{ ip saddr limit rate over {_STRANGERS} }} goto too_many_strangers",
+        'iifname "lo" goto let_in_inside',
+        "ip saddr @lannet goto let_in_inside",
+        "update @strangers_of_networks"
+        f" {{ ip saddr & 255.255.255.0 limit rate over {_OF_A_NETWORK} }} goto too_many_strangers",
+        f"update @strangers_at {{ tcp dport limit rate over {_AT_A_SERVICE} }} goto full_service",
+        f"update @all_strangers {{ meta l4proto limit rate over {_AT_ALL} }} goto full_service",
+        "goto let_in_known",
+    ),
+    "let_in_known": (
+        'iifname "lo" goto let_in_inside',
+        "ip saddr @lannet goto let_in_inside",
+        # LAN clients always find a place.
+        "meta l4proto @full_outside reject with tcp reset",
+        "add @outside_calls { meta l4proto ct count over $outside }"
+        " update @full_outside { meta l4proto } reject with tcp reset",
+        "goto let_in_inside",
+    ),
+    "let_in_inside": (
+        "ip saddr @full_callers reject with tcp reset",
+        "add @calls_of { ip saddr ct count over $callers }"
+        " update @full_callers { ip saddr } reject with tcp reset",
+        f"ct mark set {MARK_CALLER:#x}",
+    ),
+    "too_many_strangers": (
+        "update @full_strangers { ip saddr . tcp dport }",
+        "reject with tcp reset",
+    ),
+    "full_service": (
+        "update @full_services { tcp dport }",
+        "reject with tcp reset",
+    ),
+    "first_words": (
+        # What is dropped is sent again, until it is this connection's turn.
+        f"tcp dport != @lanonly update @tries {{ ip saddr limit rate over {_TRIES} }} drop",
+        f"{_REQUEST} ct mark set {MARK_ASKING_BY_HTTP:#x} return",
+        f"ct mark set {MARK_ASKING:#x}",
     ),
     "from_service": (
         # What a tunnel's far end sends is not looked at.
         f"ct mark {MARK_PAST:#x} return",
-        # Guesses that came all at once are not told what became of them: no answer begins so.
-        f"ct mark != {MARK_SIGNED_IN:#x} ip daddr @guessers @ih,0,8 != 0xff drop",
+        # Guesses that came all at once are not told what became of them: they end before that,
+        # the right one as the wrong ones.
+        f"ct mark != {MARK_SIGNED_IN:#x} ip daddr @guessers tcp flags & rst == 0"
+        " reject with tcp reset",
         # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407. Answers to who
         # does not wait for them may leave together: here the one to the greeting is before it.
         "@ih,0,16 0x0101 goto guessed",
@@ -100,8 +194,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "@ih,0,64 0x0502010005000001 goto associated_after_4",
         "@ih,0,32 0x05000001 goto associated",
         "@ih,0,8 0x05 @ih,16,8 0x00 goto past",
-        f"@ih,0,16 {{ 0x0100, 0x0500 }} ct mark set {MARK_SIGNED_IN:#x}",
-        f"@ih,0,32 0x05020100 ct mark set {MARK_SIGNED_IN:#x}",
+        "@ih,0,16 { 0x0100, 0x0500 } goto signed_in",
+        "@ih,0,32 0x05020100 goto signed_in",
         # SOCKS4, which asks for no password.
         "@ih,0,16 0x005a goto past",
     ),
@@ -113,7 +207,20 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "associated": _associated(64),
     "associated_after_2": _associated(80),
     "associated_after_4": _associated(96),
-    "past": (f"ct mark set {MARK_PAST:#x}",),
+    "past": (
+        f"ct mark set {MARK_PAST:#x}",
+        "goto known_caller",
+    ),
+    "signed_in": (
+        f"ct mark set {MARK_SIGNED_IN:#x}",
+        "goto known_caller",
+    ),
+    "known_caller": (
+        # Whoever needs no password shows none.
+        "tcp sport @lanonly return",
+        "delete @tries { ip daddr }",
+        "update @callers { ip daddr }",
+    ),
     "to_relay": (
         # Of another program's own flow, whose socket has the port now.
         "ct direction reply meta mark set 0 return",

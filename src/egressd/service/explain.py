@@ -27,6 +27,7 @@ from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
+from egressd.service.bounds import reached_by
 from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 
 Protocol = Literal["tcp", "udp"]
@@ -165,15 +166,16 @@ def explain(
         verdict = Verdict(egresses=verdict.egresses)  # asked at home
     reason = _reason(asked, state, parsed, verdict, seen)
     is_verdict = bool(reason) and reason == verdict.reason
+    client = asked.client
     answer = Explanation(
-        client=asked.client,
+        client=client,
         destination=asked.destination,
         port=asked.port,
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
         problem=reason if is_verdict and verdict.is_found_out else "",
-        doubts=() if reason else seen.doubts,
+        doubts=() if reason else (*seen.doubts, *(why for _, why in reached_by(client, seen))),
         since=since(target) if is_verdict and rule is not None else "",
         rule=None if rule is None else _seen(rule),
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
@@ -242,6 +244,8 @@ def _reason(
         return "its target is REJECT"
     if verdict.cause != "stopped" and (stranger := why_no_client(IPv4Address(asked.client), seen)):
         return stranger
+    if verdict.cause in ("", "nodes", "names") and (refused := _why_refused(asked, target, seen)):
+        return refused  # ahead of what is found out by trying: nothing comes so far as to a node
     if verdict.is_blocked or (verdict.cause == "names" and _needs_resolver(asked)):
         return verdict.reason
     if (
@@ -251,6 +255,16 @@ def _reason(
     ):
         return "its node does not carry UDP: it is refused at once, so that clients take TCP"
     return ""
+
+
+def _why_refused(asked: Question, target: TargetName, seen: Status) -> str:
+    """Why what the client begins is refused before anybody sends it on; else empty."""
+    kinds = {"sessions" if asked.protocol == "udp" else "connections"}
+    if asked.port == _DNS_PORT:
+        kinds = {"questions"} if asked.protocol == "udp" else {"questions", "resolver"}
+    if target.kind not in ("node", "group"):
+        kinds &= {"questions"}
+    return next((why for kind, why in reached_by(asked.client, seen) if kind in kinds), "")
 
 
 def _needs_resolver(asked: Question) -> bool:

@@ -16,6 +16,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.messages import Event, Status
 from egressd.model.names import DIRECT
+from egressd.service import bounds
 from egressd.service.judgement import (
     Blocked,
     Verdict,
@@ -82,6 +83,8 @@ class Judge:
         self._exits: dict[str, str] = {}
         self._failing: dict[str, str] = {}
         self._problems: tuple[str, ...] = ()
+        self._reached: set[tuple[str, str]] = set()
+        """Who has reached a bound, and what is told of it."""
 
     @property
     def ways(self) -> Ways:
@@ -102,7 +105,9 @@ class Judge:
             self._note_nodes(state, seen)
             self._note_targets(state, verdicts)
         found = blocked(state, verdicts, self._since)
+        reached = bounds.told(state, seen)
         self._note_problems(seen.problems)
+        self._note_reached(reached)
         return Picture(
             verdicts=verdicts,
             since=dict(self._since),
@@ -113,6 +118,7 @@ class Judge:
                 *others_blocked(state, verdicts, unruled),
                 *_wan_problems(seen),
                 *seen.problems,
+                *(bounds.sentence(text, sources) for text, sources in reached.items()),
             ),
         )
 
@@ -190,6 +196,18 @@ class Judge:
                 *(_notice("problem", (), f"over: {text}", is_bad=False) for text in over),
             ],
         )
+
+    def _note_reached(self, reached: Mapping[str, list[str]]) -> None:
+        now = {(source, text) for text, those in reached.items() for source in those or [""]}
+        notices = []
+        for source, text in sorted(now - self._reached):
+            said = bounds.sentence(text, [source] if source else [])
+            notices.append(_notice("problem", [source], said, is_bad=True))
+        for source, text in sorted(self._reached - now):
+            said = f"over: {bounds.sentence(text, [source] if source else [])}"
+            notices.append(_notice("problem", [source], said, is_bad=False))
+        self._reached = now
+        self._tell_some("problem", notices)
 
     def _tell_some(self, topic: str, notices: list[Notice]) -> None:
         for notice in notices[:_TOLD_MAX]:

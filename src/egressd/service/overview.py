@@ -13,7 +13,7 @@ import msgspec
 from egressd import __version__
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
-from egressd.model.messages import InterfaceStatus, LineStatus, Status
+from egressd.model.messages import InterfaceStatus, LineStatus, Reached, Status
 from egressd.model.names import DIRECT, REJECT, parse_target
 from egressd.planner.compile import service_key
 from egressd.planner.nodes import lost_by_engine
@@ -96,6 +96,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     unruled: Unruled
     blocked: tuple[Blocked, ...]
     """Clients that get no further, by cause; not those of REJECT."""
+    reached: tuple[Reached, ...]
+    """Bounds that clients, or callers of proxy services, have reached within the last seconds."""
+    refused: dict[str, int]
+    """Kind of such a bound -> packets beyond it since the data plane started, and ``handshakes``
+    with proxy services that were ended."""
     problems: tuple[str, ...]
     """All that is wrong, the sentences of `blocked` first."""
 
@@ -154,6 +159,8 @@ class Overviews:
             flows=tuple(flows[:FLOWS_MAX]),
             unruled=_unruled(state, picture, seen),
             blocked=picture.blocked,
+            reached=seen.reached,
+            refused=seen.refused,
             problems=(
                 *picture.problems,
                 *_services_problems(state, seen),

@@ -21,6 +21,7 @@ OnTrouble = Callable[[Iterable[str]], None]
 
 UID = 64_123
 GID = 64_124
+ACCOUNT = launch.Account(UID, GID)
 MARK = 0x3000_0000
 
 Entry = dict[str, Any]
@@ -41,7 +42,8 @@ def target(key: str, outbound: Entry | None = None, **rest: Any) -> Document:
 
 def service(key: str, inbound: Entry) -> Document:
     """An instance that listens where it says, and connects straight."""
-    return Document(key=key, config=document({"type": "direct"}, inbounds=[inbound]))
+    config = document({"type": "direct"}, inbounds=[inbound])
+    return Document(key=key, config=config, is_service=True)
 
 
 CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
@@ -63,7 +65,7 @@ async def opened(
     mapped: Callable[[], Collection[int]] = tuple,
 ) -> AsyncIterator[Pool]:
     """A pool that is closed at the end."""
-    pool = Pool(run_dir, UID, GID, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
+    pool = Pool(run_dir, ACCOUNT, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
     await pool.open()
     try:
         yield pool

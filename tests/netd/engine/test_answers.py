@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER
 
@@ -87,7 +88,8 @@ def test_no_answer_is_given_in_an_ipv6_name_or_any() -> None:
 @pytest.fixture
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     folder = tmp_path_factory.mktemp("engine")
-    return Pool(folder, UID, UID, size=0, on_lost=print, on_trouble=print, mapped=lambda: ())
+    account = Account(UID, UID)
+    return Pool(folder, account, size=0, on_lost=print, on_trouble=print, mapped=lambda: ())
 
 
 def test_where_the_kernel_refuses_the_ports_in_the_way_are_told(

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from egressd.model.errors import Failed
+from egressd.netd.engine import launch
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
-from egressd.netd.engine.slot import Running
+from egressd.netd.engine.slot import SERVICES, Running
 from egressd.planner.registry import ENGINE_PORTS
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import (
+    ACCOUNT,
     CRASHES,
-    GID,
     STACK_IS_FULL,
-    UID,
     accepts,
     descriptors,
     document,
@@ -170,7 +170,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
 
 def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         old = await first.start(target("node:1"))
         pids = first.pids()
@@ -192,7 +192,7 @@ def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
 
 def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Path) -> None:
     async def die() -> None:
-        pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
         await pool.start(target("node:1"))
         await pool.try_configs([target("node:1").config])
@@ -223,7 +223,7 @@ def test_a_smaller_pool_empties_the_workers_that_are_too_many(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         runs = [await first.start(target(f"node:{n}")) for n in range(2)]
         first.release()
@@ -261,13 +261,67 @@ def test_a_lost_worker_is_told_and_replaced(
     inside(body)
 
 
+def test_what_a_lost_worker_ran_goes_to_its_successor(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        async with opened(run_dir, 2) as pool:
+            runs = [await pool.start(target(f"node:{n}")) for n in range(20)]
+            victim, other = pool.pids()
+            gone = [running for running in runs if running.pid == victim]
+            os.kill(victim, signal.SIGKILL)
+            await eventually(lambda: len(pool.running()) == len(runs) - len(gone))
+            again = await asyncio.gather(*(pool.start(target(each.key)) for each in gone))
+            assert {running.worker for running in again} == {gone[0].worker}
+            assert other not in {running.pid for running in again}
+
+    inside(body)
+
+
+def test_without_a_successor_others_take_what_a_lost_worker_ran(
+    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with opened(run_dir, 2) as pool:
+            runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+            victim, other = pool.pids()
+            monkeypatch.setattr(launch, "spawn", no_process)
+            os.kill(victim, signal.SIGKILL)
+            await eventually(lambda: len(pool.running()) == 2)
+            gone = next(running for running in runs if running.pid == victim)
+            assert (await pool.start(target(gone.key))).pid == other
+
+    def no_process(*_: object, **__: object) -> int:
+        raise OSError("there is no memory")
+
+    inside(body)
+
+
+def test_proxy_services_have_a_worker_of_their_own(inside: Inside, run_dir: Path) -> None:
+    async def body() -> None:
+        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
+        wanted = service("service:1", inbound)
+        async with opened(run_dir, 2) as pool:
+            clients = [await pool.start(target(f"node:{n}")) for n in range(4)]
+            assert len(pool.pids()) == 2
+            running = await pool.start(wanted)
+            assert running.worker == SERVICES
+            assert running.pid not in {each.pid for each in clients}
+            assert len(pool.pids()) == 3
+            # However few it has, it takes none of the others.
+            assert (await pool.start(target("node:9"))).worker != SERVICES
+            pool.release()
+        async with opened(run_dir, 2) as pool:
+            assert pool.running()["service:1"] == running
+
+    inside(body)
+
+
 def test_a_worker_that_hangs_is_not_adopted(
     inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
 
     async def body() -> None:
-        first = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        first = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
         await first.start(target("node:1"))
         (pid,) = first.pids()
@@ -306,7 +360,9 @@ def test_without_a_worker_a_start_says_why(
 
     async def body() -> None:
         # An account that is root's is refused by the worker itself.
-        pool = Pool(run_dir, 0, 0, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+        pool = Pool(
+            run_dir, launch.Account(0, 0), 1, on_lost=unheard, on_trouble=unheard, mapped=tuple
+        )
         await pool.open()
         assert "must not be root's" in pool.problems()[0]
         with pytest.raises(Failed, match="must not be root's"):

@@ -14,7 +14,7 @@ from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
 from tests.lab.netns import Namespace, is_alive
 from tests.netd.engine.conftest import Body
-from tests.netd.engine.rig import GID, UID, accepts, opened, service, unheard
+from tests.netd.engine.rig import ACCOUNT, accepts, opened, service, unheard
 
 PORT = 1080
 INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
@@ -22,7 +22,7 @@ INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
 
 async def leave(run_dir: Path) -> int:
     """A worker that serves, and no netd: its pid."""
-    pool = Pool(run_dir, UID, GID, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
     await pool.open()
     await pool.start(service("px", INBOUND))
     living = launch.holder(run_dir / "worker-1.sock")

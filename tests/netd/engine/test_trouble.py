@@ -14,7 +14,8 @@ async def main():
     troubles = trouble.Troubles()
     troubles.open()
     with open(trouble.LOG_OUTPUT, "w") as log:
-        log.write(sys.argv[1])
+        for complaint in sys.argv[1:]:
+            print(complaint, file=log)
     print(*await troubles.next())
 
 trouble.reserve()
@@ -32,4 +33,16 @@ def test_a_full_disk_keeps_no_complaint_from_netd() -> None:
             text=True,
             timeout=10,
         )
+    assert done.stdout == "node:1\n"
+
+
+def test_a_worker_without_descriptors_is_no_nodes_trouble() -> None:
+    none_left = f"{COMPLAINT.replace('node:1', 'node:2')}: dial tcp: socket: too many open files"
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, none_left, COMPLAINT],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=10,
+    )
     assert done.stdout == "node:1\n"

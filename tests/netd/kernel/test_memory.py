@@ -2,8 +2,11 @@
 
 import multiprocessing
 import os
+from pathlib import Path
 
-from egressd.netd.kernel.memory import resident
+import pytest
+
+from egressd.netd.kernel.memory import available, resident
 
 MIB = 1 << 20
 
@@ -43,3 +46,27 @@ def test_shared_pages_count_once() -> None:
 def test_a_process_that_is_gone_holds_nothing() -> None:
     assert resident([]) == 0
     assert resident([2**22 + 1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "root", "name"),
+    [
+        ("0::/box/netd.service\n", "", "memory.max"),
+        ("4:memory:/box/netd.service\n0::/\n", "memory", "memory.limit_in_bytes"),
+    ],
+)
+def test_what_is_available_is_what_the_narrowest_control_group_allows(
+    tmp_path: Path, groups: str, root: str, name: str
+) -> None:
+    own = tmp_path / root / "box" / "netd.service"
+    own.mkdir(parents=True)
+    told = tmp_path / "groups"
+    told.write_text(groups)
+    machine = available(told, tmp_path)
+    assert machine > 64 * MIB
+    (own / name).write_text("max\n")
+    assert available(told, tmp_path) == machine
+    (own.parent / name).write_text(f"{32 * MIB}\n")
+    assert available(told, tmp_path) == 32 * MIB
+    (own / name).write_text(f"{16 * MIB}\n")
+    assert available(told, tmp_path) == 16 * MIB

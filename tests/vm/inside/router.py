@@ -18,6 +18,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
+from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
 from egressd.netd.kernel.facts import Watcher
@@ -52,8 +53,7 @@ class Router:
         self._lines = Lines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
         self._pool = Pool(
             run_dir / "engine",
-            _ENGINE_UID,
-            _ENGINE_UID,
+            Account(_ENGINE_UID, _ENGINE_UID),
             size=0,
             on_lost=lambda _: None,
             on_trouble=lambda _: None,

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from egressd.netd.kernel.memory import available
 from egressd.planner import sysctls
+from egressd.planner.bounds import descriptors, workers_memory
 from tests.vm.boot import ROOT
 
 _API: Final = "egressd-api.service"
@@ -42,6 +44,7 @@ def main(shared: Path, address: str) -> None:
     status, body = ask("POST", "/svc/api/v1/rules", token, rule)
     assert status == 200, body
     assert_room()
+    assert_isolated()
     note("running")
     time.sleep(_LASTS_S)
     for service in (_NETD, _API):
@@ -49,6 +52,7 @@ def main(shared: Path, address: str) -> None:
         systemctl("kill", "--signal=KILL", service)
         time.sleep(_LASTS_S)
         healthy()
+        assert_isolated()
         note(f"back:{service}")
     note("upgraded")
     systemctl("reload", _NETD)
@@ -87,7 +91,21 @@ def assert_room() -> None:
     pid = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     files = next(line.split() for line in limits if line.startswith("Max open files"))
-    assert files[3:5] == ["262144", "262144"], files
+    memory = workers_memory(available(), 2)  # one for clients of nodes, and that of services
+    assert files[3:5] == [str(descriptors(memory))] * 2, files
+
+
+def assert_isolated() -> None:
+    """Each worker has a control group of its own, with a limit of memory."""
+    argv = ["pgrep", "--full", "egressd.netd.engine.worker"]
+    found = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    for pid in found:
+        (group,) = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        path = group.removeprefix("0::/")
+        assert path.startswith("system.slice/egressd-"), path
+        assert path.endswith(f"-{pid}.scope"), path
+        limit = int(Path("/sys/fs/cgroup", path, "memory.max").read_text())
+        assert 0 < limit <= available() // 2, limit
 
 
 def systemctl(*arguments: str) -> None:

@@ -129,6 +129,10 @@ export interface Overview {
   /** What becomes of clients without a rule, and how many are in the LANs. */
   unruled: { target: string; is_blocked: boolean; reason: string; seen: number };
   blocked: Blocked[];
+  /** Bounds that clients, or callers of proxy services, have reached within the last seconds. */
+  reached: { kind: string; source: string; port: number; bound: number }[];
+  /** Kind of such a bound -> packets beyond it since the data plane started. */
+  refused: Record<string, number>;
   problems: string[];
 }
 

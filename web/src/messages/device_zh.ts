@@ -238,6 +238,35 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "resolver {server} does not answer {>way}: {other} is asked in its place":
     "{way}时 DNS 服务器 {server} 无响应，已改用 {other}",
 
+  "all of the {n} files that an engine worker may have open are in use: no new connection gets through it":
+    "引擎进程可打开的 {n} 个文件已全部占用：无法建立新连接",
+  "{>who}: the bound of {n} connections through nodes is reached: further ones are refused":
+    "{who}：经节点的连接已达上限 {n} 个，新连接会被拒绝",
+  "the bound of {n} connections through nodes is reached: further ones are refused":
+    "经节点的连接已达上限 {n} 个，新连接会被拒绝",
+  "{>who}: the bound of {n} UDP sessions through nodes is reached: further ones are refused":
+    "{who}：经节点的 UDP 会话已达上限 {n} 个，新会话会被拒绝",
+  "the bound of {n} UDP sessions through nodes is reached: further ones are refused":
+    "经节点的 UDP 会话已达上限 {n} 个，新会话会被拒绝",
+  "{>who}: the bound of {n} connections to resolvers is reached: further ones are refused":
+    "{who}：到 DNS 服务器的连接已达上限 {n} 个，新连接会被拒绝",
+  "the bound of {n} connections to resolvers is reached: further ones are refused":
+    "到 DNS 服务器的连接已达上限 {n} 个，新连接会被拒绝",
+  "{>who}: more than {n} names a second are asked for: the rest gets no answer":
+    "{who}：每秒查询的域名超过 {n} 个，超出的部分得不到应答",
+  "more than {n} names a second are asked for: the rest gets no answer":
+    "每秒查询的域名超过 {n} 个，超出的部分得不到应答",
+  "{>who}: connections to the proxy service {service} do not sign in: further ones are refused":
+    "{who}：到代理服务 {service} 的连接没有登录，新连接会被拒绝",
+  "{>who}: too many wrong passwords for proxy services: it has to wait for a minute":
+    "{who}：代理服务密码错误次数过多，须等待一分钟",
+  "{>who}: the bound of {n} connections to proxy services is reached: further ones are refused":
+    "{who}：到代理服务的连接已达上限 {n} 个，新连接会被拒绝",
+  "many callers of the proxy service {service} do not sign in: from outside, who has not signed in within ten minutes is refused":
+    "代理服务 {service} 有许多连接没有登录：十分钟内未登录过的外部地址会被拒绝",
+  "the bound of {n} connections to proxy services from outside is reached: further ones are refused":
+    "来自外部的代理服务连接已达上限 {n} 个，新连接会被拒绝",
+
   "{names} and {n} other(s)": "{names} 等另外 {n} 个",
 
   // Why a client's traffic goes where it goes.

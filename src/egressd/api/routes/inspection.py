@@ -106,6 +106,10 @@ def add(app: FastAPI, services: Services) -> None:
                     "text": _BLOCKED,
                 }
             ],
+            "reached": [
+                {"kind": "connections", "source": "192.168.8.21", "port": 0, "bound": 2048}
+            ],
+            "refused": {"connections": 8123, "handshakes": 12},
             "problems": [_BLOCKED],
         },
     )

@@ -7,7 +7,7 @@ measured there, so that an engine that crashes on one hurts nobody.
 In netd:
 - `pool`: the one door for the reconciler: start, stop, running, try, measure.
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
-  `launch`: processes on the machine, started and found.
+  `launch`: processes on the machine, started and found; `scope`: a control group for each.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
 - `document`: what is to run, made of an instance of the plan;
 - `listeners`: where a document says what it listens on; `rule_sets`: the files it reads.
@@ -22,6 +22,6 @@ On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine
 plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`,
-`planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`, `files`, `framing`,
-`port_range`, `privileges` and `processes`.
+`planner.bounds`, `planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`,
+`dbus`, `files`, `framing`, `port_range`, `privileges` and `processes`.
 """

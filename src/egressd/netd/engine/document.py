@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from egressd.model.instances import Instance
+from egressd.model.instances import Instance, ProxyListener
 from egressd.planner.documents import document_of
 
 
@@ -18,11 +18,17 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     config: str
+    is_service: bool = False
+    """Whether it is a proxy service's, which anybody may call."""
 
     @classmethod
     def of(cls, instance: Instance) -> Document:
         """Return the document of an instance of the plan."""
-        return cls(key=instance.key, config=document_of(instance.work))
+        return cls(
+            key=instance.key,
+            config=document_of(instance.work),
+            is_service=isinstance(instance.work, ProxyListener),
+        )
 
     @property
     def digest(self) -> str:

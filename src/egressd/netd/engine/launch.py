@@ -18,6 +18,7 @@ import msgspec
 
 from egressd.netd import processes
 from egressd.netd.engine.worker import lock_path
+from egressd.planner.bounds import DESCRIPTORS_MAX
 
 WORKER: Final = ("-I", "-m", "egressd.netd.engine.worker")
 """What a worker's command line goes on with after the interpreter."""
@@ -35,10 +36,17 @@ _LOG_TAIL: Final = 65_536
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Who workers run as."""
+    """Who workers run as, and what each of them may take."""
 
     uid: int
     gid: int
+    descriptors: int = DESCRIPTORS_MAX
+    """Open files, as far as the limit of who starts it allows."""
+    memory: int = 0
+    """Bytes that the Go runtime keeps below if it can, by collecting garbage more often (it is a
+    soft limit: ``GOMEMLIMIT``); 0 sets none."""
+    memory_max: int = 0
+    """Bytes at which the kernel ends a worker, where systemd runs netd."""
 
 
 def log_path(socket_path: Path) -> Path:
@@ -105,9 +113,11 @@ def spawn(path: Path, account: Account, *, trial: bool) -> int:
     """Start the process: in a session of its own, with its output in a file. Its pid."""
     argv = [sys.executable, *WORKER, "--socket", str(path)]
     argv += ["--uid", str(account.uid), "--gid", str(account.gid)]
+    argv += ["--descriptors", str(account.descriptors)]
     argv += ["--trial"] if trial else []
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    environment = (_FRUGAL if trial else {}) | inherited
+    environment = {"GOMEMLIMIT": str(account.memory)} if account.memory else {}
+    environment |= (_FRUGAL if trial else {}) | inherited
     return processes.spawn(argv, environment, log_path(path))
 
 

@@ -26,7 +26,7 @@ from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.rule_sets import RuleSets
-from egressd.netd.engine.slot import Running, Slot
+from egressd.netd.engine.slot import SERVICES, Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.wire import AnswerBody, Live, ProbeDocument, Refused, Start, Started, Stop
@@ -37,13 +37,16 @@ from egressd.planner.registry import ENGINE_PORTS
 log = structlog.get_logger()
 
 SIZE: Final = 4
-"""Workers of a pool. Starting an instance takes longer the more its worker runs (10 ms at 100,
-over 100 ms at 1,000), and a worker that dies takes its own instances along, not all."""
+"""Workers of a pool, beside that of proxy services. Starting an instance takes longer the more its
+worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes its own instances
+along, not all."""
 
 _START_S: Final = 20.0
 _STOP_S: Final = 10.0
 _WORKER_WAIT_S: Final = 10.0
 """How long a start waits for a worker when none is alive."""
+_LOOK_S: Final = 0.2
+"""Seconds between looks whether one that was about to come still is."""
 _PORT_TRIES: Final = 100
 """Ports found taken by strangers before a start is given up."""
 
@@ -59,7 +62,7 @@ class _Declined(Exception):
 class Pool:
     """Starts and stops instances, and watches over the workers that run them.
 
-    Workers run as `uid` and `gid`. `run_dir` is made, for root only. `on_lost` is called with
+    Workers run as `account` says. `run_dir` is made, for root only. `on_lost` is called with
     the instances that went down with a worker; `running` shows them no more. `on_trouble` is
     called with the tags of outbounds that clients' connections fail through. `mapped` tells the
     ports that the kernel sends clients to: until it does no more, no other instance gets the
@@ -69,17 +72,16 @@ class Pool:
     def __init__(
         self,
         run_dir: Path,
-        uid: int,
-        gid: int,
+        account: Account,
         size: int = SIZE,
         *,
         on_lost: Callable[[list[Running]], None],
         on_trouble: Callable[[Iterable[str]], None],
         mapped: Callable[[], Collection[int]],
     ) -> None:
-        self.uid = uid
+        self.uid = account.uid
         self._run_dir = run_dir
-        self._account = Account(uid, gid)
+        self._account = account
         self._size = size
         self._on_lost = on_lost
         self._on_trouble = on_trouble
@@ -90,7 +92,8 @@ class Pool:
         self._ports = PortRange(ENGINE_PORTS, f"all {len(ENGINE_PORTS)} engine ports are taken")
         self._arrival = asyncio.Event()
         self._undoing: set[asyncio.Task[None]] = set()
-        self.rule_sets = RuleSets(run_dir, gid)
+        self._opening_services = asyncio.Lock()
+        self.rule_sets = RuleSets(run_dir, account.gid)
         """What instances may refer to: to be put there before they start."""
         self._trials = Trials(run_dir / "trial.sock", self._account)
         self._quarantine = Quarantine(self._trials)
@@ -112,17 +115,19 @@ class Pool:
         for lock in self._run_dir.glob("worker-*.lock"):
             if (number := lock.stem.removeprefix("worker-")).isdecimal():
                 indexes.add(int(number))
-        for index in sorted(indexes):
-            self._slots[index] = Slot(
-                index,
-                self._run_dir / f"worker-{index}.sock",
-                self._account,
-                spare=index > self._size,
-                on_arrival=self._arrived,
-                on_loss=self._lost,
-                on_trouble=self._on_trouble,
-            )
-        await asyncio.gather(*(slot.open() for slot in self._slots.values()))
+        await asyncio.gather(*map(self._open_slot, sorted(indexes)))
+
+    async def _open_slot(self, index: int) -> None:
+        slot = self._slots[index] = Slot(
+            index,
+            self._run_dir / f"worker-{index}.sock",
+            self._account,
+            spare=index > self._size,
+            on_arrival=self._arrived,
+            on_loss=self._lost,
+            on_trouble=self._on_trouble,
+        )
+        await slot.open()
 
     async def close(self) -> None:
         """End every worker, and with them every instance."""
@@ -151,10 +156,16 @@ class Pool:
         """
         return [running for alike in self._instances.values() for running in alike[:-1]]
 
+    def workers(self) -> dict[int, int]:
+        """The process of each worker that lives, by its slot, without the trial worker's."""
+        workers = ((index, slot.worker) for index, slot in self._slots.items())
+        return {index: each.pid for index, each in workers if each and not each.ended.done()}
+
     def pids(self) -> list[int]:
         """The workers' processes, the trial worker's last if there is one."""
-        workers = [*(slot.worker for slot in self._slots.values()), self._trials.worker]
-        return [worker.pid for worker in workers if worker and not worker.ended.done()]
+        trial = self._trials.worker
+        trying = [trial.pid] if trial is not None and not trial.ended.done() else []
+        return [*self.workers().values(), *trying]
 
     def problems(self) -> tuple[str, ...]:
         """Sentences about workers that are missing, and about what clients of nodes do without."""
@@ -210,7 +221,7 @@ class Pool:
         try:
             while True:
                 await self._quarantine.admit(document, name)
-                slot = await self._idlest(action)
+                slot = await self._idlest(action, is_service=document.is_service)
                 try:
                     async with slot.turn() as worker:
                         if worker is None:
@@ -273,16 +284,30 @@ class Pool:
             raise Lost(worker.ended.result())
         return Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
 
-    async def _idlest(self, action: str) -> Slot:
-        """The slot with the fewest instances; waits a while when no worker is alive."""
+    async def _idlest(self, action: str, *, is_service: bool) -> Slot:
+        """The slot with the fewest instances, of those for proxy services or of the others; waits a
+        while when no worker is alive.
+
+        What a lost worker ran goes to its successor, which is waited for: beside the instances of
+        another, starting takes longer, and that one's clients would notice.
+        """
+        if is_service:
+            async with self._opening_services:
+                if SERVICES not in self._slots:
+                    await self._open_slot(SERVICES)
+        kind = [each for each in self._slots.values() if (each.index == SERVICES) == is_service]
         try:
             async with asyncio.timeout(_WORKER_WAIT_S):
                 while True:
-                    able = [slot for slot in self._slots.values() if slot.takes_instances]
-                    if able:
-                        return min(able, key=lambda slot: slot.load)
+                    able = [slot for slot in kind if slot.takes_instances]
+                    coming = [slot for slot in kind if slot.is_coming]
+                    best = min(able + coming, key=lambda slot: slot.load, default=None)
+                    if best is not None and best in able:
+                        return best
                     self._arrival.clear()
-                    await self._arrival.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_S if coming else None):
+                            await self._arrival.wait()
         except TimeoutError:
             why = "; ".join(self.problems()) or "no engine worker runs"
             raise Failed(action, why) from None

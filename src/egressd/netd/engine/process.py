@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from egressd.netd import framing
-from egressd.netd.engine import launch
+from egressd.netd.engine import launch, scope
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.wire import (
     VERSION,
@@ -57,13 +57,14 @@ class WorkerProcess:
     `ask` under way has raised Lost.
     """
 
-    def __init__(self, path: Path, pid: int, pidfd: int) -> None:
+    def __init__(self, path: Path, pid: int, pidfd: int, account: Account) -> None:
         loop = asyncio.get_running_loop()
         self.pid = pid
         self.instances: tuple[Live, ...] = ()
         """What it ran when it was adopted."""
         self.ended: asyncio.Future[str] = loop.create_future()
         self._path = path
+        self._account = account
         self._pidfd = pidfd
         self._gone = asyncio.Event()
         self._verdict = ""
@@ -84,9 +85,9 @@ class WorkerProcess:
         Raises Lost, with its last words, when the new one does not come up within `patience_s`.
         """
         if (living := launch.holder(path)) is not None:
-            await cls(path, *living).kill()
+            await cls(path, *living, account).kill()
         pid = launch.spawn(path, account, trial=trial)
-        worker = cls(path, pid, os.pidfd_open(pid))
+        worker = cls(path, pid, os.pidfd_open(pid), account)
         try:
             async with asyncio.timeout(patience_s):
                 await worker._connect()
@@ -99,14 +100,14 @@ class WorkerProcess:
         return worker
 
     @classmethod
-    async def adopt(cls, path: Path) -> WorkerProcess | None:
+    async def adopt(cls, path: Path, account: Account) -> WorkerProcess | None:
         """The worker that lives at `path`, if there is one and it can be worked with.
 
         One that does not answer, or speaks another version, is killed.
         """
         if (living := launch.holder(path)) is None:
             return None
-        worker = cls(path, *living)
+        worker = cls(path, *living, account)
         try:
             async with asyncio.timeout(_ADOPT_S):
                 await worker._connect()
@@ -135,6 +136,7 @@ class WorkerProcess:
             raise Lost("it speaks another version")
         self.instances = listing.instances
         self._run(self._watch())
+        self._run(scope.isolate(self.pid, self._path.stem, self._account.memory_max))
 
     # --- Talking to it. ---------------------------------------------------------------------
 

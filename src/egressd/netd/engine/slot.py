@@ -17,6 +17,12 @@ from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
 
 log = structlog.get_logger()
 
+SERVICES: Final = 0
+"""The slot of the worker that runs proxy services. Their callers may be anybody: it has descriptors
+and memory of its own, so that they take none from LAN clients."""
+
+REPLACED_S: Final = 2.0
+"""Seconds that a lost worker's successor is waited for: it answers after 0.5 s."""
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 30.0
 _PATIENCE_MAX_S: Final = 240.0
@@ -27,7 +33,7 @@ _HEALTHY_S: Final = 60.0
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that runs.
 
-    ``worker`` is its worker's slot, from 1; ``port`` is what it listens on, 0 for nothing.
+    ``worker`` is its worker's slot; ``port`` is what it listens on, 0 for nothing.
     ``pid`` and ``number`` tell it from every other. ``started`` is in nanoseconds of
     CLOCK_MONOTONIC.
     """
@@ -74,6 +80,8 @@ class Slot:
         self._on_trouble = on_trouble
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._expected = 0
+        self._awaited_until = 0.0
+        """By the loop's clock."""
         self._patience_s = START_S
         self._tried = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -82,6 +90,11 @@ class Slot:
     def takes_instances(self) -> bool:
         """Whether new instances may be started in it now."""
         return not self._spare and self.worker is not None and not self.worker.ended.done()
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it has lost its worker a moment ago, and is about to have another."""
+        return self.worker is None and asyncio.get_running_loop().time() < self._awaited_until
 
     @property
     def load(self) -> int:
@@ -160,7 +173,7 @@ class Slot:
 
     async def _adopt(self) -> None:
         try:
-            self.worker = await WorkerProcess.adopt(self._path)
+            self.worker = await WorkerProcess.adopt(self._path, self._account)
         except OSError as error:
             log.error("an engine worker cannot be adopted", worker=self.index, why=str(error))
         if self.worker is not None:
@@ -190,6 +203,7 @@ class Slot:
         self.problem = "" if self._spare else why
         lost = list(self.running.values())
         self.running = {}
+        self._awaited_until = asyncio.get_running_loop().time() + REPLACED_S
         if lost:
             self._on_loss(lost)
         await worker.gone()

@@ -7,6 +7,7 @@ and the tags of outbounds that are complained of are kept for netd to ask for.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 from contextlib import suppress
@@ -19,6 +20,9 @@ LOG_OUTPUT: Final = f"/proc/self/fd/{_DESCRIPTOR}"
 _READ: Final = 65_536
 _FAILURE: Final = re.compile(rb"using outbound/[^\[\s]+\[([^\]\s]+)\]: ")
 """sing-box's ``route/conn.go``; `egressd.netd.engine.batch` reads the same."""
+
+_OF_THE_WORKER: Final = os.strerror(errno.EMFILE).lower().encode()
+"""What the Go runtime says when a process has too many open files."""
 
 
 def reserve() -> None:
@@ -64,7 +68,9 @@ class Troubles:
 
     def _read(self, reader: int) -> None:
         text = os.read(reader, _READ)
-        if tags := set(_FAILURE.findall(text)):
+        # That the worker has no descriptor left is not its nodes' fault.
+        lines = (line for line in text.splitlines() if _OF_THE_WORKER not in line)
+        if tags := set(_FAILURE.findall(b"\n".join(lines))):
             self._tags |= tags
             self._answer()
         with suppress(OSError):  # the disk that the log is on may be full

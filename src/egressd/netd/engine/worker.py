@@ -1,6 +1,6 @@
 """An engine worker: a process that runs sing-box instances and does what netd asks.
 
-``python -m egressd.netd.engine.worker --socket PATH --uid N --gid N [--trial]``
+``python -m egressd.netd.engine.worker --socket PATH --uid N --gid N --descriptors N [--trial]``
 
 Started as root, it listens on a Unix socket that only root can reach, then becomes the user
 given, with the capabilities that sing-box needs for TPROXY, packet marks and low ports. It
@@ -35,10 +35,6 @@ CAPABILITIES: Final = frozenset(
 )
 """For IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below port 1024."""
 
-_DESCRIPTORS: Final = 262_144
-"""Wanted RLIMIT_NOFILE: a client's flow takes two descriptors, and four more while it is spliced;
-an instance takes three."""
-
 _OOM_SCORE: Final = "500"
 """Of a trial worker, in thousandths of the machine's memory that it counts as taking beside its own
 (proc_pid_oom_score_adj(5)). netd's other processes have what its unit says."""
@@ -68,13 +64,11 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _raise_descriptor_limit() -> None:
+def _limit_descriptors(wanted: int) -> None:
+    """Allow so many open files, or as many as there may be."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Going above the hard limit needs CAP_SYS_RESOURCE, which netd may have been denied.
-    for limit in (max(hard, _DESCRIPTORS), hard):
-        with suppress(ValueError, PermissionError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-            return
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def main() -> None:
@@ -82,6 +76,7 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--uid", type=int, required=True)
     parser.add_argument("--gid", type=int, required=True)
+    parser.add_argument("--descriptors", type=int, required=True)
     parser.add_argument("--trial", action="store_true")
     args = parser.parse_args()
 
@@ -92,7 +87,7 @@ def main() -> None:
     os.chdir(args.socket.parent / FOLDER)
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    _raise_descriptor_limit()
+    _limit_descriptors(args.descriptors)
     if args.trial:
         # Where memory is short it goes first: nobody's traffic goes through it.
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)

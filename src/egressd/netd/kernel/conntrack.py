@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from socket import AF_INET, IPPROTO_UDP
+from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
@@ -109,6 +109,26 @@ def forget_own(address: IPv4Address) -> int:
         return not (flow.is_source_translated or is_engines or is_from_wan)
 
     return _forget(address, is_stuck)
+
+
+def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, int]) -> int | None:
+    """The mark of the TCP connection that somebody has made to `local`, an address and a port of
+    this machine's, from `remote`; None where it is not tracked. Raises OSError.
+    """
+    # As this machine sees it, which is by its answers: a port forward may have led it here.
+    addresses = attribute(_IP_SOURCE, local[0].packed) + attribute(_IP_TARGET, remote[0].packed)
+    ports = attribute(_PORT_SOURCE, local[1].to_bytes(2, "big"))
+    ports += attribute(_PORT_TARGET, remote[1].to_bytes(2, "big"))
+    protocol = attribute(_PROTOCOL_NUMBER, bytes([IPPROTO_TCP])) + ports
+    key = nest(_REPLY, nest(_IP, addresses), nest(_PROTOCOL, protocol))
+    with NetlinkSocket(NETFILTER) as asked:
+        try:
+            (body,) = asked.request(_GET, _HEADER + key)
+        except NetlinkError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return None
+    return int.from_bytes(attributes(body, len(_HEADER)).get(_MARK, b""), "big")
 
 
 def count(networks: Iterable[IPv4Network]) -> int:

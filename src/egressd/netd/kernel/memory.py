@@ -1,12 +1,43 @@
-"""How much memory processes hold."""
+"""How much memory there is, and how much processes hold."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_GROUPS_OF_THIS: Final = Path("/proc/self/cgroup")
+_HIERARCHY: Final = Path("/sys/fs/cgroup")
+
+
+def available(groups: Path = _GROUPS_OF_THIS, hierarchy: Path = _HIERARCHY) -> int:
+    """Bytes of memory that this process and its children may take at all: the machine's, or what a
+    control group above it allows, where that is less (cgroups(7), both versions).
+    """
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    return min([physical, *_allowed(groups, hierarchy)])
+
+
+def _allowed(groups: Path, hierarchy: Path) -> Iterator[int]:
+    """Yield the limit of each control group from the process's own upwards."""
+    with suppress(OSError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            root, name = hierarchy, "memory.max"
+            if controllers:
+                root, name = hierarchy / "memory", "memory.limit_in_bytes"
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                # "max" is no limit; a container may not show the groups above its own.
+                with suppress(OSError, ValueError):
+                    yield int((folder / name).read_text())
+                if folder == root:
+                    break
 
 
 def resident(pids: Iterable[int]) -> int:

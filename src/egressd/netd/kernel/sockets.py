@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, inet_ntoa, socket
 from typing import Final, NamedTuple
 
-from egressd.netd.kernel.netlink import SOCK_DIAG, NetlinkError, NetlinkSocket, attribute
+from egressd.netd.kernel.netlink import (
+    SOCK_DIAG,
+    NetlinkError,
+    NetlinkSocket,
+    attribute,
+    attributes,
+)
 from egressd.netd.kernel.ranges import Ranges
 
 _LIST, _DESTROY = 20, 21  # SOCK_DIAG_BY_FAMILY, SOCK_DESTROY
@@ -32,8 +39,17 @@ and what net/ipv4/inet_diag.c makes of it)."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
+_INFO: Final = 2  # INET_DIAG_INFO
+_WITH_INFO: Final = 1 << (_INFO - 1)
+_MESSAGE_BYTES: Final = 72
+"""The length of inet_diag_msg, which attributes follow."""
+_TRANSFERRED = struct.Struct("=120xQQ")
+"""tcp_info (linux/tcp.h): bytes that the peer has acknowledged, and those received."""
+_SILENT = struct.Struct("=44xI4xI")
+"""Of the same: milliseconds since data was sent last, and received."""
+
 # net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
-_ESTABLISHED, _SYN_SENT, _TIME_WAIT, _CLOSE, _LISTEN = 1, 2, 6, 7, 10
+_ESTABLISHED, _SYN_SENT, _SYN_RECEIVED, _TIME_WAIT, _CLOSE, _LISTEN = 1, 2, 3, 6, 7, 10
 _STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
 
 _BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
@@ -43,6 +59,9 @@ _OPERATION = struct.Struct("=BBH")
 _CONDITION = struct.Struct("=BBxxi4s")
 """inet_diag_hostcond: family, prefix length, port (-1: any), address."""
 _STEP: Final = _OPERATION.size + _CONDITION.size
+_LOOPBACK: Final = 127
+"""The first byte of its addresses."""
+_DNS_PORT: Final = (53).to_bytes(2, "big")
 _FEW: Final = 64
 """Up to so many networks or ports the kernel is told which sockets to list; else it lists all."""
 
@@ -54,6 +73,19 @@ class ClientSocket(NamedTuple):
     """``socket.IPPROTO_TCP`` or ``IPPROTO_UDP``."""
     local: tuple[IPv4Address, int]
     remote: tuple[IPv4Address, int]
+    id: bytes
+    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+
+
+class Caller(NamedTuple):
+    """A TCP connection that somebody has made to this machine."""
+
+    local: tuple[IPv4Address, int]
+    remote: tuple[IPv4Address, int]
+    sent: int
+    """Bytes that the peer has acknowledged."""
+    received: int
+    """Bytes."""
     id: bytes
     """What the kernel tells it by (inet_diag_sockid), cookie included."""
 
@@ -125,18 +157,101 @@ def destroy_callers(ports: Collection[int]) -> int:
     Those of TPROXY listeners live on: their local address is somebody else's. Raises OSError when
     the kernel refuses.
     """
-    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, _STATES, bytes(_ID.size))
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        return sum(
+            _destroy(asked, IPPROTO_TCP, _ANSWER.unpack_from(body)[0])
+            for body in _at(asked, ports, _STATES)
+        )
+
+
+def callers(ports: Collection[int]) -> list[Caller]:
+    """The TCP connections to this machine at these ports of its own that both ends have agreed on,
+    without those of TPROXY listeners. Raises OSError when the kernel refuses.
+    """
+    found = []
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        for body in _at(asked, ports, _STATES & ~(1 << _SYN_RECEIVED), _WITH_INFO):
+            (identity,) = _ANSWER.unpack_from(body)
+            local_port, remote_port, local, remote = _ID.unpack(identity)
+            info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
+            sent, received = _TRANSFERRED.unpack_from(info)
+            found.append(
+                Caller(
+                    (IPv4Address(local), int.from_bytes(local_port, "big")),
+                    (IPv4Address(remote), int.from_bytes(remote_port, "big")),
+                    sent,
+                    received,
+                    identity,
+                )
+            )
+    return found
+
+
+def destroy(callers: Iterable[Caller]) -> int:
+    """End connections; how many had not ended by themselves. Raises OSError."""
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        return sum(_destroy(asked, IPPROTO_TCP, caller.id) for caller in callers)
+
+
+def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
+    """How much each client has open through TPROXY listeners: protocol and address (4 bytes in
+    network order) -> TCP connections, without those to resolvers, or ports that UDP is answered at.
+
+    `own`: this machine's addresses. 20,000 take 60 ms. Raises OSError when the kernel won't tell.
+    """
+    spared = {address.packed for address in own}
+    found: set[tuple[int, bytes, bytes, bytes, bytes]] = set()
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        for protocol in (IPPROTO_TCP, IPPROTO_UDP):
+            request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
+            for body in _stream(asked, request):
+                local_port, remote_port, local, remote = _ID.unpack(_ANSWER.unpack_from(body)[0])
+                if local in spared or local[0] == _LOOPBACK or local_port == _DNS_PORT:
+                    continue
+                if protocol == IPPROTO_UDP:  # a client's port may hear from many
+                    local_port = local = b""
+                found.add((protocol, remote, remote_port, local, local_port))
+    return Counter((protocol, remote) for protocol, remote, *_ in found)
+
+
+def destroy_idle_askers(own: Collection[IPv4Address], patience_s: float) -> int:
+    """End TCP connections through TPROXY listeners to resolvers, port 53, that have carried nothing
+    for so long; how many there were. `own`: this machine's addresses. Raises OSError.
+    """
+    spared = {address.packed for address in own}
+    states = _STATES & ~(1 << _SYN_RECEIVED)
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, _WITH_INFO, states, bytes(_ID.size))
+    condition = _CONDITION.pack(AF_INET, 0, int.from_bytes(_DNS_PORT, "big"), bytes(4))
+    request += attribute(_BYTECODE, _any(_IF_LOCAL, [condition]))
+    ended = 0
+    with NetlinkSocket(SOCK_DIAG) as asked:
+        for body in asked.dump(_LIST, request):
+            (identity,) = _ANSWER.unpack_from(body)
+            local = _ID.unpack(identity)[2]
+            info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
+            is_idle = min(_SILENT.unpack_from(info)) >= patience_s * 1000
+            if is_idle and local not in spared and local[0] != _LOOPBACK:
+                ended += _destroy(asked, IPPROTO_TCP, identity)
+    return ended
+
+
+def _at(
+    asked: NetlinkSocket, ports: Collection[int], states: int, extensions: int = 0
+) -> Iterator[bytes]:
+    """List TCP sockets of this machine's own addresses at these ports."""
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, extensions, states, bytes(_ID.size))
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
         request += attribute(_BYTECODE, _any(_IF_LOCAL, conditions))
-    ended = 0
-    with NetlinkSocket(SOCK_DIAG) as asked:
-        identities = [_ANSWER.unpack_from(body)[0] for body in asked.dump(_LIST, request)]
-        for identity in identities:
-            port, _, local, _ = _ID.unpack(identity)
-            if int.from_bytes(port, "big") in ports and _is_own(local):
-                ended += _destroy(asked, IPPROTO_TCP, identity)
-    return ended
+    own: dict[bytes, bool] = {}
+    for body in list(asked.dump(_LIST, request)):
+        port, _, local, _ = _ID.unpack(_ANSWER.unpack_from(body)[0])
+        if int.from_bytes(port, "big") not in ports:
+            continue
+        if local not in own:
+            own[local] = _is_own(local)
+        if own[local]:
+            yield body
 
 
 def destroy_stalled(

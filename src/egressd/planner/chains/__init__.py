@@ -18,8 +18,9 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
 6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
 
 The files: `prerouting` (steps 1 to 3, and `routed`), `engine` (4, `seal`, and what instances
-answer), `dns`, `forward`, and `own` for what this machine is told and says itself. Proxy services
-and VPN lines bring chains of their own (`planner.services_guard`, `planner.lines.guard`).
+answer), `bounds` (what one client may have), `dns`, `forward`, and `own` for what this machine is
+told and says itself. Proxy services and VPN lines bring chains of their own
+(`planner.services_guard`, `planner.lines.guard`).
 
 Written for nftables 1.0.6 and 1.1, which make the same of this text: no chain on one line, and
 interfaces by name (``iifname``), since an index goes stale when an interface is made again.
@@ -30,7 +31,7 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.planner import services_guard
-from egressd.planner.chains import dns, engine, forward, own, prerouting
+from egressd.planner.chains import bounds, dns, engine, forward, own, prerouting
 from egressd.planner.lines import guard as lines_guard
 
 SETS: Final = {
@@ -61,6 +62,7 @@ SETS: Final = {
     "wlports": "type inet_proto . inet_service",
     **lines_guard.SETS,
     **services_guard.SETS,
+    **bounds.SETS,
     "members": "type mark . mark",
     # Filled by packets: the ways by which names are asked for, with how many questions there were.
     "questions": "type mark; size 65535; counter; flags dynamic,timeout; timeout 1m",
@@ -100,6 +102,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     **prerouting.CHAINS,
     **dns.CHAINS,
     **engine.CHAINS,
+    **bounds.CHAINS,
     **own.CHAINS,
     **services_guard.CHAINS,
     **forward.CHAINS,

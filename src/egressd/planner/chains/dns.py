@@ -9,8 +9,11 @@ from egressd.planner.chains.terms import ROUTED
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "asking": (
         # What a resolver in the LAN asks others is not to come back to it.
+        "ip saddr @resolvers jump metered_resolver",
         "ip saddr @resolvers goto client",
+        "jump metered",
         "meta mark set ip saddr map @hosts goto ask",
+        "jump metered_network",
         "meta mark set ip saddr map @nets goto ask",
         "meta mark set iifname map @dflt goto ask_unmanaged",
         "goto deny",

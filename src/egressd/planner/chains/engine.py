@@ -68,7 +68,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "hashed": ("ct mark set 0",),
     "seal": (
-        "ct mark 0 ct mark set meta mark return",
+        "ct mark 0 goto begin",
         "ct mark . meta mark @same return",
         "goto cut",
     ),

@@ -59,6 +59,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto deny",
     ),
     "from_lan": (
+        # Each question is metered, whatever flow it is of. (In ICMP these bits mean nothing, and
+        # whatever they are it may go that way.)
+        "@th,16,16 53 goto unknown",
         f"ct mark {ROUTED} goto known",
         f"ct mark {ENGINE} meta l4proto tcp ct direction original goto known_to_engine",
         "goto unknown",

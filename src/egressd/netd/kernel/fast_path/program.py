@@ -38,6 +38,7 @@ _TCP_CHECKSUM, _UDP_CHECKSUM = 50, 40
 _IPV4, _NO_OPTIONS, _FRAGMENT_MASK = 0x0800, 0x45, 0x3FFF
 _TCP, _UDP = 6, 17
 _FIN_SYN_RST: Final = 0x07
+_DNS_PORT: Final = 53
 
 # On the stack, below its end.
 _TUPLE: Final = -16  # struct bpf_sock_tuple: addresses, ports
@@ -126,6 +127,7 @@ def _look_at_the_packet(it: Program) -> None:
     for size, at in _ADDRESSES_AND_PORTS:
         it.load(size, R2, R7, _SOURCE + at)
         it.store(size, FP, _TUPLE + at, R2)
+    it.go_if(R2, "==", _network_order(_DNS_PORT), "hand on")  # each question is metered
 
 
 def _find_the_flow(it: Program, kernel: Kernel) -> None:

@@ -1,0 +1,114 @@
+"""Ends connections to proxy services that do not get to the point.
+
+The engine waits for a caller's greeting, password and request for as long as it takes. Whoever has
+not signed in within `HANDSHAKE_S`, or has not been answered, is no caller: it sends nothing, or
+half of something, or a byte now and then. How far one has got the kernel keeps in the connection's
+mark (`egressd.planner.services_guard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from egressd.model.plan import Plan
+from egressd.netd.kernel import conntrack, sockets
+from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel.set_elements import INET, get
+from egressd.netd.kernel.sockets import Caller
+from egressd.planner.registry import MARK_ASKING_BY_HTTP, MARK_PAST, MARK_SIGNED_IN
+from egressd.planner.services_guard import HANDSHAKE_S
+
+log = structlog.get_logger()
+
+PERIOD_S: Final = 0.5
+PATIENCE_S: Final = 300.0
+"""Seconds for those that have signed in and ask for nothing, and for what a server takes to answer
+a request by HTTP, which is the first that is heard of such a caller."""
+_REQUEST_MIN: Final = 128
+"""Bytes of a request with its headers, as programs send them; less than that is half of one."""
+_TALK_MAX: Final = 4096
+"""More bytes than a service itself ever says. A tunnel whose conntrack entry another program has
+removed has no mark any more."""
+
+Mark = int | None
+
+
+class Handshakes:
+    """Looks for such connections for as long as there are services."""
+
+    def __init__(self, plan: Callable[[], Plan]) -> None:
+        self._plan = plan
+        self._since: dict[bytes, float] = {}
+        """When each connection was seen first, by the loop's clock."""
+        self._done: set[bytes] = set()
+        """Those that are past all talk with a service."""
+        self.ended = 0
+        """How many were ended since netd began."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def look(self, ports: Mapping[int, bool], now: float) -> None:
+        """End those that are late. `ports`: each service's, and whether it is for LAN clients only.
+        Raises OSError.
+        """
+        callers = sockets.callers(ports)
+        self._since = {each.id: self._since.get(each.id, now) for each in callers}
+        self._done.intersection_update(self._since)
+        late = []
+        for each in callers:
+            age = now - self._since[each.id]
+            if age < HANDSHAKE_S or each.id in self._done:
+                continue
+            mark = conntrack.mark_of_caller(each.local, each.remote)
+            if is_past(mark, each):
+                self._done.add(each.id)
+            elif age >= PATIENCE_S or not _may_take_longer(mark, each, ports):
+                late.append(each)
+        self.ended += sockets.destroy(late)
+
+    async def _attend(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            services = [each for each in self._plan().instances.values() if each.port]
+            try:
+                if services:
+                    ports = {each.port: each.lan_only for each in services}
+                    await asyncio.to_thread(self.look, ports, loop.time())
+            except OSError as error:
+                log.warning("could not look for callers that do not sign in", error=str(error))
+            except Exception:
+                log.exception("could not look for callers that do not sign in")
+            await asyncio.sleep(PERIOD_S)
+
+
+def is_past(mark: Mark, caller: Caller) -> bool:
+    """Whether a caller has what it asked for."""
+    return mark == MARK_PAST or caller.sent > _TALK_MAX
+
+
+def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> bool:
+    """Whether it may have asked for something that takes a while."""
+    if mark == MARK_SIGNED_IN:
+        return True
+    if mark != MARK_ASKING_BY_HTTP or caller.received < _REQUEST_MIN:
+        return False
+    return ports[caller.local[1]] or _has_signed_in_lately(caller)
+
+
+def _has_signed_in_lately(caller: Caller) -> bool:
+    """Whether another connection of the same address has."""
+    with NetlinkSocket(NETFILTER) as kernel:
+        return get(kernel, INET, "callers", caller.remote[0].packed) is not None

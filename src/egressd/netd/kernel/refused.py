@@ -1,0 +1,68 @@
+"""Who has reached a bound: what packets have put into sets of the nftables table.
+
+`egressd.planner.chains.bounds` and `egressd.planner.services_guard` have the rules.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, NamedTuple
+
+from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel.set_elements import INET, RawElement, dump
+
+CONNECTIONS: Final = "connections"
+SESSIONS: Final = "sessions"
+RESOLVER: Final = "resolver"
+QUESTIONS: Final = "questions"
+STRANGERS: Final = "strangers"
+GUESSES: Final = "guesses"
+CALLS: Final = "calls"
+SERVICE: Final = "service"
+OUTSIDE: Final = "outside"
+
+_BY_ADDRESS: Final = {
+    "full_tcp": CONNECTIONS,
+    "full_udp": SESSIONS,
+    "full_dns": RESOLVER,
+    "full_questions": QUESTIONS,
+    "guessers": GUESSES,
+    "full_callers": CALLS,
+}
+
+
+class Refused(NamedTuple):
+    """Who was refused something: ``source`` is an IPv4 address, ``port`` a proxy service's."""
+
+    kind: str
+    source: str = ""
+    port: int = 0
+
+
+def read() -> dict[Refused, int]:
+    """Who was refused what in the last seconds, and how many packets each time. Raises OSError."""
+    found = {}
+    with NetlinkSocket(NETFILTER) as kernel:
+        for name, kind in _BY_ADDRESS.items():
+            for each in dump(kernel, INET, name):
+                found[Refused(kind, _address(each.key))] = _packets(each)
+        for each in dump(kernel, INET, "full_strangers"):
+            # Each part of a key fills up words of 32 bits.
+            found[Refused(STRANGERS, _address(each.key[:4]), _port(each.key[4:]))] = _packets(each)
+        for each in dump(kernel, INET, "full_services"):
+            found[Refused(SERVICE, port=_port(each.key))] = _packets(each)
+        for each in dump(kernel, INET, "full_outside"):
+            found[Refused(OUTSIDE)] = _packets(each)
+    return found
+
+
+def _address(key: bytes) -> str:
+    return socket.inet_ntoa(key)
+
+
+def _port(key: bytes) -> int:
+    return int.from_bytes(key[:2], "big")
+
+
+def _packets(element: RawElement) -> int:
+    return int.from_bytes(element.packets, "big")

@@ -1,0 +1,112 @@
+"""Tells who has reached a bound of what one client, or one caller of proxy services, may have.
+
+The kernel refuses what is beyond, whether this runs or not. It keeps who was refused for a few
+seconds, and how many packets it refused meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import structlog
+
+from egressd.model.messages import Reached
+from egressd.netd.kernel import refused
+from egressd.netd.kernel.refused import Refused
+from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
+from egressd.planner.nft import Greedy
+
+log = structlog.get_logger()
+
+PERIOD_S: Final = 0.5
+TOLD_S: Final = 10.0
+"""Seconds that it is told for after the last refusal."""
+_KINDS: Final = {"tcp": refused.CONNECTIONS, "udp": refused.SESSIONS}
+REACHED_MAX: Final = 1000
+"""Those that are told, the first by address: there may be any number."""
+
+
+class Refusals:
+    """Keeps who has reached which bound. `changed` is called when that is another."""
+
+    def __init__(
+        self,
+        bounds: Callable[[], Bounds],
+        changed: Callable[[], None],
+        greedy: Callable[[], Collection[Greedy]] = tuple,
+        read: Callable[[], dict[Refused, int]] = refused.read,
+    ) -> None:
+        """`greedy` tells those that netd itself has found (`egressd.netd.surplus`)."""
+        self._bounds = bounds
+        self._changed = changed
+        self._greedy = greedy
+        self._read = read
+        self._counted: Mapping[Refused, int] = {}
+        self._last: dict[Refused, float] = {}
+        """When each was seen last, by the loop's clock."""
+        self._totals: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def reached(self) -> tuple[Reached, ...]:
+        """Who has reached a bound within the last `TOLD_S`."""
+        figures = self._figures()
+        return tuple(
+            Reached(kind=each.kind, source=each.source, port=each.port, bound=figures[each.kind])
+            for each in sorted(self._last)[:REACHED_MAX]
+        )
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Kind -> packets that were refused since netd began."""
+        return dict(self._totals)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._attend())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def look(self, now: float) -> None:
+        """See who was refused since. Raises OSError."""
+        found = {Refused(_KINDS[each.protocol], each.client): 0 for each in self._greedy()}
+        found |= self._read()
+        for each, packets in found.items():
+            before = self._counted.get(each, 0)
+            # An element that has expired meanwhile began anew.
+            self._totals[each.kind] += packets - before if packets >= before else packets
+        self._counted = found
+        known = {*self._last}
+        self._last = {each: at for each, at in self._last.items() if now - at < TOLD_S}
+        self._last |= dict.fromkeys(found, now)
+        if known != {*self._last}:
+            self._changed()
+
+    def _figures(self) -> dict[str, int]:
+        bounds = self._bounds()
+        return {
+            refused.CONNECTIONS: bounds.connections,
+            refused.SESSIONS: bounds.sessions,
+            refused.RESOLVER: ASKING_CONNECTIONS,
+            refused.QUESTIONS: QUESTIONS_PER_S,
+            refused.STRANGERS: 0,
+            refused.GUESSES: 0,
+            refused.CALLS: bounds.callers,
+            refused.SERVICE: 0,
+            refused.OUTSIDE: bounds.outside,
+        }
+
+    async def _attend(self) -> None:
+        while True:
+            try:
+                self.look(asyncio.get_running_loop().time())
+            except OSError as error:
+                log.warning("could not see who has reached a bound", error=str(error))
+            await asyncio.sleep(PERIOD_S)

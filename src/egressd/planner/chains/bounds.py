@@ -1,0 +1,117 @@
+"""What one client may have open in the engine, and ask for: all further ones are refused, and it
+alone has fewer.
+
+New flows are counted where they get their mark, so that packets of known ones cost nothing. Once a
+client has reached a bound its new flows are refused for two seconds without being counted
+(`ct count` looks at each that there is), and netd finds it in a set for as long
+(`egressd.netd.refusals`). The figures are those of `egressd.planner.bounds`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from egressd.planner.bounds import (
+    ASKING_CONNECTIONS,
+    NETWORKS_QUESTIONS_AT_ONCE,
+    NETWORKS_QUESTIONS_PER_S,
+    QUESTION_BYTES_AT_ONCE,
+    QUESTION_BYTES_PER_S,
+    QUESTIONS_AT_ONCE,
+    QUESTIONS_PER_S,
+    RESOLVERS_QUESTIONS_AT_ONCE,
+    RESOLVERS_QUESTIONS_PER_S,
+)
+
+_COUNTED: Final = "type ipv4_addr; size 65535; flags dynamic"
+_METERED: Final = "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m"
+_REFUSED: Final = "type ipv4_addr; size 65535; counter; flags dynamic,timeout; timeout 2s"
+
+SETS: Final = {
+    # Filled by packets, all of them.
+    "tcp_of": _COUNTED,
+    "udp_of": _COUNTED,
+    "dns_of": _COUNTED,
+    # Filled by netd: who has more sockets open than connection tracking knows flows of.
+    "greedy": "type ipv4_addr . inet_proto",
+    "sessions": "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 5m",
+    "sessions_of": _METERED,
+    "questions_of": _METERED,
+    "question_bytes_of": _METERED,
+    "questions_of_resolvers": _METERED,
+    "questions_of_networks": _METERED,
+    # Who has reached which bound, with how many packets were refused.
+    "full_tcp": _REFUSED,
+    "full_udp": _REFUSED,
+    "full_dns": _REFUSED,
+    "full_questions": _REFUSED,
+}
+
+
+def _drop_beyond(per_s: str, at_once: str, meter: str, key: str = "ip saddr") -> str:
+    """Return the statement that drops questions beyond a rate, for each value of `key`."""
+    rate = f"limit rate over {per_s}/second burst {at_once}"
+    return f"update @{meter} {{ {key} {rate} }} goto drop_question"
+
+
+_BY_TCP: Final = _drop_beyond(
+    f"{QUESTION_BYTES_PER_S} kbytes", f"{QUESTION_BYTES_AT_ONCE} kbytes", "question_bytes_of"
+)
+
+CHAINS: Final[dict[str, tuple[str, ...]]] = {
+    "begin": (
+        # What an instance hands back was counted when it came from the client.
+        'iifname "lo" ct mark set meta mark return',
+        "ip saddr . meta l4proto @greedy th dport != 53 goto deny",
+        "meta l4proto tcp goto begin_tcp",
+        # Questions are metered, whatever flows they come in.
+        "udp dport 53 ct mark set meta mark return",
+        "ip saddr @full_udp goto deny",
+        # All that comes from one port is one session to the engine, but where names decide.
+        "ip saddr . udp sport @sessions meta l4proto . udp dport != @wlports goto begin_udp",
+        "update @sessions_of { ip saddr limit rate over $sessions_per_s/second"
+        " burst $sessions packets } update @full_udp { ip saddr } goto deny",
+        "update @sessions { ip saddr . udp sport }",
+        "goto begin_udp",
+    ),
+    "begin_udp": (
+        "add @udp_of { ip saddr ct count over $flows } update @full_udp { ip saddr } goto deny",
+        "ct mark set meta mark",
+    ),
+    "begin_tcp": (
+        "tcp dport 53 ip saddr @full_dns goto deny",
+        f"tcp dport 53 add @dns_of {{ ip saddr ct count over {ASKING_CONNECTIONS} }}"
+        " update @full_dns { ip saddr } goto deny",
+        "tcp dport 53 ct mark set meta mark return",
+        "ip saddr @full_tcp goto deny",
+        "add @tcp_of { ip saddr ct count over $connections }"
+        " update @full_tcp { ip saddr } goto deny",
+        "ct mark set meta mark",
+    ),
+    "metered": (
+        "meta l4proto udp "
+        + _drop_beyond(str(QUESTIONS_PER_S), f"{QUESTIONS_AT_ONCE} packets", "questions_of"),
+        # A packet with data in it, whichever byte that begins with.
+        f"meta l4proto tcp @ih,0,8 != 0xff {_BY_TCP}",
+        f"meta l4proto tcp @ih,0,8 0xff {_BY_TCP}",
+    ),
+    "metered_network": (
+        _drop_beyond(
+            str(NETWORKS_QUESTIONS_PER_S),
+            f"{NETWORKS_QUESTIONS_AT_ONCE} packets",
+            "questions_of_networks",
+            "ip saddr & 255.255.255.0",
+        ),
+    ),
+    "metered_resolver": (
+        _drop_beyond(
+            str(RESOLVERS_QUESTIONS_PER_S),
+            f"{RESOLVERS_QUESTIONS_AT_ONCE} packets",
+            "questions_of_resolvers",
+        ),
+    ),
+    "drop_question": (
+        "update @full_questions { ip saddr }",
+        "drop",
+    ),
+}

@@ -1,0 +1,80 @@
+"""What is told of bounds that somebody has reached. Pure.
+
+They concern a client, or a caller of proxy services, and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from egressd.model.desired import DesiredState
+from egressd.model.messages import Status
+from egressd.service.judgement import listed
+
+_WHO: Final = "{who}: "
+_OF_A_CLIENT: Final[dict[str, str]] = {
+    "connections": (
+        "{who}: the bound of {n} connections through nodes is reached: further ones are refused"
+    ),
+    "sessions": (
+        "{who}: the bound of {n} UDP sessions through nodes is reached: further ones are refused"
+    ),
+    "resolver": (
+        "{who}: the bound of {n} connections to resolvers is reached: further ones are refused"
+    ),
+    "questions": "{who}: more than {n} names a second are asked for: the rest gets no answer",
+}
+"""Kind -> the sentence."""
+_OF_A_CALLER: Final[dict[str, str]] = {
+    "strangers": (
+        "{who}: connections to the proxy service {service} do not sign in: further ones are refused"
+    ),
+    "guesses": "{who}: too many wrong passwords for proxy services: it has to wait for a minute",
+    "calls": (
+        "{who}: the bound of {n} connections to proxy services is reached: further ones are refused"
+    ),
+}
+_OF_ALL: Final[dict[str, str]] = {
+    "service": (
+        "many callers of the proxy service {service} do not sign in: from outside, who has not"
+        " signed in within ten minutes is refused"
+    ),
+    "outside": (
+        "the bound of {n} connections to proxy services from outside is reached: further ones are"
+        " refused"
+    ),
+}
+_PLACE: Final = "{who}"
+_ALL: Final = {**_OF_A_CLIENT, **_OF_A_CALLER, **_OF_ALL}
+
+Text = str
+"""A sentence without those who it is about."""
+
+
+def told(state: DesiredState, seen: Status) -> dict[Text, list[str]]:
+    """What is told of each bound that is reached -> who has; nobody where it is all callers'."""
+    found: dict[Text, list[str]] = {}
+    for each in seen.reached:
+        service = _service(state, each.port) if each.port else ""
+        text = _ALL[each.kind].format(who=_PLACE, n=each.bound, service=service)
+        found.setdefault(text, []).extend(filter(None, [each.source]))
+    return found
+
+
+def sentence(text: Text, sources: Collection[str]) -> str:
+    """The same with the first of those who have reached it."""
+    return text.replace(_PLACE, listed(sources))
+
+
+def reached_by(client: str, seen: Status) -> Iterator[tuple[str, str]]:
+    """The kind of each bound that a client of nodes has reached, and what it is told of it."""
+    for each in seen.reached:
+        if each.source == client and each.kind in _OF_A_CLIENT:
+            text = _OF_A_CLIENT[each.kind].removeprefix(_WHO)
+            yield each.kind, text.format(n=each.bound)
+
+
+def _service(state: DesiredState, port: int) -> str:
+    """The name of the proxy service at a port."""
+    return next((each.name for each in state.services.values() if each.port == port), f"{port}")

@@ -1,0 +1,432 @@
+"""What one client may have open in the engine, and ask for: beyond it, it alone is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from egressd.lab import netns
+from egressd.lab.lab import Lab
+from egressd.lab.spec import LabSpec
+from tests.lab.device_state import SERVER, add_nodes, elements, eventually, send
+from tests.lab.five import explained, heard, overview
+from tests.lab.netns import JoinedNamespace, Running
+
+pytestmark = pytest.mark.lab
+
+GREEDY, OTHER, DIRECT = 1, 2, 3
+"""Two clients of one node, and one whose traffic the kernel routes."""
+WEB: Final = f"http://{SERVER}/"
+ECHO: Final = 7
+RESOLVER: Final = "8.8.8.8"
+OPEN_QUESTIONS: Final = 256
+IDLE_S: Final = 10.0
+_IP_RECVERR: Final = 11
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""A reset in place of what is still to be sent, as SO_LINGER has it (socket(7))."""
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("ss",))) as lab:
+        # One that passes on that a client will send no more, and waits for the rest.
+        (address,) = lab.add_engine_node("patient", [{"type": "socks", "listen_port": 1080}])
+        lab.start_egressd()
+        add_nodes(lab)
+        config = json.dumps({"server": address, "port": 1080, "udp": True})
+        draft = {"name": "patient", "protocol": "socks5", "config_json": config, "group": ""}
+        lab.api.post("/nodes", draft)
+        send(lab, GREEDY, "ss")
+        send(lab, OTHER, "ss")
+        send(lab, DIRECT, "DIRECT")
+        yield lab
+
+
+@pytest.fixture
+def greedy(lab: Lab) -> Iterator[JoinedNamespace]:
+    """The client that is about to take too much, which nothing is told of."""
+    eventually(lambda: overview(lab)["reached"] == [], 20)
+    with JoinedNamespace(netns.namespace(lab.name, "client1")) as network:
+        yield network
+    lab.router.run("conntrack", "-D", "-s", lab.client(GREEDY).address, check=False)
+    for name in ("sessions", "sessions_of", "questions_of", "question_bytes_of"):
+        lab.router.run("nft", "flush", "set", "inet", "egressd", name)
+
+
+def bound(lab: Lab, counted: str) -> int:
+    """The figure that the device was loaded with."""
+    listed = lab.router.run("nft", "list", "table", "inet", "egressd").stdout
+    found = re.search(rf"@{counted} {{ ip saddr ct count over (\d+) }}", listed)
+    assert found is not None
+    return int(found[1])
+
+
+def address(lab: Lab, client: int = GREEDY) -> str:
+    return lab.client(client).address
+
+
+def problem(lab: Lab) -> str:
+    """What is told of the client that takes too much."""
+    told = [p for p in overview(lab)["problems"] if p.startswith(f"{address(lab)}: ")]
+    return "; ".join(told)
+
+
+def is_served(lab: Lab, client: int) -> bool:
+    return lab.client(client).http(WEB, timeout=2).ok
+
+
+def resident_mb(lab: Lab) -> list[int]:
+    """Memory of each engine worker, in MB."""
+    found = []
+    for pid in lab.device.pids("egressd.netd.engine.worker"):
+        status = Path(f"/proc/{pid}/status").read_text()
+        found.append(int(status.partition("VmRSS:")[2].split()[0]) // 1024)
+    return sorted(found)
+
+
+# --- What the client does, in its own namespace. ----------------------------------------------
+
+
+def make_room() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connect(number: int, port: int, hold_s: float, word: bytes, *, ends: bool = False) -> int:
+    """How many of so many connections are made; they are held for a while."""
+    make_room()
+    with ExitStack() as held:
+        made = 0
+        for _ in range(number):
+            opened = held.enter_context(socket.socket())
+            opened.settimeout(5)
+            with suppress(OSError):
+                opened.connect((SERVER, port))
+                opened.sendall(word)
+                if ends:
+                    opened.shutdown(socket.SHUT_WR)
+                made += 1
+        time.sleep(hold_s)
+    return made
+
+
+def speak(number: int, hold_s: float) -> int:
+    """How many of so many sockets get no error for a datagram; they are held for a while."""
+    make_room()
+    with ExitStack() as held:
+        opened = [
+            held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(number)
+        ]
+        refused = 0
+        for each in opened:
+            each.connect((SERVER, ECHO))
+            each.setblocking(False)
+            each.send(b"hello")
+            time.sleep(0.0005)
+        time.sleep(1)
+        for each in opened:
+            try:
+                each.recv(2048)
+            except BlockingIOError:
+                pass
+            except OSError:
+                refused += 1
+        time.sleep(hold_s)
+        return number - refused
+
+
+def question(name: bytes) -> bytes:
+    number = os.urandom(2)
+    return number + b"\1\0\0\1\0\0\0\0\0\0" + bytes([len(name)]) + name + b"\4test\0\0\1\0\1"
+
+
+def ask(rate: int, seconds: float, flows: int) -> int:
+    """Ask for random names by UDP; how many were sent."""
+    with ExitStack() as held:
+        opened = [
+            held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            for _ in range(flows)
+        ]
+        for each in opened:
+            each.connect((RESOLVER, 53))
+        begun, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - begun) < seconds:
+            while sent < passed * rate:
+                with suppress(OSError):
+                    opened[sent % flows].send(question(os.urandom(6).hex().encode()))
+                sent += 1
+            time.sleep(0.002)
+        return sent
+
+
+def ask_by_tcp(rate: int, seconds: float, flows: int) -> int:
+    """The same by TCP, without waiting for answers."""
+    with ExitStack() as held:
+        opened = [
+            held.enter_context(socket.create_connection((RESOLVER, 53), 5)) for _ in range(flows)
+        ]
+        for each in opened:
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        begun, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - begun) < seconds:
+            if sent < passed * rate:
+                names = (question(os.urandom(6).hex().encode()) for _ in range(40))
+                many = b"".join(len(each).to_bytes(2, "big") + each for each in names)
+                with suppress(OSError):
+                    opened[sent // 40 % flows].send(many)
+                sent += 40
+            else:
+                time.sleep(0.002)
+        return sent
+
+
+def ended(words: list[tuple[bytes, bool]], seconds: float) -> list[float | None]:
+    """After how long each of these connections to a resolver was ended, within so many seconds. A
+    word is followed by the end where that is said.
+    """
+    after: list[float | None] = [None] * len(words)
+    with selectors.DefaultSelector() as waiting, ExitStack() as held:
+        for number, (word, ends) in enumerate(words):
+            opened = held.enter_context(socket.create_connection((RESOLVER, 53), 5))
+            opened.sendall(word)
+            if ends:
+                opened.shutdown(socket.SHUT_WR)
+            waiting.register(opened, selectors.EVENT_READ, number)
+        begun = time.monotonic()
+        while waiting.get_map() and time.monotonic() < begun + seconds:
+            for key, _ in waiting.select(0.2):
+                assert isinstance(key.fileobj, socket.socket)
+                with suppress(ConnectionError):
+                    if key.fileobj.recv(2048):
+                        continue
+                waiting.unregister(key.fileobj)
+                after[key.data] = time.monotonic() - begun
+    return after
+
+
+# --- Connections and sessions. ----------------------------------------------------------------
+
+
+def test_a_clients_connections_are_bounded_and_nobody_else_notices(
+    lab: Lab, greedy: JoinedNamespace
+) -> None:
+    most = bound(lab, "tcp_of")
+    words = f"{address(lab)}: the bound of {most} connections through nodes is reached"
+    with heard(lab) as five:
+        taking: Running[int] = greedy.start(connect, most + 300, ECHO, 4.0, b"x")
+        five.await_news(words, 20)
+        assert is_served(lab, OTHER)
+        assert is_served(lab, DIRECT)
+        assert problem(lab).startswith(words)
+        told = explained(lab, GREEDY)
+        assert (told["is_blocked"], told["reason"]) == (True, problem(lab).partition(": ")[2])
+        assert not explained(lab, OTHER)["is_blocked"]
+        metrics = lab.api.ask("GET", "/ops/metrics").body
+        assert re.search(r'egressd_refused_total{kind="connections"} [1-9]', metrics)
+        assert "egressd_sources_refused 1.0" in metrics
+        assert taking.result(60) <= most
+        eventually(lambda: is_served(lab, GREEDY), 5)
+        five.await_news(f"over: {words}", 20)
+        assert "fails" not in five.logged()
+    assert not explained(lab, GREEDY)["is_blocked"]
+
+
+def test_what_conntrack_has_forgotten_counts(lab: Lab, greedy: JoinedNamespace) -> None:
+    """Its entry for a connection that a client has closed on its side ends before the socket."""
+    most = bound(lab, "tcp_of")
+    send(lab, GREEDY, "patient")
+    timeout = "net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+    before = lab.router.run("cat", f"/proc/sys/{timeout}").stdout.strip()
+    lab.router.sysctl(timeout, 2)
+    try:
+        with waiting_server(lab) as port:
+            taking = [greedy.start(connect, most, port, 60.0, b"x", ends=True)]
+            eventually(lambda: tracked(lab, port) > most // 2, 20)
+            eventually(lambda: tracked(lab, port) == 0, 40)
+            taking.append(greedy.start(connect, most, port, 60.0, b"x", ends=True))
+            eventually(lambda: address(lab) in elements(lab, "set", "greedy"), 40)
+            eventually(lambda: "connections through nodes is reached" in problem(lab))
+            assert is_served(lab, OTHER)
+            assert not is_served(lab, GREEDY)
+            for each in taking:
+                each.kill()
+        eventually(lambda: is_served(lab, GREEDY), 20)
+    finally:
+        lab.router.sysctl(timeout, before)
+        send(lab, GREEDY, "ss")
+
+
+def tracked(lab: Lab, port: int) -> int:
+    listed = lab.router.run("conntrack", "-L", "-p", "tcp", "--dport", str(port), check=False)
+    return listed.stdout.count("src=")
+
+
+@contextmanager
+def waiting_server(lab: Lab) -> Iterator[int]:
+    """A server on the internet that takes connections, says nothing and ends none."""
+    port = 8998
+    with JoinedNamespace(netns.namespace(lab.name, "internet")) as internet:
+        serving = internet.start(take_all, port)
+        try:
+            yield port
+        finally:
+            serving.kill()
+
+
+def take_all(port: int) -> None:
+    make_room()
+    held = []
+    with socket.create_server((SERVER, port), backlog=4096) as listener:
+        while True:
+            held.append(listener.accept())
+
+
+def test_a_clients_udp_sessions_are_bounded_and_nobody_else_notices(
+    lab: Lab, greedy: JoinedNamespace
+) -> None:
+    with heard(lab) as five:
+        taking = greedy.start(speak, bound(lab, "udp_of") + 200, 4.0)
+        five.await_news("UDP sessions through nodes is reached", 20)
+        assert lab.client(OTHER).udp_echo("hello").ok
+        assert explained(lab, GREEDY)["doubts"] == [problem(lab).partition(": ")[2]]
+        assert taking.result(60) < bound(lab, "udp_of")
+
+
+def test_many_far_ends_of_one_socket_are_one_session(lab: Lab, greedy: JoinedNamespace) -> None:
+    """As of a program that shares files."""
+    many = bound(lab, "tcp_of")
+    assert greedy.run(speak_to_many, many) == 0
+    assert problem(lab) == ""
+
+
+def speak_to_many(number: int) -> int:
+    """How many of so many datagrams of one socket, each to another port, are refused."""
+    refused = 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+        for port in range(20_000, 20_000 + number):
+            try:
+                opened.sendto(b"hello", (SERVER, port))
+            except OSError:
+                refused += 1
+            time.sleep(0.0005)
+    return refused
+
+
+def test_a_household_behind_one_address_is_refused_nothing(
+    lab: Lab, greedy: JoinedNamespace
+) -> None:
+    """Fifty devices, some of which load pages."""
+    browsing = greedy.start(connect, 400, ECHO, 3.0, b"x")
+    talking = greedy.start(speak, 150, 3.0)
+    asking = greedy.start(ask, 60, 2.0, 60)
+    assert browsing.result() == 400
+    assert talking.result() == 150
+    assert asking.result() > 100
+    assert problem(lab) == ""
+    assert elements(lab, "set", "full_questions") == ""
+
+
+# --- Questions. -------------------------------------------------------------------------------
+
+
+@contextmanager
+def silent_resolvers(lab: Lab) -> Iterator[Callable[[], int]]:
+    """No resolver of the internet's answers; how many questions have come by UDP until now."""
+    rule = "meta l4proto udp udp dport 53 counter drop"
+    chain = f"type filter hook prerouting priority -300\n{rule}\ntcp dport 53 drop"
+    table = f"table ip outage {{\nchain pre {{\n{chain}\n}}\n}}\n"
+    lab.internet.run("nft", "-f", "-", stdin=table)
+
+    def count() -> int:
+        listed = lab.internet.run("nft", "list", "table", "ip", "outage").stdout
+        found = re.search(r"counter packets (\d+)", listed)
+        assert found is not None
+        return int(found[1])
+
+    try:
+        yield count
+    finally:
+        lab.internet.run("nft", "delete", "table", "ip", "outage")
+
+
+ASKING_S: Final = 5.0
+
+
+@pytest.mark.parametrize(
+    ("way", "flows"),
+    [(ask, 1), (ask, 300), (ask_by_tcp, 1), (ask_by_tcp, 40)],
+    ids=["udp", "udp-flows", "tcp", "tcp-flows"],
+)
+def test_questions_of_one_client_do_not_fill_the_engine(
+    lab: Lab, greedy: JoinedNamespace, way: Callable[[int, float, int], int], flows: int
+) -> None:
+    words = f"{address(lab)}: more than 24 names a second are asked for"
+    before = resident_mb(lab)
+    with heard(lab) as five, silent_resolvers(lab):
+        asking = greedy.start(way, 20_000, ASKING_S, flows)
+        five.await_news(words, 5)
+        assert is_served(lab, OTHER)
+        told = lab.api.ask(
+            "GET", f"/ops/explain?client={address(lab)}&destination=8.8.8.8&port=53&protocol=udp"
+        ).body
+        assert (told["is_blocked"], told["reason"]) == (True, problem(lab).partition(": ")[2])
+        assert asking.result() > 10_000
+        assert sum(resident_mb(lab)) - sum(before) < 40
+    eventually(lambda: problem(lab) == "", 20)
+
+
+@pytest.mark.parametrize("flows", [1, 300])
+def test_questions_that_the_kernel_sends_on_are_metered(lab: Lab, flows: int) -> None:
+    with silent_resolvers(lab) as count:
+        before = count()
+        with JoinedNamespace(netns.namespace(lab.name, "client3")) as network:
+            assert network.run(ask, 2000, ASKING_S, flows) > 5000
+        # And what netd asks itself, to see who answers.
+        assert count() - before < OPEN_QUESTIONS + 24 * ASKING_S
+        eventually(lambda: address(lab, DIRECT) in elements(lab, "set", "full_questions"))
+        assert is_served(lab, DIRECT)
+
+
+def test_connections_to_resolvers_are_few_and_end_when_they_are_idle(
+    lab: Lab, greedy: JoinedNamespace
+) -> None:
+    most = bound(lab, "dns_of")
+    asked = question(b"www")
+    framed = len(asked).to_bytes(2, "big") + asked
+    words = [(word, ends) for word in (b"", b"\0", framed[:9], framed) for ends in (False, True)]
+    after = greedy.run(ended, words, IDLE_S + 5)
+    assert None not in after
+    assert [each for each in after if each is not None and each > IDLE_S + 4] == []
+    assert all(each is not None and each > IDLE_S - 1 for each in (after[0], after[6]))
+    with heard(lab) as five:
+        crowd = greedy.start(ended, [(b"", False)] * most, IDLE_S + 5)
+        eventually(lambda: tracked(lab, 53) >= most, 10)
+        assert greedy.run(is_refused)
+        five.await_news(f"the bound of {most} connections to resolvers is reached", 5)
+        assert is_served(lab, GREEDY)
+        assert None not in crowd.result(30)
+        assert not greedy.run(is_refused)
+
+
+def is_refused() -> bool:
+    """Whether a connection to a resolver is."""
+    try:
+        socket.create_connection((RESOLVER, 53), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False

@@ -1,0 +1,29 @@
+"""How many files a process has open, this one among them."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import ExitStack
+
+import pytest
+
+from egressd.netd.kernel import open_files
+
+
+def test_those_that_are_open_are_counted_where_there_are_enough() -> None:
+    before = open_files.count(os.getpid(), 1)
+    with ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(open(os.devnull))
+        assert 100 <= open_files.count(os.getpid(), 64) - before <= 101
+    assert open_files.count(os.getpid(), 1 << 20) < 1 << 20
+
+
+def test_the_limit_is_the_processes_own() -> None:
+    assert open_files.limit(os.getpid()) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_a_process_that_is_gone_is_an_error() -> None:
+    with pytest.raises(OSError, match=r"."):
+        open_files.count(2**22 + 1, 1)

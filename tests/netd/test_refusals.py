@@ -1,0 +1,67 @@
+"""Who has reached a bound is told from what the kernel counts, and for a while after."""
+
+from __future__ import annotations
+
+from egressd.model.messages import Reached
+from egressd.netd.kernel.refused import CONNECTIONS, SERVICE, STRANGERS, Refused
+from egressd.netd.refusals import REACHED_MAX, TOLD_S, Refusals
+from egressd.planner.bounds import Bounds
+
+BUSY = Refused(CONNECTIONS, "10.0.0.7")
+STRANGER = Refused(STRANGERS, "203.0.113.9", 1080)
+
+
+class Kernel:
+    """Counts of refused packets."""
+
+    def __init__(self) -> None:
+        self.counted: dict[Refused, int] = {}
+        self.changes = 0
+        self.refusals = Refusals(Bounds, self.changed, read=lambda: dict(self.counted))
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def told(self, now: float) -> list[str]:
+        self.refusals.look(now)
+        return [each.source for each in self.refusals.reached]
+
+
+def test_a_client_is_told_while_it_is_refused_and_for_a_while_after() -> None:
+    kernel = Kernel()
+    assert kernel.told(0.0) == []
+    kernel.counted = {BUSY: 1}
+    assert kernel.told(1.0) == ["10.0.0.7"]
+    bound = Bounds().connections
+    assert kernel.refusals.reached == (Reached(kind="connections", source="10.0.0.7", bound=bound),)
+    kernel.counted = {}
+    assert kernel.told(1.0 + TOLD_S / 2) == ["10.0.0.7"]
+    assert kernel.told(1.0 + TOLD_S) == []
+    assert kernel.changes == 2
+
+
+def test_packets_are_counted_though_the_kernel_forgets() -> None:
+    kernel = Kernel()
+    for count in (5, 9, 2, 2):  # the third is a new element's
+        kernel.counted = {BUSY: count}
+        kernel.told(0.0)
+    assert kernel.refusals.totals == {"connections": 5 + 4 + 2}
+    kernel.counted = {}
+    kernel.told(1.0)
+    kernel.counted = {BUSY: 2}
+    kernel.told(2.0)
+    assert kernel.refusals.totals == {"connections": 13}
+
+
+def test_callers_are_told_with_the_service_that_they_call() -> None:
+    kernel = Kernel()
+    kernel.counted = {STRANGER: 1}
+    assert kernel.told(1.0) == ["203.0.113.9"]
+    assert kernel.refusals.reached[0].port == 1080
+
+
+def test_however_many_there_are_some_are_told() -> None:
+    kernel = Kernel()
+    kernel.counted = {Refused(CONNECTIONS, f"10.0.{n // 256}.{n % 256}"): 1 for n in range(5000)}
+    kernel.counted[Refused(SERVICE, port=1080)] = 1
+    assert len(kernel.told(0.0)) == REACHED_MAX

@@ -1,0 +1,93 @@
+"""What one client may have: figures that fit the machine, and the rules that say them."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.planner import nft
+from egressd.planner.bounds import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_MIN,
+    DESCRIPTORS_MAX,
+    QUESTIONS_AT_ONCE,
+    QUESTIONS_PER_S,
+    Bounds,
+    bounds_of,
+    descriptors,
+    workers_memory,
+)
+from egressd.planner.naming import ASKING
+
+GIB = 1 << 30
+SPLICED = 6
+"""Open files of a connection whose bytes are spliced."""
+
+
+def rules(bounds: Bounds) -> list[str]:
+    text = nft.load({name: {} for name in nft.INET.names}, bounds)
+    return [line for line in text.splitlines() if line.startswith("add rule")]
+
+
+def test_questions_of_one_client_that_are_open_are_256_at_most() -> None:
+    patience = ASKING["timeout"]
+    assert patience == "4s"
+    assert QUESTIONS_AT_ONCE + 4 * QUESTIONS_PER_S <= 256
+
+
+@given(st.integers(1024, 2**21))
+def test_four_clients_do_not_take_a_workers_descriptors(limit: int) -> None:
+    bounds = bounds_of(limit)
+    assert CONNECTIONS_MIN <= bounds.connections <= CONNECTIONS_MAX
+    if bounds.connections > CONNECTIONS_MIN:
+        assert 4 * bounds.connections * SPLICED <= limit
+        assert (bounds.outside + bounds.callers) * SPLICED <= limit
+
+
+@given(st.integers(1024, 2**21), st.integers(1024, 2**21))
+def test_a_client_may_have_more_where_a_worker_may(one: int, other: int) -> None:
+    less, more = (bounds_of(limit) for limit in sorted((one, other)))
+    for name in ("connections", "sessions", "sessions_per_s", "flows", "callers", "outside"):
+        assert 0 < getattr(less, name) <= getattr(more, name)
+
+
+def test_a_household_behind_one_address_has_room_on_a_small_machine() -> None:
+    small = bounds_of(descriptors(workers_memory(GIB, 3)))
+    assert small.connections >= 800
+    assert bounds_of(DESCRIPTORS_MAX) == Bounds()
+
+
+def test_workers_share_the_memory_and_their_descriptors_fit_it() -> None:
+    assert 3 * workers_memory(GIB, 3) <= GIB
+    for memory in (GIB // 2, GIB, 4 * GIB, 64 * GIB):
+        assert descriptors(memory) <= DESCRIPTORS_MAX
+    assert descriptors(GIB // 4) * 12_288 <= GIB // 4
+
+
+def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
+    bounds = bounds_of(20_000)
+    text = "\n".join(rules(bounds))
+    assert "$" not in text
+    assert f"@tcp_of {{ ip saddr ct count over {bounds.connections} }}" in text
+    assert f"limit rate over {bounds.sessions_per_s}/second burst {bounds.sessions} packets" in text
+    assert f"@calls_of {{ ip saddr ct count over {bounds.callers} }}" in text
+
+
+def test_who_is_over_a_bound_is_refused_before_being_counted_again() -> None:
+    """To count is to look at each connection that there is."""
+    for counted, full in (
+        ("tcp_of", "full_tcp"),
+        ("udp_of", "full_udp"),
+        ("dns_of", "full_dns"),
+        ("calls_of", "full_callers"),
+        ("outside_calls", "full_outside"),
+    ):
+        lines = rules(Bounds())
+        counting = next(n for n, line in enumerate(lines) if f"add @{counted} " in line)
+        gates = [
+            n for n, line in enumerate(lines) if re.search(f"saddr @{full} |proto @{full} ", line)
+        ]
+        assert gates
+        assert min(gates) < counting
