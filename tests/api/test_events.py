@@ -9,7 +9,7 @@ from starlette.types import Message
 
 from egressd.api import events as events_module
 from egressd.api.events import STREAMS_MAX, Broadcast
-from egressd.api.server import ABORT
+from egressd.api.protocol import ABORT
 from egressd.model.messages import Event
 
 

@@ -19,13 +19,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from egressd.api import server
+from egressd.api import protocol, server
 from egressd.api.observe import Observe, RequestMetrics
-from egressd.api.server import ABORT, HEAD_MAX, Listener, serve
+from egressd.api.protocol import ABORT
+from egressd.api.server import Listener, serve
+from egressd.api.strict import HEAD_MAX
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
@@ -33,8 +35,15 @@ CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers with the size of the body. ``/slow`` takes its time, ``/from`` tells who asks;
     ``/much`` says more than buffers hold, and ``/abort`` has enough before that is taken.
+    ``/hasty`` begins to answer before it looks at the body. There is no tunnel.
     """
-    body = await Request(scope, receive).body()
+    if scope["path"] == "/hasty":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hasty", "more_body": True})
+    try:
+        body = await Request(scope, receive).body()
+    except ClientDisconnect:
+        return
     text = f"{len(body)} bytes"
     match scope["path"]:
         case "/slow":
@@ -43,7 +52,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
             text = scope["client"][0]
         case "/much" | "/abort":
             text = " " * 50_000_000
-    await PlainTextResponse(text)(scope, receive, send)
+    status = 405 if scope["method"] == "CONNECT" else 200
+    await PlainTextResponse(text, status)(scope, receive, send)
     if scope["path"] == "/abort":
         scope[ABORT]()
 
@@ -219,11 +229,38 @@ def test_a_request_for_another_protocol_is_one_like_any_other(
     run(scenario)
 
 
+BAD_CHUNK = "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n"
+
+
+def test_a_body_that_is_none_is_refused_and_nothing_behind_it_is_answered() -> None:
+    async def scenario(server_: Served) -> None:
+        head = request("/", connection="keep-alive")[:-2]
+        answers = await server_.ask(head + BAD_CHUNK.encode() + request())
+        assert answers.startswith(b"HTTP/1.1 400 ")
+        assert b"connection: close" in answers
+        assert answers.count(b"\r\n\r\n") == 1
+
+    run(scenario)
+
+
+def test_what_has_begun_to_be_answered_is_not_answered_twice() -> None:
+    async def scenario(server_: Served) -> None:
+        reader, writer = await server_.connect()
+        writer.write(request("/hasty", "Transfer-Encoding: chunked", connection="keep-alive"))
+        await asyncio.wait_for(reader.readuntil(b"hasty"), 5)
+        writer.write(b"5 \r\nhello\r\n0\r\n\r\n" + request())
+        assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+
+    run(scenario)
+
+
 def test_there_is_no_tunnel() -> None:
     async def scenario(server_: Served) -> None:
         head = request("/", connection="keep-alive").replace(b"POST", b"CONNECT")
         answers = await server_.ask(head + request("/", "Content-Length: 3") + b"abc")
-        assert answers.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert answers.startswith(b"HTTP/1.1 405 ")
+        assert answers.count(b"HTTP/1.1 200 OK\r\n") == 1
         assert answers.endswith(b"3 bytes")
 
     run(scenario)
@@ -238,7 +275,7 @@ def test_a_head_within_its_bounds_is_taken() -> None:
 
 
 def test_who_never_finishes_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
 
     async def scenario(server_: Served) -> None:
         for beginning in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: "):
@@ -251,7 +288,7 @@ def test_who_never_finishes_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_second_head_of_a_connection_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.3)
 
     async def scenario(server_: Served) -> None:
         reader, writer = await server_.connect()

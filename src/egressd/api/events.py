@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from egressd.api.server import ABORT
+from egressd.api.protocol import ABORT
 from egressd.api.wire.answers import failure
 from egressd.model.messages import Event
 

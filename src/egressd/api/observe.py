@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import Found
 from egressd.api.faults import internal_error
-from egressd.api.server import ABORT
+from egressd.api.protocol import ABORT
 
 log = structlog.get_logger()
 
