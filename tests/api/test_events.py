@@ -8,16 +8,17 @@ import pytest
 from starlette.types import Message
 
 from egressd.api import events as events_module
-from egressd.api.events import STREAMS_MAX, Broadcast
-from egressd.api.protocol import ABORT
+from egressd.api.events import STREAMS_MAX, STREAMS_PER_CALLER, Broadcast
+from egressd.api.protocol import CONNECTION
 from egressd.model.messages import Event
 
 
 class Listener:
     """The receiving end of one stream."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: Broadcast, caller: str = "") -> None:
         self.status = 0
+        self.caller = caller
         self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.gone = asyncio.Event()
         self.takes = asyncio.Event()
@@ -25,8 +26,14 @@ class Listener:
         self.task = asyncio.create_task(self._listen(broadcast))
 
     async def _listen(self, broadcast: Broadcast) -> None:
-        scope = {"type": "http", ABORT: self.gone.set}
-        await broadcast.response()(scope, self._receive, self._send)
+        scope = {"type": "http", CONNECTION: self}
+        await broadcast.response(events_module.Listener(self.caller))(
+            scope, self._receive, self._send
+        )
+
+    def abort(self) -> None:
+        """As the server does it."""
+        self.gone.set()
 
     async def _receive(self) -> Message:
         await self.gone.wait()
@@ -153,10 +160,10 @@ def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_streams_are_bounded_and_their_places_given_back() -> None:
     async def scenario() -> None:
         broadcast = Broadcast(Source())
-        listeners = [Listener(broadcast) for _ in range(STREAMS_MAX)]
+        listeners = [Listener(broadcast, str(n // 8)) for n in range(STREAMS_MAX)]
         for listener in listeners:
             await listener.next()
-        refused = Listener(broadcast)
+        refused = Listener(broadcast, "another")
         await refused.task
         assert refused.status == 503
         for listener in listeners:
@@ -166,5 +173,23 @@ def test_streams_are_bounded_and_their_places_given_back() -> None:
         assert await again.next() == b": listening\n\n"
         again.gone.set()
         await again.task
+
+    run(scenario)
+
+
+def test_one_caller_leaves_streams_for_others() -> None:
+    async def scenario() -> None:
+        broadcast = Broadcast(Source())
+        listeners = [Listener(broadcast, "session 1") for _ in range(STREAMS_PER_CALLER)]
+        for listener in listeners:
+            await listener.next()
+        refused = Listener(broadcast, "session 1")
+        await refused.task
+        assert refused.status == 503
+        other = Listener(broadcast, "session 2")
+        assert await other.next() == b": listening\n\n"
+        for listener in (*listeners, other):
+            listener.gone.set()
+            await listener.task
 
     run(scenario)

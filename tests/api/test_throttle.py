@@ -12,7 +12,6 @@ from egressd.api.throttle import (
     INTERVAL_S,
     Throttle,
 )
-from egressd.model.source import source_of
 from egressd.service.debts import SOURCES_MAX
 
 
@@ -69,17 +68,3 @@ def test_the_memory_for_sources_is_bounded() -> None:
     for number in range(SOURCES_MAX + 100):
         throttle.wrong(str(number), 0.0)
     assert len(throttle._debts) <= SOURCES_MAX
-
-
-@pytest.mark.parametrize(
-    ("address", "source"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::"),
-        ("local", "local"),
-    ],
-)
-def test_source_of(address: str, source: str) -> None:
-    assert source_of(address) == source

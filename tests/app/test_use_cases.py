@@ -53,6 +53,7 @@ class Device:
             changes=ConsoleStore(folder),
             publish=lambda _: None,
             tell=lambda _: None,
+            own_problems=lambda: (),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

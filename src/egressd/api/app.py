@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd import __version__
@@ -43,11 +46,13 @@ def create_app(
     access: Access,
     events: EventSource,
     other: ASGIApp = nothing_else,
+    measured: Iterable[Collector] = (),
 ) -> ASGIApp:
     """The ASGI application.
 
     `events` opens a stream of what happens on the device. `other` gets the requests that are
-    neither the API's nor the operations endpoints': the console.
+    neither the API's nor the operations endpoints': the console. `measured` are metrics besides
+    the device's and its requests'.
     """
     app = FastAPI(
         title="egressd",
@@ -73,6 +78,8 @@ def create_app(
     ):
         resource.add(app, services)
     registry = CollectorRegistry()
+    for collector in measured:
+        registry.register(collector)
     documentation = monitoring.Documentation()
     monitoring.add(
         app,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from egressd.api.protocol import ABORT
+from egressd.api.protocol import CONNECTION
 from egressd.api.wire.answers import failure
 from egressd.model.messages import Event
 
@@ -22,7 +23,9 @@ KEEP_ALIVE_S: Final = 15.0
 """A comment is sent after so much silence, so that a dead connection is noticed."""
 SEND_TIMEOUT_S: Final = 10.0
 """A reader that takes so long over one message is not waited for, and its connection ends."""
-STREAMS_MAX: Final = 32
+STREAMS_MAX: Final = 64
+STREAMS_PER_CALLER: Final = 8
+"""Of one session or token at one address, so that one person's pages leave room for others'."""
 FRESH_S: Final = 1.0
 
 
@@ -52,32 +55,45 @@ class Snapshots:
             return self._last
 
 
+class Listener(NamedTuple):
+    """Who a stream is for."""
+
+    caller: str = ""
+    """The same for all streams of one session, or of the token at one address."""
+    is_live: Callable[[], bool] = lambda: True
+    """Whether they may still listen: asked again and again."""
+
+
 class Broadcast:
     """Hands the events out to at most `STREAMS_MAX` listeners."""
 
     def __init__(self, source: EventSource) -> None:
         self._source = source
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
+        """By caller."""
 
-    def response(
-        self, is_live: Callable[[], bool] = lambda: True, pulse: Pulse | None = None
-    ) -> Response:
-        """A stream, or 503 when there are too many. It ends once it is not `is_live` any more."""
-        if self._streams >= STREAMS_MAX:
+    def response(self, listener: Listener = Listener(), pulse: Pulse | None = None) -> Response:  # noqa: B008 - it is immutable
+        """A stream, or 503 when there are too many. It ends once it is not live any more."""
+        if self._streams[listener.caller] >= STREAMS_PER_CALLER:
+            return failure(
+                f"too many event streams are open: a caller may have {STREAMS_PER_CALLER}", 503
+            )
+        if self._streams.total() >= STREAMS_MAX:
             return failure("too many event streams are open", 503)
-        return _Stream(self, is_live, pulse)
+        return _Stream(self, listener, pulse)
 
     async def send_all(
-        self, receive: Receive, send: Send, is_live: Callable[[], bool], pulse: Pulse | None
+        self, receive: Receive, send: Send, listener: Listener, pulse: Pulse | None
     ) -> None:
         """Send events as they come until either side has enough."""
-        self._streams += 1
+        self._streams[listener.caller] += 1
         events = self._source()
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await _relay(events, gone, send, is_live, pulse)
+            await _relay(events, gone, send, listener.is_live, pulse)
         finally:
-            self._streams -= 1
+            self._streams[listener.caller] -= 1
+            self._streams += Counter()  # keeps no callers that have none
             gone.cancel()
             with suppress(asyncio.CancelledError):
                 await gone
@@ -90,13 +106,11 @@ class _Stalled(Exception):
 class _Stream(Response):
     media_type = "text/event-stream"
 
-    def __init__(
-        self, broadcast: Broadcast, is_live: Callable[[], bool], pulse: Pulse | None
-    ) -> None:
+    def __init__(self, broadcast: Broadcast, listener: Listener, pulse: Pulse | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broadcast = broadcast
-        self._is_live = is_live
+        self._listener = listener
         self._pulse = pulse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,11 +124,11 @@ class _Stream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
             await send_in_time(start)
-            await self._broadcast.send_all(receive, send_in_time, self._is_live, self._pulse)
+            await self._broadcast.send_all(receive, send_in_time, self._listener, self._pulse)
             await send_in_time(_chunk(b"", more=False))
         except _Stalled:
             # A mere close would wait until the reader has taken what is on its way.
-            scope[ABORT]()
+            scope[CONNECTION].abort()
             await _disconnected(receive)
 
 

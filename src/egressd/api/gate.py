@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
+from egressd.api.protocol import vouch_for
 from egressd.api.throttle import DEBT_MAX_S, Throttle
 from egressd.api.wire.answers import failure
 from egressd.model.errors import EgressdError, Failed
@@ -174,7 +175,10 @@ class Gate:
     def _admit_session(self, scope: Scope) -> bool:
         caller = self._access.session_of(scope)
         scope[_CALLER] = caller
-        return caller is not None
+        if caller is None:
+            return False
+        vouch_for(scope)
+        return True
 
     async def _refuse_bearer(self, scope: Scope) -> Response | None:
         """The answer to a request that does not bear the token, in due time; else None."""
@@ -189,8 +193,9 @@ class Gate:
             return failure(TOKEN_UNREADABLE, 500)
         if expected and hmac.compare_digest(sent, expected):
             scope[_CALLER] = _Bearer(sent, self._access)
+            vouch_for(scope)
             return None
-        source = source_of((scope.get("client") or ("local",))[0])
+        source = source_of((scope.get("client") or ("local",))[0]).address
         now = asyncio.get_running_loop().time()
         if not self._throttle.may_wait(source, now):
             return _unauthorized(retry_after_s=int(DEBT_MAX_S))

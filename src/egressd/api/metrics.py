@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from egressd.api.bounds import Bounds, Share
 from egressd.api.services import Services
 from egressd.model.errors import EgressdError
 from egressd.model.messages import RuleCount
@@ -100,3 +103,29 @@ def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
     for ip, count in counted.items():
         yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_packets}\n'
         yield f'{name}{{rule="{ip}",direction="download"}} {count.down_packets}\n'
+
+
+class ConnectionMetrics(Collector):
+    """The connections of the API and the console, and what their bounds did."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        held = GaugeMetricFamily(
+            "egressd_http_connections", "Connections to the API and the console", labels=("of",)
+        )
+        for share in Share:
+            held.add_metric((share.name.lower(),), self._bounds.count(share))
+        yield held
+        for name, text, counted in (
+            ("refused", "Connections refused at a bound", self._bounds.refused),
+            ("ended", "Connections that waited, and made room for another", self._bounds.ended),
+        ):
+            family = CounterMetricFamily(
+                f"egressd_http_connections_{name}", text, labels=("bound",)
+            )
+            for bound in ("address", "network", *(share.name.lower() for share in Share)):
+                family.add_metric((bound,), counted[bound])
+            yield family

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import Found
 from egressd.api.faults import internal_error
-from egressd.api.protocol import ABORT
+from egressd.api.protocol import CONNECTION
 
 log = structlog.get_logger()
 
@@ -105,10 +105,10 @@ class Observe:
         try:
             await self._app(scope, receive, send_observed)
         except asyncio.CancelledError:
-            if not status and (abort := scope.get(ABORT)):
+            if not status and (connection := scope.get(CONNECTION)):
                 # The server stops, and what was asked for may be done all the same: no answer says
                 # so, while uvicorn's own would be 500, after which nothing has changed.
-                abort()
+                connection.abort()
             raise
         except Exception:
             # As text: a renderer that shows local variables would show the token.

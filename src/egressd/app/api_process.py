@@ -24,7 +24,9 @@ import uvloop
 
 from egressd.api import server
 from egressd.api.app import create_app
+from egressd.api.bounds import Bounds
 from egressd.api.gate import Access
+from egressd.api.metrics import ConnectionMetrics
 from egressd.app import accounts, config, last_words, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
@@ -114,6 +116,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await cases.ledger.resync()
 
     news = News(hub, lambda: cases)
+    bounds = Bounds()
     netd = NetdClient(
         settings.netd_socket,
         on_connect=resync,
@@ -146,6 +149,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         changes=console_store,
         publish=hub.publish,
         tell=news.tell,
+        own_problems=bounds.problems,
     )
     token = ApiToken(settings.api_data)
     console = ConsoleRoom(
@@ -161,6 +165,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         access=Access(token=token.token, admission=licensing, session_of=console.door.caller),
         events=hub.stream,
         other=console.app,
+        measured=(ConnectionMetrics(bounds),),
     )
     try:
         await database.open()
@@ -180,7 +185,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     listeners = _listeners(sockets, settings.api_data)
     log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     try:
-        await server.serve(app, listeners, ending)
+        await server.serve(app, listeners, ending, bounds)
     finally:
         await cases.ledger.close()
         await console.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class UseCases:
         changes: ChangeStore,
         publish: Callable[[Event], None],
         tell: Callable[[Notice], None],
+        own_problems: Callable[[], Iterable[str]],
     ) -> None:
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
@@ -110,7 +111,7 @@ class UseCases:
             ),
             system=system,
             settings=DeviceSettings(ledger),
-            overviews=Overviews(ledger, netd, system, judge, _now_ms),
+            overviews=Overviews(ledger, netd, system, judge, _now_ms, own_problems=own_problems),
             why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
         )

@@ -98,7 +98,7 @@ class Accounts:
         expected = self._code.code()
         if expected is None or not same_code(code, expected):
             raise self._denied(visitor, WRONG_CODE)
-        self._throttle.forgive(source_of(visitor.source))
+        self._throttle.forgive(source_of(visitor.source).address)
         with self._code.used_up():
             return await self._put(visitor, password)
 
@@ -137,7 +137,7 @@ class Accounts:
             or not await self._passwords.fits(password, hash_)
         ):
             raise self._denied(visitor, WRONG_PASSWORD)
-        self._throttle.forgive(source_of(visitor.source))
+        self._throttle.forgive(source_of(visitor.source).address)
 
     @asynccontextmanager
     async def _guess(self, visitor: Visitor) -> AsyncIterator[None]:
@@ -146,7 +146,7 @@ class Accounts:
         """
         if self._guesses >= GUESSES_AT_ONCE:
             raise TooSoon(_BUSY_S)
-        if wait := self._throttle.charge(source_of(visitor.source)):
+        if wait := self._throttle.charge(source_of(visitor.source).address):
             raise TooSoon(wait)
         self._guesses += 1
         try:

@@ -1,20 +1,43 @@
-"""Where a request comes from, as far as its sender cannot choose it freely."""
+"""Where a request comes from: its address, and the network that its sender chooses addresses of."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Final, NamedTuple
+
+_NETWORK_BITS: Final = {4: 24, 6: 64}
+"""Bits of a network by version: a host of a LAN may take any address there."""
+
+
+class Source(NamedTuple):
+    """A sender. Addresses of this machine's loopback are one: a local user may take any of them."""
+
+    address: str
+    network: str
+    """The /24 or /64 of the address."""
+    is_here: bool = False
+    """Whether the request comes from this machine itself."""
+
+
+HERE: Final = Source("loopback", "loopback", is_here=True)
 
 
 @lru_cache(maxsize=1024)
-def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, or the /64 network of an IPv6 address."""
+def source_of(address: str) -> Source:
+    """The sender at an IP address; what is none is this machine itself."""
     try:
-        parsed = ip_address(address)
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(IPv6Address(int(parsed) >> 64 << 64))
-    return address
+        return HERE
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:
+        return HERE
+    network = ip_network((parsed, _NETWORK_BITS[parsed.version]), strict=False)
+    return Source(str(parsed), str(network))
+
+
+def local_user(uid: int) -> Source:
+    """A user of this machine, at a Unix socket."""
+    return Source(f"user {uid}", "loopback", is_here=True)

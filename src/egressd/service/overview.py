@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -109,9 +109,17 @@ class Overviews:
     """Makes overviews. What only the configuration decides is kept by revision."""
 
     def __init__(
-        self, ledger: Ledger, netd: Netd, system: System, judge: Judge, clock: Clock
+        self,
+        ledger: Ledger,
+        netd: Netd,
+        system: System,
+        judge: Judge,
+        clock: Clock,
+        *,
+        own_problems: Callable[[], Iterable[str]] = lambda: (),
     ) -> None:
-        """`clock` tells milliseconds."""
+        """`clock` tells milliseconds. `own_problems` are those of the API and the console."""
+        self._own_problems = own_problems
         self._judge = judge
         self._clock = clock
         self._ledger = ledger
@@ -165,6 +173,7 @@ class Overviews:
                 *picture.problems,
                 *_services_problems(state, seen),
                 *_engine_problems(state),
+                *self._own_problems(),
             ),
         )
 

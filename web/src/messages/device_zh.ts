@@ -42,6 +42,15 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "API token shown": "已查看 API 令牌",
   "API token reset; the old one does not count any more": "API 令牌已重置，旧令牌已失效",
   "license {serial} installed": "已安装许可证 {serial}",
+  // Connections to the device.
+  "{address} has {n} connections to the device, as many as an address may have":
+    "{address} 与本设备的连接已达单个地址的上限（{n} 个）",
+  "{network} has {n} connections to the device, as many as strangers may have":
+    "网段 {network} 与本设备的未登录连接已达上限（{n} 个）",
+  "strangers have {n} connections to the device, as many as they may have":
+    "与本设备的未登录连接已达上限（{n} 个）",
+  "there are {n} connections to the device, as many as there may be":
+    "与本设备的连接已达上限（{n} 个）",
   // Who did it.
   token: "令牌",
   "session {id}": "会话 {id}",

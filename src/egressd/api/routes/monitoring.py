@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from egressd.api import page
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
-from egressd.api.events import Broadcast, Pulse, Snapshots
+from egressd.api.events import Broadcast, Listener, Pulse, Snapshots
 from egressd.api.gate import caller_of
 from egressd.api.metrics import CONTENT_TYPE, DeviceMetrics
+from egressd.api.protocol import vouch_for
 from egressd.api.services import Services
 from egressd.api.wire.answers import reply
 from egressd.api.wire.operations import EventsQuery
@@ -96,8 +97,16 @@ def add(
         """Server-sent events. Those without a name are JSON objects with topic, subject and text;
         those named `overview` are what `/ops/overview` answers, every few seconds.
         """
+        caller, address = caller_of(request.scope), request.client and request.client.host
+
+        def is_live() -> bool:
+            if not caller.is_live():
+                return False
+            vouch_for(request.scope)  # the stream may be all that is heard of them for hours
+            return True
+
         pulse = Pulse(query.overview, snapshots.read) if query.overview else None
-        return broadcast.response(caller_of(request.scope).is_live, pulse)
+        return broadcast.response(Listener(f"{caller.name} at {address}", is_live), pulse)
 
     @endpoints.add_text("/openapi.json", "This document", "application/json", is_open=True)
     async def openapi() -> Response:
