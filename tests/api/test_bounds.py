@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from egressd.api.bounds import FRESH_S, KNOWN_S, LIMITS, ROOT, Bounds, Held, Limits, Share, Stage
-from egressd.api.metrics import ConnectionMetrics
+from egressd.api.metrics import of_connections
 from egressd.model.source import HERE, Source, local_user, source_of
 
 SMALL: Final = Limits(address=3, network=6, shares=(10, 14, 16, 18))
@@ -66,8 +66,8 @@ def test_an_address_and_a_network_have_their_bounds() -> None:
     assert len(world.fill("10.0.0.5", 1)) == 3
     assert len(world.fill("10.0.0.{}", 1)) == 3
     assert world.open("10.0.1.5") is not None
-    assert world.bounds.refused == {"address": 254, "network": 252}
-    assert world.bounds.ended == {}
+    assert (world.bounds.refused["address"], world.bounds.refused["network"]) == (254, 252)
+    assert world.bounds.ended.total() == 0
 
 
 def test_strangers_of_any_number_of_networks_leave_what_is_kept_for_others() -> None:
@@ -152,7 +152,7 @@ def test_what_waits_longest_makes_room_and_what_is_worked_on_never() -> None:
         assert world.ended.pop() is opened[expected]
     assert world.open("10.0.0.99") is None
     assert world.ended == []
-    assert world.bounds.ended == {"network": 5}
+    assert world.bounds.ended["network"] == world.bounds.ended.total() == 5
 
 
 def test_the_address_with_the_most_makes_room_first() -> None:
@@ -224,7 +224,8 @@ def test_a_bound_that_is_reached_is_told_once_a_minute(
 def test_connections_and_bounds_are_measured() -> None:
     world = World()
     registry = CollectorRegistry()
-    registry.register(ConnectionMetrics(world.bounds))
+    for collector in of_connections(world.bounds):
+        registry.register(collector)
     world.fill("10.0.0.5", 1)
     world.open(ROOT)
     world.fill("10.0.1.{}", 1, Stage.SILENT)

@@ -4,67 +4,83 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.api.throttle import (
-    ALL_FREE,
-    ALL_INTERVAL_S,
-    DEBT_MAX_S,
-    FREE,
-    INTERVAL_S,
-    Throttle,
-)
-from egressd.service.debts import SOURCES_MAX
+from egressd.api.throttle import ADDRESS, ALL, DEBT_MAX_S, NETWORK, Throttle
+from egressd.model.source import Source, source_of
+from egressd.service.debts import ACCOUNTS_MAX
+
+HOST, NEIGHBOUR, ELSEWHERE = map(source_of, ("10.0.0.5", "10.0.0.6", "10.0.1.5"))
+
+
+def source(number: int) -> Source:
+    """One of 65,536 addresses, each of a network of its own."""
+    return source_of(f"10.{number // 256}.{number % 256}.1")
 
 
 def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() -> None:
     throttle = Throttle()
-    assert [throttle.wrong("a", 0.0) for _ in range(FREE)] == [0.0] * FREE
-    assert throttle.wrong("a", 0.0) == pytest.approx(INTERVAL_S)
-    assert throttle.wrong("a", 0.0) == pytest.approx(2 * INTERVAL_S)
-    assert throttle.wrong("b", 0.0) == 0.0
+    assert [throttle.wrong(HOST, 0.0) for _ in range(ADDRESS.free)] == [0.0] * ADDRESS.free
+    assert throttle.wrong(HOST, 0.0) == pytest.approx(ADDRESS.interval_s)
+    assert throttle.wrong(HOST, 0.0) == pytest.approx(2 * ADDRESS.interval_s)
+    assert throttle.wrong(NEIGHBOUR, 0.0) == 0.0
 
 
-def test_a_flood_from_one_source_locks_out_nobody_else() -> None:
+def test_a_flood_from_one_address_locks_out_no_other_network() -> None:
     throttle = Throttle()
-    while throttle.may_wait("attacker", 0.0):
-        throttle.wrong("attacker", 0.0)
-    assert throttle.may_wait("admin", 0.0)
-    assert not throttle.may_wait("attacker", 0.0)
-    assert throttle.may_wait("attacker", INTERVAL_S + 0.001)
+    while throttle.may_wait(HOST, 0.0):
+        throttle.wrong(HOST, 0.0)
+    assert throttle.may_wait(ELSEWHERE, 0.0)
+    assert throttle.may_wait(NEIGHBOUR, 0.0)
+    assert not throttle.may_wait(HOST, 0.0)
+    assert throttle.may_wait(HOST, ADDRESS.interval_s + 0.001)
+
+
+@pytest.mark.parametrize("network", ["10.0.0.{}", "fd00::{:x}"])
+def test_addresses_of_one_network_are_no_faster_together(network: str) -> None:
+    # A host of a LAN sent ten from each address it took, and 20 a second after them.
+    throttle = Throttle()
+    heard = 0
+    for number in range(1, 251):
+        a_host = source_of(network.format(number))
+        while throttle.may_wait(a_host, 0.0):
+            throttle.wrong(a_host, 0.0)
+            heard += 1
+    assert heard == NETWORK.free + DEBT_MAX_S / NETWORK.interval_s
+    assert throttle.may_wait(ELSEWHERE, 0.0)
 
 
 def test_a_source_is_heard_again_once_its_debt_is_paid() -> None:
     throttle = Throttle()
     for _ in range(20):
-        throttle.wrong("a", 0.0)
-    assert throttle.wrong("a", 20 * INTERVAL_S) == 0.0
+        throttle.wrong(HOST, 0.0)
+    assert throttle.wrong(HOST, 20 * ADDRESS.interval_s) == 0.0
 
 
-def test_many_sources_together_are_bounded_and_a_new_one_is_still_heard() -> None:
+def test_many_networks_together_are_bounded_and_a_new_one_is_still_heard() -> None:
     throttle = Throttle()
-    for number in range(ALL_FREE + 1):
-        throttle.wrong(f"bot {number}", 0.0)
-    assert not throttle.may_wait("bot 7", 0.0)
-    assert throttle.may_wait("admin", 0.0)
-    assert throttle.may_wait("bot 7", 2 * ALL_INTERVAL_S)
+    for number in range(ALL.free + 1):
+        throttle.wrong(source(number), 0.0)
+    assert not throttle.may_wait(source(7), 0.0)
+    assert throttle.may_wait(source(5000), 0.0)
+    assert throttle.may_wait(source(7), 2 * ALL.interval_s)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 0.2)), max_size=200))
-def test_no_source_has_turns_faster_than_its_rate(tries: list[tuple[str, float]]) -> None:
+@given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 0.2)), max_size=200))
+def test_no_address_has_turns_faster_than_its_rate(tries: list[tuple[int, float]]) -> None:
     throttle, now = Throttle(), 0.0
-    answered: dict[str, list[float]] = {}
-    for source, pause in tries:
+    answered: dict[int, list[float]] = {}
+    for number, pause in tries:
         now += pause
-        if throttle.may_wait(source, now):
-            delay = throttle.wrong(source, now)
-            assert delay <= DEBT_MAX_S + INTERVAL_S + 1e-6
-            answered.setdefault(source, []).append(now + delay)
+        if throttle.may_wait(source_of(f"10.0.0.{number}"), now):
+            delay = throttle.wrong(source_of(f"10.0.0.{number}"), now)
+            assert delay <= DEBT_MAX_S + ADDRESS.interval_s + 1e-6
+            answered.setdefault(number, []).append(now + delay)
     for times in answered.values():
-        for first, later in zip(times, times[FREE + 1 :], strict=False):
-            assert later - first >= INTERVAL_S - 1e-6
+        for first, later in zip(times, times[ADDRESS.free + 1 :], strict=False):
+            assert later - first >= ADDRESS.interval_s - 1e-6
 
 
 def test_the_memory_for_sources_is_bounded() -> None:
     throttle = Throttle()
-    for number in range(SOURCES_MAX + 100):
-        throttle.wrong(str(number), 0.0)
-    assert len(throttle._debts) <= SOURCES_MAX
+    for number in range(ACCOUNTS_MAX + 100):
+        throttle.wrong(source(number), 0.0)
+    assert len(throttle._debts) <= ACCOUNTS_MAX

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.console.accounts import GUESSES_AT_ONCE
-from egressd.console.throttle import FREE, INTERVAL_S
+from egressd.console.accounts import STRANGERS_AT_ONCE
+from egressd.console.sessions import IDLE_S
+from egressd.console.throttle import ADDRESS, EVERYBODY, NETWORK
 from tests.console.conftest import HOST, ORIGIN, OWN, PASSWORD, Device
 
 if TYPE_CHECKING:
@@ -184,39 +185,127 @@ async def test_a_cookie_that_was_put_beside_ours_counts_for_nothing(tmp_path_fac
 
 
 async def test_the_cookie_is_for_us_alone(device: Device) -> None:
-    line = (await device.browser().log_in()).headers["set-cookie"]
-    parts = {part.strip().lower() for part in line.split(";")[1:]}
-    assert line.startswith("__Host-egressd=")
-    assert {"httponly", "secure", "samesite=strict", "path=/", "max-age=43200"} == parts
+    lines = (await device.browser().log_in()).headers.get_list("set-cookie")
+    for line, name, age in zip(
+        lines, ("__Host-egressd", "__Host-egressd-device"), (43_200, 31_536_000), strict=True
+    ):
+        parts = {part.strip().lower() for part in line.split(";")[1:]}
+        assert line.startswith(f"{name}=")
+        assert {"httponly", "secure", "samesite=strict", "path=/", f"max-age={age}"} == parts
 
 
 async def test_passwords_cannot_be_guessed_quickly(device: Device) -> None:
     guesser = device.browser("192.168.8.66")
-    statuses = [(await guesser.log_in(f"guess number {n}")).status_code for n in range(FREE + 3)]
-    assert statuses == [403] * FREE + [429] * 3
+    statuses = [
+        (await guesser.log_in(f"guess number {n}")).status_code for n in range(ADDRESS.free + 3)
+    ]
+    assert statuses == [403] * ADDRESS.free + [429] * 3
     # Nor is the right one looked at now.
     refused = await guesser.log_in()
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == str(refused.json()["retry_after"])
-    assert 0 < refused.json()["retry_after"] <= INTERVAL_S
+    assert 0 < refused.json()["retry_after"] <= ADDRESS.first_s
     # From elsewhere the operator gets in, and the guesser a minute later gets one more.
     assert (await device.browser("192.168.8.5").log_in()).status_code == 200
-    device.now += INTERVAL_S
+    device.now += ADDRESS.first_s
     assert (await guesser.log_in("guess")).status_code == 403
     assert (await guesser.log_in("guess")).status_code == 429
+
+
+async def guess_from(device: Device, network: str) -> None:
+    """Guess from addresses of a network until it is not heard any more."""
+    statuses = [
+        (await device.browser(network.format(number)).log_in("a guess")).status_code
+        for number in range(1, NETWORK.free + 2)
+    ]
+    assert set(statuses) == {403, 429}
+    assert statuses[-1] == 429
+
+
+async def test_a_host_with_many_addresses_has_no_more_guesses(device: Device) -> None:
+    # It had five from each: 38 a second from one host of a LAN.
+    await guess_from(device, "192.168.8.{}")
+    assert (await device.browser("192.168.9.5").log_in()).status_code == 200
+
+
+async def test_a_browser_that_was_here_before_gets_in_whoever_guesses(device: Device) -> None:
+    known = device.browser("192.168.8.5")
+    await known.log_in()
+    await known.send("POST", "/console/logout")
+    await guess_from(device, "192.168.8.{}")
+    stranger = await device.browser("192.168.8.5").log_in()
+    assert stranger.status_code == 429
+    assert (await known.log_in()).status_code == 200
+    # In another network too, and after its session has ended of itself.
+    device.now += IDLE_S
+    await guess_from(device, "192.168.8.{}")
+    moved = device.browser("192.168.8.77")
+    moved.http.cookies = known.http.cookies
+    assert (await moved.log_in()).status_code == 200
+
+
+async def test_who_is_logged_in_changes_the_password_whoever_guesses(
+    device: Device, browser: Browser
+) -> None:
+    del browser.http.cookies["__Host-egressd-device"]
+    await guess_from(device, "192.168.8.{}")
+    body = {"current": PASSWORD, "password": "another password"}
+    assert (await browser.send("PUT", "/console/password", body)).status_code == 200
+
+
+async def test_the_account_is_guarded_from_all_networks_together(device: Device) -> None:
+    known = device.browser()
+    await known.log_in()
+    for number in range(EVERYBODY.free):
+        assert (await device.browser(f"10.0.{number}.1").log_in("a guess")).status_code == 403
+    refused = await device.browser("10.1.0.1").log_in()
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert (await known.log_in()).status_code == 200
+    local = device.browser("127.0.0.1", "http://127.0.0.1:8787")
+    assert (await local.log_in()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "value", ["", "0123456789abcdef", "0123456789abcdef." + "0" * 64, "x.y", "zz." * 300]
+)
+async def test_nobody_makes_themselves_known(device: Device, value: str) -> None:
+    await guess_from(device, "192.168.8.{}")
+    cookie = {"cookie": f"__Host-egressd-device={value}"}
+    forger = device.browser("192.168.8.66")
+    answer = await forger.send("POST", "/console/login", {"password": PASSWORD}, cookie)
+    assert answer.status_code == 429
+
+
+async def test_who_knew_an_earlier_password_is_a_stranger(device: Device, browser: Browser) -> None:
+    once_known = device.browser()
+    await once_known.log_in()
+    body = {"current": PASSWORD, "password": "another password"}
+    assert (await browser.send("PUT", "/console/password", body)).status_code == 200
+    await guess_from(device, "192.168.8.{}")
+    assert (await once_known.log_in("another password")).status_code == 429
+    await browser.send("POST", "/console/logout")
+    assert (await browser.log_in("another password")).status_code == 200
+
+
+async def test_guesses_that_are_not_looked_at_are_told(device: Device) -> None:
+    assert device.accounts.problems() == []
+    await guess_from(device, "192.168.8.{}")
+    assert device.accounts.problems() == [
+        "the console's password is being guessed from 192.168.8.0/24"
+    ]
 
 
 async def test_guesses_sent_at_once_are_not_more(device: Device) -> None:
     guesser = device.browser("192.168.8.66")
     answers = await asyncio.gather(*(guesser.log_in(f"guess number {n}") for n in range(30)))
-    assert sum(answer.status_code == 403 for answer in answers) == FREE
+    assert sum(answer.status_code == 403 for answer in answers) == ADDRESS.free
 
 
 async def test_guesses_from_everywhere_do_not_pile_up(device: Device) -> None:
     guessers = [device.browser(f"10.0.{n // 200}.{n % 200}") for n in range(60)]
     answers = await asyncio.gather(*(guesser.log_in("some guess") for guesser in guessers))
     looked_at = sum(answer.status_code == 403 for answer in answers)
-    assert looked_at == GUESSES_AT_ONCE
+    assert looked_at == STRANGERS_AT_ONCE
     assert all(answer.status_code in (403, 429) for answer in answers)
     assert (await device.browser().log_in()).status_code == 200
 
@@ -224,16 +313,16 @@ async def test_guesses_from_everywhere_do_not_pile_up(device: Device) -> None:
 async def test_codes_cannot_be_guessed_quickly(new_device: Device) -> None:
     guesser = new_device.browser("192.168.8.66")
     statuses = []
-    for number in range(FREE + 2):
+    for number in range(ADDRESS.free + 2):
         body = {"code": f"AAAA-AAAA-{number:04}", "password": PASSWORD}
         statuses.append((await guesser.send("POST", "/console/setup", body)).status_code)
-    assert statuses == [403] * FREE + [429] * 2
+    assert statuses == [403] * ADDRESS.free + [429] * 2
 
 
 async def test_a_right_password_forgives(device: Device) -> None:
     browser = device.browser()
     for _ in range(3):
-        for number in range(FREE - 1):
+        for number in range(ADDRESS.free - 1):
             assert (await browser.log_in(f"guess number {number}")).status_code == 403
         assert (await browser.log_in()).status_code == 200
 

@@ -101,9 +101,10 @@ class Bounds:
     def __init__(
         self, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.refused: Counter[str] = Counter()
+        kinds = ("address", "network", *(share.name.lower() for share in Share))
+        self.refused = Counter(dict.fromkeys(kinds, 0))
         """Connections that were refused, by kind of bound."""
-        self.ended: Counter[str] = Counter()
+        self.ended = Counter(dict.fromkeys(kinds, 0))
         """Connections that made room for another, by kind of bound."""
         self._limits = limits
         self._clock = clock

@@ -195,7 +195,7 @@ class Gate:
             scope[_CALLER] = _Bearer(sent, self._access)
             vouch_for(scope)
             return None
-        source = source_of((scope.get("client") or ("local",))[0]).address
+        source = source_of((scope.get("client") or ("local",))[0])
         now = asyncio.get_running_loop().time()
         if not self._throttle.may_wait(source, now):
             return _unauthorized(retry_after_s=int(DEBT_MAX_S))
@@ -203,7 +203,7 @@ class Gate:
         if delay:
             await asyncio.sleep(delay)
         else:
-            log.warning("a wrong API token was sent", source=source)
+            log.warning("a wrong API token was sent", source=source.address)
         return _unauthorized()
 
 

@@ -105,27 +105,44 @@ def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
         yield f'{name}{{rule="{ip}",direction="download"}} {count.down_packets}\n'
 
 
-class ConnectionMetrics(Collector):
-    """The connections of the API and the console, and what their bounds did."""
+class Counted(Collector):
+    """A counter with one label, of what somebody counts already."""
+
+    def __init__(self, name: str, text: str, label: str, counts: Mapping[str, int]) -> None:
+        """`counts` has every value of the label from the beginning."""
+        self._made = (name, text, label)
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counter as it is now."""
+        name, text, label = self._made
+        family = CounterMetricFamily(name, text, labels=(label,))
+        for value, count in self._counts.items():
+            family.add_metric((value,), count)
+        yield family
+
+
+class HeldConnections(Collector):
+    """The connections that there are, by whose they are."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the gauge as it is now."""
         held = GaugeMetricFamily(
             "egressd_http_connections", "Connections to the API and the console", labels=("of",)
         )
         for share in Share:
             held.add_metric((share.name.lower(),), self._bounds.count(share))
         yield held
-        for name, text, counted in (
-            ("refused", "Connections refused at a bound", self._bounds.refused),
-            ("ended", "Connections that waited, and made room for another", self._bounds.ended),
-        ):
-            family = CounterMetricFamily(
-                f"egressd_http_connections_{name}", text, labels=("bound",)
-            )
-            for bound in ("address", "network", *(share.name.lower() for share in Share)):
-                family.add_metric((bound,), counted[bound])
-            yield family
+
+
+def of_connections(bounds: Bounds) -> tuple[Collector, ...]:
+    """The connections to the API and the console, and what their bounds did."""
+    refused, ended = "Connections refused at a bound", "Connections that made room for another"
+    return (
+        HeldConnections(bounds),
+        Counted("egressd_http_connections_refused", refused, "bound", bounds.refused),
+        Counted("egressd_http_connections_ended", ended, "bound", bounds.ended),
+    )

@@ -26,7 +26,7 @@ from egressd.api import server
 from egressd.api.app import create_app
 from egressd.api.bounds import Bounds
 from egressd.api.gate import Access
-from egressd.api.metrics import ConnectionMetrics
+from egressd.api.metrics import Counted, of_connections
 from egressd.app import accounts, config, last_words, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
@@ -149,7 +149,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         changes=console_store,
         publish=hub.publish,
         tell=news.tell,
-        own_problems=bounds.problems,
+        own_problems=lambda: (*bounds.problems(), *console.problems()),
     )
     token = ApiToken(settings.api_data)
     console = ConsoleRoom(
@@ -165,7 +165,15 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         access=Access(token=token.token, admission=licensing, session_of=console.door.caller),
         events=hub.stream,
         other=console.app,
-        measured=(ConnectionMetrics(bounds),),
+        measured=(
+            *of_connections(bounds),
+            Counted(
+                "egressd_login_failures",
+                "Passwords and setup codes that were wrong, or not looked at",
+                "outcome",
+                console.login_failures,
+            ),
+        ),
     )
     try:
         await database.open()

@@ -65,9 +65,10 @@ class ConsoleRoom:
         journal: Journal,
     ) -> None:
         self._sessions = Sessions(store, time.time)
-        self._accounts = Accounts(
-            store, SetupCode(settings.api_data), self._sessions, Throttle(time.monotonic)
-        )
+        throttle = Throttle(time.monotonic)
+        self.login_failures = throttle.failures
+        """Passwords and setup codes that let nobody in, by what became of them."""
+        self._accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
         hostname = socket.gethostname()
         self.door = Door(
             self._sessions,
@@ -93,6 +94,10 @@ class ConsoleRoom:
     async def open(self) -> None:
         """Read who is logged in; make a setup code where nobody could be. Raises Failed."""
         await self._accounts.open()
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, in words."""
+        return self._accounts.problems()
 
     async def close(self) -> None:
         """Let what is being stored end."""

@@ -2,7 +2,7 @@
 
 - `app`: the ASGI application for everything that is neither the API's nor under ``/ops``.
 - `door`: which requests are a session's: transport, host, cookie, protection against forgery.
-- `accounts`, `sessions`, `passwords`, `throttle`: setup, login, expiry, brute force.
+- `accounts`, `sessions`, `passwords`, `throttle`, `devices`: setup, login, expiry, brute force.
 - `access`: the API settings page: token, license, device.
 - `page`: the built page as static files.
 

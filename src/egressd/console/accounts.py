@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
+from egressd.console import devices
 from egressd.console.passwords import LENGTH, Passwords, same_code
 from egressd.console.ports import AccountStore, SetupCode
 from egressd.console.sessions import Sessions
-from egressd.console.throttle import Throttle
+from egressd.console.throttle import TOLD_S, Throttle
 from egressd.model.console import Session
 from egressd.model.errors import EgressdError, Invalid
 from egressd.model.names import has_control_characters
@@ -21,6 +22,8 @@ from egressd.model.source import source_of
 log = structlog.get_logger()
 
 GUESSES_AT_ONCE: Final = 20
+STRANGERS_AT_ONCE: Final = 10
+"""Of those that strangers may have waiting."""
 _BUSY_S: Final = 5.0
 """When to try again while too many guesses, from wherever, wait for their turn."""
 
@@ -42,13 +45,27 @@ class TooSoon(EgressdError):
         super().__init__(f"too many wrong attempts: try again in {self.retry_after} seconds")
 
 
-class Visitor:
-    """Who asks: where from, with which browser, and the cookie that a session will be in."""
+class Visitor(NamedTuple):
+    """A browser that asks."""
 
-    def __init__(self, source: str, agent: str, cookie: str) -> None:
-        self.source = source
-        self.agent = agent
-        self.cookie = cookie
+    source: str
+    """An address."""
+    agent: str
+    cookie: str
+    """The name of the cookie that a session will be in."""
+    device: str = ""
+    """The value of the browser's cookie of `devices`."""
+    session: str = ""
+    """The id of the session that it has."""
+
+
+class Login(NamedTuple):
+    """What a browser is given that has logged in."""
+
+    secret: str
+    session: Session
+    device: str
+    """For the cookie of `devices`."""
 
 
 class Accounts:
@@ -64,7 +81,9 @@ class Accounts:
         self._passwords = Passwords()
         self._turn = asyncio.Lock()
         self._guesses = 0
-        self._has_password = False
+        self._hash: str | None = None
+        """The password's hash as it was read or stored last."""
+        self._told_at = -TOLD_S
 
     async def open(self) -> None:
         """Make and show a setup code where nobody could log in. Raises Failed."""
@@ -80,40 +99,45 @@ class Accounts:
     async def has_password(self) -> bool:
         """Whether there is a password to log in with. Raises Failed."""
         # Asked for by everybody, and never false again: the store may be busy for seconds.
-        self._has_password = self._has_password or await self._store.password() is not None
-        return self._has_password
+        return self._hash is not None or await self._read_hash() is not None
 
-    async def set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
-        """Choose the password with the setup code; the new session and its secret.
+    def problems(self) -> list[str]:
+        """The networks whose guesses were not looked at within the last minute, in words."""
+        return [
+            f"the console's password is being guessed from {network}"
+            for network in self._throttle.refused_networks()
+        ]
+
+    async def set_up(self, visitor: Visitor, code: str, password: str) -> Login:
+        """Choose the password with the setup code.
+
+        A right code counts however many wrong ones come: its 60 random bits are not to be guessed.
 
         The code is used up before anything else happens, and counts again where the password could
         not be stored. Every other session ends.
         Raises Invalid, Denied, TooSoon, Failed.
         """
         _check(password)
-        async with self._guess(visitor):
-            return await self._set_up(visitor, code, password)
-
-    async def _set_up(self, visitor: Visitor, code: str, password: str) -> tuple[str, Session]:
-        expected = self._code.code()
-        if expected is None or not same_code(code, expected):
+        if not self._is_code(code):
+            self._charge(visitor)
             raise self._denied(visitor, WRONG_CODE)
-        self._throttle.forgive(source_of(visitor.source).address)
-        with self._code.used_up():
-            return await self._put(visitor, password)
+        async with self._turn:
+            if not self._is_code(code):  # it was used meanwhile
+                raise self._denied(visitor, WRONG_CODE)
+            self._forgive(visitor)
+            with self._code.used_up():
+                return await self._put(visitor, password)
 
-    async def log_in(self, visitor: Visitor, password: str) -> tuple[str, Session]:
-        """A new session and its secret. Raises Denied, TooSoon, Failed."""
+    async def log_in(self, visitor: Visitor, password: str) -> Login:
+        """Begin a session. Raises Denied, TooSoon, Failed."""
         async with self._guess(visitor):
-            await self._verify(visitor, password)
+            hash_ = await self._verify(visitor, password)
             secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
             await self._sessions.begin(session)
-            return secret, session
+            return Login(secret, session, _device(hash_, visitor))
 
-    async def change_password(
-        self, visitor: Visitor, current: str, password: str
-    ) -> tuple[str, Session]:
-        """Replace the password; a new session, and its secret, which is the only one to go on.
+    async def change_password(self, visitor: Visitor, current: str, password: str) -> Login:
+        """Replace the password; a new session, which is the only one to go on.
 
         Raises Invalid, Denied, TooSoon, Failed.
         """
@@ -122,32 +146,68 @@ class Accounts:
             await self._verify(visitor, current)
             return await self._put(visitor, password)
 
-    async def _put(self, visitor: Visitor, password: str) -> tuple[str, Session]:
+    async def _put(self, visitor: Visitor, password: str) -> Login:
         hash_ = await self._passwords.hash(password)
         secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)
         await self._store.set_password(hash_, session)
+        self._hash = hash_
         self._sessions.replace_all(session)
-        return secret, session
+        return Login(secret, session, _device(hash_, visitor))
 
-    async def _verify(self, visitor: Visitor, password: str) -> None:
-        hash_ = await self._store.password()
+    async def _read_hash(self) -> str | None:
+        self._hash = await self._store.password()
+        return self._hash
+
+    def _is_code(self, code: str) -> bool:
+        expected = self._code.code()
+        return expected is not None and same_code(code, expected)
+
+    async def _verify(self, visitor: Visitor, password: str) -> str:
+        """The password's hash, where that is the password. Raises Denied, Failed."""
+        hash_ = await self._read_hash()
         if (
             hash_ is None
             or len(password) > LENGTH[1]
             or not await self._passwords.fits(password, hash_)
         ):
             raise self._denied(visitor, WRONG_PASSWORD)
-        self._throttle.forgive(source_of(visitor.source).address)
+        self._forgive(visitor)
+        return hash_
+
+    def _known(self, visitor: Visitor) -> str:
+        """What the guesses of a browser are counted by that somebody has logged in with."""
+        name = devices.known(self._hash or "", devices.cookie_of(visitor.cookie), visitor.device)
+        if name:
+            return f"device {name}"
+        return f"session {visitor.session}" if visitor.session else ""
+
+    def _charge(self, visitor: Visitor) -> None:
+        wait = self._throttle.charge(source_of(visitor.source), self._known(visitor))
+        if wait:
+            self._tell_refused(visitor, wait)
+            raise TooSoon(wait)
+
+    def _forgive(self, visitor: Visitor) -> None:
+        self._throttle.forgive(source_of(visitor.source), self._known(visitor))
+
+    def _tell_refused(self, visitor: Visitor, wait_s: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._told_at + TOLD_S:
+            self._told_at = now
+            log.warning(
+                "guesses of the console's password are not looked at",
+                source=visitor.source,
+                for_s=round(wait_s),
+            )
 
     @asynccontextmanager
     async def _guess(self, visitor: Visitor) -> AsyncIterator[None]:
         """A guess that is looked at inside, one at a time: no session begins by a password that
         is being replaced. Raises TooSoon for one that is not looked at.
         """
-        if self._guesses >= GUESSES_AT_ONCE:
+        if self._guesses >= (GUESSES_AT_ONCE if self._known(visitor) else STRANGERS_AT_ONCE):
             raise TooSoon(_BUSY_S)
-        if wait := self._throttle.charge(source_of(visitor.source).address):
-            raise TooSoon(wait)
+        self._charge(visitor)
         self._guesses += 1
         try:
             async with self._turn:
@@ -156,8 +216,13 @@ class Accounts:
             self._guesses -= 1
 
     def _denied(self, visitor: Visitor, text: str) -> Denied:
+        self._throttle.wrong()
         log.warning("somebody was not let in to the console", source=visitor.source, reason=text)
         return Denied(text)
+
+
+def _device(hash_: str, visitor: Visitor) -> str:
+    return devices.issue(hash_, devices.cookie_of(visitor.cookie), visitor.device)
 
 
 def _check(password: str) -> None:

@@ -66,7 +66,7 @@ class Door:
             return None
         if not self.knows_host(scope) or not is_own_page(scope):
             return None
-        secret = _cookie_value(scope, cookie)
+        secret = cookie_value(scope, cookie)
         session = None if secret is None else self._sessions.find(cookie, secret)
         if session is None:
             return None
@@ -148,7 +148,7 @@ def _is_loopback(scope: Scope) -> bool:
         return False
 
 
-def _cookie_value(scope: Scope, name: str) -> str | None:
+def cookie_value(scope: Scope, name: str) -> str | None:
     """The cookie's value. Sent twice, one of the two was put there by somebody else: None."""
     values = []
     for key, line in scope["headers"]:

@@ -13,10 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from egressd.console import devices
 from egressd.console.access import AccessDesk
-from egressd.console.accounts import Accounts, Denied, TooSoon, Visitor
+from egressd.console.accounts import Accounts, Denied, Login, TooSoon, Visitor
 from egressd.console.answers import failure, json_body, reply
-from egressd.console.door import SECURE_COOKIE, Door, header, is_own_page, source_of
+from egressd.console.door import (
+    SECURE_COOKIE,
+    Door,
+    cookie_value,
+    header,
+    is_own_page,
+    source_of,
+)
 from egressd.console.ports import Journal
 from egressd.console.sessions import ABSOLUTE_S, Sessions
 from egressd.model.console import ChangeRecord, Session
@@ -131,16 +139,17 @@ class Endpoints:
     async def _set_up(self, request: Request) -> Response:
         body = await json_body(request, _Setup)
         visitor = self._visitor(request)
-        made = await self._accounts.set_up(visitor, body.code, body.password)
-        return self._welcome(request, "the console's password is chosen", *made)
+        login = await self._accounts.set_up(visitor, body.code, body.password)
+        return self._welcome(request, visitor, "the console's password is chosen", login)
 
     async def _log_in(self, request: Request) -> Response:
         body = await json_body(request, _Login)
-        made = await self._accounts.log_in(self._visitor(request), body.password)
+        visitor = self._visitor(request)
+        login = await self._accounts.log_in(visitor, body.password)
         if old := self._door.caller(request.scope):
             with suppress(Failed):  # it is its own that would come back after a restart
                 await self._sessions.end([old.session])
-        return self._welcome(request, "logged in", *made)
+        return self._welcome(request, visitor, "logged in", login)
 
     # --- For a session. ----------------------------------------------------------------
 
@@ -148,15 +157,15 @@ class Endpoints:
         await json_body(request, _Nothing)
         await self._sessions.end([session])
         response = self._said(request, session, "logged out")
-        self._set_cookie(request, response, "", 0)
+        self._set_cookie(response, self._visitor(request).cookie, "", 0)
         return response
 
     async def _change_password(self, request: Request, session: Session) -> Response:
         body = await json_body(request, _NewPassword)
-        made = await self._accounts.change_password(
-            self._visitor(request), body.current, body.password
-        )
-        return self._welcome(request, "password changed; every other session has ended", *made)
+        visitor = self._visitor(request)
+        login = await self._accounts.change_password(visitor, body.current, body.password)
+        text = "password changed; every other session has ended"
+        return self._welcome(request, visitor, text, login)
 
     async def _list_sessions(self, _: Request, session: Session) -> Response:
         return reply({"data": [self._shown(s, session) for s in self._sessions.current()]})
@@ -198,23 +207,29 @@ class Endpoints:
         cookie = self._door.cookie(request.scope)
         if cookie is None:
             raise Failed("begin a session", "there is no console by this way")
-        agent = header(request.scope, b"user-agent") or ""
-        return Visitor(source_of(request.scope), agent, cookie)
+        caller = self._door.caller(request.scope)
+        return Visitor(
+            source=source_of(request.scope),
+            agent=header(request.scope, b"user-agent") or "",
+            cookie=cookie,
+            device=cookie_value(request.scope, devices.cookie_of(cookie)) or "",
+            session=caller.session.id if caller else "",
+        )
 
-    def _welcome(self, request: Request, text: str, secret: str, session: Session) -> Response:
-        log.info("a console session began", session=session.id, source=session.source)
-        response = self._said(request, session, text)
-        self._set_cookie(request, response, secret, ABSOLUTE_S)
+    def _welcome(self, request: Request, visitor: Visitor, text: str, login: Login) -> Response:
+        log.info("a console session began", session=login.session.id, source=visitor.source)
+        response = self._said(request, login.session, text)
+        self._set_cookie(response, visitor.cookie, login.secret, ABSOLUTE_S)
+        self._set_cookie(response, devices.cookie_of(visitor.cookie), login.device, devices.KEPT_S)
         return response
 
-    def _set_cookie(self, request: Request, response: Response, value: str, max_age: int) -> None:
-        name = self._visitor(request).cookie
+    def _set_cookie(self, response: Response, name: str, value: str, max_age: int) -> None:
         response.set_cookie(
             name,
             value,
             max_age=max_age,
             path="/",
-            secure=name == SECURE_COOKIE,
+            secure=name.startswith(SECURE_COOKIE),
             httponly=True,
             samesite="strict",
         )

@@ -51,6 +51,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "与本设备的未登录连接已达上限（{n} 个）",
   "there are {n} connections to the device, as many as there may be":
     "与本设备的连接已达上限（{n} 个）",
+  "the console's password is being guessed from {network}": "有人从 {network} 猜测控制台密码",
   // Who did it.
   token: "令牌",
   "session {id}": "会话 {id}",
