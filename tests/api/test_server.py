@@ -480,7 +480,7 @@ def test_who_speaks_through_a_unix_socket_is_known_by_the_kernel(open_folder: Pa
         )
         assert asked.stdout is not None
         assert await asked.stdout.readline() == b"connected\n"
-        await eventually(lambda: bounds.count(Share.LOCAL) == 2)
+        await eventually(lambda: bounds.count(Share.LOCAL) == 4)
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(request("/from", "Content-Length: 0"))
         assert (await reader.read()).endswith(b"local")
