@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import socket
+import time
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from egressd.app import netd_process
 from egressd.model.errors import Failed
+from egressd.netd.kernel.nft import Nft
 from tests.lab.device_state import eventually
 from tests.lab.netns import Namespace
 
@@ -20,24 +27,26 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netd_process, "_PREDECESSOR_S", 0.5)
 
 
-def hold(lock: Path, seconds: float) -> str:
+def hold(folder: Path, seconds: float) -> str:
     """Be netd for so long. Why that cannot be, or nothing."""
 
     async def body() -> str:
+        nft = Nft()
         try:
-            held = await netd_process._be_the_only_one(lock)
+            held = await netd_process._be_the_only_one(folder, nft)
         except Failed as error:
             return error.cause
-        lock.with_suffix(".held").touch()
+        folder.with_suffix(".held").touch()
         await asyncio.sleep(seconds)
         held.close()
+        nft.close()
         return ""
 
     return asyncio.run(body())
 
 
-def until_held(lock: Path) -> None:
-    eventually(lock.with_suffix(".held").exists)
+def until_held(folder: Path) -> None:
+    eventually(folder.with_suffix(".held").exists)
 
 
 def test_there_is_one_in_a_network_namespace(tmp_path: Path) -> None:
@@ -51,11 +60,55 @@ def test_there_is_one_in_a_network_namespace(tmp_path: Path) -> None:
 
 
 def test_there_is_one_with_a_run_directory(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
+    folder = tmp_path / "netd"
     with Namespace() as network, Namespace() as other_network:
-        network.start(hold, lock, 60)
-        until_held(lock)
-        assert other_network.run(hold, lock, 0) == f"another one holds {lock}"
+        network.start(hold, folder, 60)
+        until_held(folder)
+        assert other_network.run(hold, folder, 0) == f"another one works with {folder}"
+
+
+def test_no_user_without_rights_can_hold_it_up() -> None:
+    """Who locks all files that there are of an earlier netd, and takes all names."""
+    with TemporaryDirectory() as name, Namespace() as network:
+        run_dir = Path(name)
+        run_dir.chmod(0o755)
+        earlier = network.start(hold, run_dir / "netd", 60)
+        until_held(run_dir / "netd")
+        names = network.run(abstract_names)
+        earlier.kill()
+        (run_dir / "taken").touch()
+        (run_dir / "taken").chmod(0o666)
+        taker = network.start(take_all, run_dir, names)
+        eventually(lambda: (run_dir / "taken").read_text() != "")
+        assert network.run(hold, run_dir / "netd", 0) == ""
+        taker.kill()
+
+
+def abstract_names() -> list[str]:
+    """The names of Unix sockets here that no file stands for (proc_pid_net(5))."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return [line.partition("@")[2] for line in lines if "@" in line]
+
+
+def take_all(run_dir: Path, names: list[str]) -> None:
+    """Lock and take what a user without rights can, for a minute."""
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    held: list[object] = []
+    for folder, _, files in os.walk(run_dir):
+        for each in files:
+            with suppress(OSError):
+                file = Path(folder, each).open("rb")  # noqa: SIM115 - to be held
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(file)
+    for each in names:
+        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with suppress(OSError):
+            taken.bind(f"\0{each}")
+            held.append(taken)
+    (run_dir / "taken").write_text(f"{len(held)}")
+    time.sleep(60)
 
 
 @pytest.mark.parametrize("successor", ["first", "second"])

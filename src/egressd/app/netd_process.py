@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -50,9 +48,6 @@ _LOOK_AGAIN_S = 10.0
 _PREDECESSOR_S = 20.0
 """Seconds that an earlier netd has to be gone."""
 
-_NAME: Final = b"\0egressd-netd"
-"""Of a socket that no file stands for: there is one of a name in a network namespace (unix(7))."""
-
 
 def main(path: Path | None) -> None:
     """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its keeper dies)."""
@@ -77,7 +72,8 @@ async def _serve(settings: config.Config) -> None:
     api = accounts.account(settings.api.user)
     engine = accounts.account(settings.engine.user)
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-    held = await _be_the_only_one(settings.run.dir / "netd.lock")
+    nft = Nft()
+    held = await _be_the_only_one(settings.run.dir / "netd", nft)
 
     def publish(news: News) -> None:
         if isinstance(news, Event):
@@ -90,7 +86,6 @@ async def _serve(settings: config.Config) -> None:
     def on_trouble(tags: Iterable[str]) -> None:
         reconciler.troubled(tags)
 
-    nft = Nft()
     # Each of the workers, that of proxy services included, has its share of the machine.
     total = memory.available()
     share = bounds.workers_memory(total, settings.engine.workers + 1)
@@ -160,37 +155,34 @@ def _descriptors_of_workers(wanted: int) -> int:
     return wanted
 
 
-async def _be_the_only_one(path: Path) -> contextlib.ExitStack:
-    """Wait until no other netd holds the file, or works in this network namespace; then hold both
-    until what is returned is closed.
+async def _be_the_only_one(folder: Path, nft: Nft) -> contextlib.ExitStack:
+    """Wait until no other netd works with the run directory that `folder` is in, or in this network
+    namespace. The first holds until what is returned is closed, the second until `nft` is.
 
     Two would each take the other for a foreign program, and heal what it does. Raises Failed.
     """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)  # who can open a file can lock it (flock(2))
     deadline = asyncio.get_running_loop().time() + _PREDECESSOR_S
     with contextlib.ExitStack() as held:
-        file = held.enter_context(path.open("ab"))
-        await _claim(
-            lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
-            deadline,
-            f"another one holds {path}",
-        )
-        name = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        await _claim(
-            lambda: name.bind(_NAME),
-            deadline,
-            "another egressd runs in this network namespace",
-        )
+        file = held.enter_context((folder / "lock").open("ab"))
+        await _claim(partial(_lock, file.fileno()), deadline, f"another one works with {folder}")
+        await _claim(nft.claim, deadline, "another egressd runs in this network namespace")
         return held.pop_all()
 
 
-async def _claim(claim: Callable[[], None], deadline: float, refusal: str) -> None:
+def _lock(descriptor: int) -> bool:
+    """Lock a file that nobody else has locked; whether it is."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _claim(claim: Callable[[], bool], deadline: float, refusal: str) -> None:
     """Try until `deadline`, in the loop's time. Raises Failed when it is somebody else's still."""
-    while True:
-        try:
-            return claim()
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EADDRINUSE):
-                raise
+    while not claim():
         if asyncio.get_running_loop().time() > deadline:
             raise Failed("start netd", refusal)
         await asyncio.sleep(0.02)

@@ -78,9 +78,12 @@ def is_library_replaced() -> bool:
 
 
 _HOOKS: Final = ("prerouting", "input", "output", "postrouting")
+_CLAIM: Final = f"add table inet {NFT_HOLD_TABLE} {{ flags owner; }}\n"
+_NOT_OURS: Final = "Operation not permitted"
+"""EPERM: the table has an owner (``nft_table_lookup`` in the kernel's nf_tables_api.c)."""
 _HOLD: Final = "\n".join(
     (
-        f"add table inet {NFT_HOLD_TABLE} {{ flags owner; }}",
+        _CLAIM.rstrip(),
         *(
             f"add chain inet {NFT_HOLD_TABLE} {hook} {{ type nat hook {hook} priority 0; }}"
             for hook in _HOOKS
@@ -154,6 +157,18 @@ class Nft:
         problem, _ = self._changing.run(script)
         if problem:
             raise Failed("change nftables", problem)
+
+    def claim(self) -> bool:
+        """Be the one netd of this network namespace for as long as this process lives; whether it
+        is.
+
+        The kernel says who is: a table of its owner's alone (``flags owner``, nft(8)) can be made
+        by one who may change the namespace, and ends with that one's socket. Raises Failed.
+        """
+        problem, _ = self._holding.run(_CLAIM)
+        if problem and _NOT_OURS not in problem:
+            raise Failed("claim the network namespace", problem)
+        return not problem
 
     def hold_translation(self) -> None:
         """Keep the kernel translating known flows for as long as this process lives, whatever other
