@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from egressd.api.server import Listener
 from egressd.app import tls
 from egressd.app.api_process import _listeners
 
@@ -40,8 +41,10 @@ def test_without_a_certificate_there_is_plain_http(tmp_path: Path, damaged: str 
     tls.context(tmp_path)  # makes both
     if damaged is not None:
         (tmp_path / damaged).write_text("")
-    sockets = [socket.socket(), socket.socket()]
-    listeners = _listeners(sockets, tmp_path)
-    assert [listener.socket for listener in listeners] == sockets[: 1 if damaged else 2]
-    for opened in sockets:
+    plain, secure = socket.socket(), socket.socket()
+    of_plain, of_local, *of_secure = _listeners([plain, secure], tmp_path)
+    assert of_plain == Listener(plain)
+    assert of_local.socket.family == socket.AF_UNIX
+    assert [listener.socket for listener in of_secure] == ([] if damaged else [secure])
+    for opened in (plain, secure, of_local.socket):
         opened.close()

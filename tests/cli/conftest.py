@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from egressd.api.server import Listener, serve
+from egressd.app import local_socket
 from egressd.cli import cli
 from tests.api.conftest import TOKEN, Device, start_device
 
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 class Shell:
     """Runs commands of ``egressd`` against a device, as one who has its token."""
 
-    def __init__(self, device: Device, url: str) -> None:
+    def __init__(self, device: Device, url: str, folder: Path) -> None:
         self.device = device
+        self.folder = folder
+        """The api's, in the folder of the device's data."""
         self.url = url
         self.token = TOKEN
 
@@ -59,7 +63,10 @@ def _no_log_between() -> Iterator[None]:
 
 
 @pytest.fixture
-def shell() -> Iterator[Shell]:
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    folder = tmp_path / "device" / "api"
+    folder.mkdir(parents=True)
+    local = local_socket.listen(folder)
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     bound.listen()
@@ -72,7 +79,7 @@ def shell() -> Iterator[Shell]:
         loop = asyncio.get_running_loop()
         ready.append((device, lambda: loop.call_soon_threadsafe(stop.set)))
         is_ready.set()
-        await serve(device.app, [Listener(bound)], stop)
+        await serve(device.app, [Listener(bound), Listener(local)], stop)
         await device.journal.close()
         await device.bench.ledger.close()
 
@@ -80,7 +87,7 @@ def shell() -> Iterator[Shell]:
     thread.start()
     assert is_ready.wait(30)
     device, stop = ready[0]
-    yield Shell(device, f"http://127.0.0.1:{bound.getsockname()[1]}")
+    yield Shell(device, f"http://127.0.0.1:{bound.getsockname()[1]}", folder)
     stop()
     thread.join(30)
 

@@ -8,7 +8,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -138,11 +137,9 @@ def test_the_authority_that_is_named_is_trusted(shell: Shell, tmp_path: Path, st
 
 
 def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "api").mkdir()
-    (tmp_path / "api" / "token").write_text("of this device\n")
+    (shell.folder / "token").write_text("of this device\n")
     config = tmp_path / "egressd.toml"
-    port = urlsplit(shell.url).port
-    config.write_text(f'[data]\ndir = "{tmp_path}"\n[api]\nlisten = "127.0.0.1:{port}"\n')
+    config.write_text(f'[data]\ndir = "{shell.folder.parent}"\n[api]\nlisten = "127.0.0.1:1"\n')
     command = ["rules", "list", "--config", str(config)]
     away = CliRunner(env={"EGRESSD_URL": shell.url, "EGRESSD_TOKEN": None}).invoke(cli, command)
     assert "that takes its token, in EGRESSD_TOKEN" in str(away.exception)
@@ -150,7 +147,7 @@ def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) 
     assert str(here.exception) == "API Token invalid"  # it was sent
     given = CliRunner(env={"EGRESSD_URL": None, "EGRESSD_TOKEN": shell.token}).invoke(cli, command)
     assert given.exit_code == 0
-    (tmp_path / "api" / "token").unlink()
+    (shell.folder / "token").unlink()
     given = CliRunner(env={"EGRESSD_URL": None, "EGRESSD_TOKEN": shell.token}).invoke(cli, command)
     assert given.exit_code == 0, "nobody has to read it then"
 

@@ -27,7 +27,7 @@ from egressd.api.app import create_app
 from egressd.api.bounds import Bounds
 from egressd.api.gate import Access
 from egressd.api.metrics import Counted, of_connections
-from egressd.app import accounts, config, last_words, logs, tls
+from egressd.app import accounts, config, last_words, listening, local_socket, logs, tls
 from egressd.app.console import ConsoleRoom
 from egressd.app.events import EventHub
 from egressd.app.news import News
@@ -70,7 +70,7 @@ def main(path: Path | None) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         settings = config.load(path)
-        listeners = [_bind(settings.api.listen), _bind(settings.api.tls_listen)]
+        listeners = listening.taken((settings.api.listen, settings.api.tls_listen))
         page = Page()
         _give_up_root(settings)
         uvloop.run(_serve_alone(settings, listeners, page))
@@ -206,9 +206,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
 
 
 def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
-    """Both, or the plain one where there is no certificate to be used: the API has to be there."""
+    """All, or those without HTTPS where there is no certificate to be used: the API has to be
+    there.
+    """
     plain, secure = sockets
-    listeners = [server.Listener(plain)]
+    listeners = [server.Listener(plain), server.Listener(local_socket.listen(folder))]
     try:
         listeners.append(server.Listener(secure, tls.context(folder)))
     except Failed as error:
@@ -265,13 +267,6 @@ async def _halt(settings: config.Config, reason: str) -> None:
     connection.cancel()
     with suppress(asyncio.CancelledError):
         await connection
-
-
-def _bind(endpoint: config.Endpoint) -> socket.socket:
-    try:
-        return endpoint.bind()
-    except OSError as error:
-        raise Failed(f"listen at {endpoint}", error.strerror or str(error)) from error
 
 
 def _device(settings: config.Config) -> str:

@@ -22,6 +22,7 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
 from egressd.netd.kernel import memory, sysctl
@@ -114,6 +115,7 @@ async def _serve(settings: config.Config) -> None:
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
     readiness.announce()
+    _reserve_ports(settings, api.pw_uid)
     await asyncio.gather(pool.open(), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
         # Ahead of the start, which may take seconds: what is flushed meanwhile is to be seen.
@@ -138,6 +140,14 @@ async def _serve(settings: config.Config) -> None:
     else:
         await reconciler.stop()
     held.close()
+
+
+def _reserve_ports(settings: config.Config, uid: int) -> None:
+    """Keep the API's ports from users other than `uid`."""
+    reserved = ReservedPorts(uid)
+    reserved.open()
+    for port in settings.own_ports:
+        reserved.hold(f"api:{port}", port)
 
 
 def _descriptors_of_workers(wanted: int) -> int:

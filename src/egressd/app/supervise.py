@@ -21,7 +21,9 @@ from typing import Final
 
 import structlog
 
+from egressd.app import config, listening
 from egressd.app.endings import held_back
+from egressd.model.errors import EgressdError
 
 log = structlog.get_logger()
 
@@ -57,9 +59,20 @@ def when_keeper_ends(act: Callable[[], None]) -> None:
 class Child:
     """A program that is kept running."""
 
-    def __init__(self, name: str, argv: Sequence[str], *, restart_signal: signal.Signals) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        restart_signal: signal.Signals,
+        listening_at: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """`listening_at` gives the descriptors of sockets that it is to listen at; raises
+        EgressdError.
+        """
         self.name = name
         self._argv = argv
+        self._listening_at = listening_at
         self._restart_signal = restart_signal
         self._process: asyncio.subprocess.Process | None = None
         self._is_making_room = False
@@ -72,14 +85,22 @@ class Child:
         while not self._stopping.is_set():
             started = loop.time()
             try:
+                sockets = self._listening_at()
+                handed = {listening.HANDED: ",".join(map(str, sockets))} if sockets else {}
                 with held_back():
                     self._process = await asyncio.create_subprocess_exec(
-                        *self._argv, KEPT, stdin=asyncio.subprocess.PIPE
+                        *self._argv,
+                        KEPT,
+                        stdin=asyncio.subprocess.PIPE,
+                        env={**os.environ, **handed},
+                        pass_fds=sockets,
                     )
                 self._is_making_room = False
                 if self._stopping.is_set():
                     await self._end(self._process)
                 ended = f"it ended with code {await self._process.wait()}"
+            except EgressdError as error:
+                ended = str(error)
             except OSError as error:  # there is no memory for it, or no room for another process
                 ended = str(error)
             if self._stopping.is_set():
@@ -127,20 +148,33 @@ class Child:
                 self._process.send_signal(number)
 
 
-def run(config: Path | None) -> None:
+def run(path: Path | None) -> None:
     """Run both until SIGTERM or SIGINT."""
     # What the api's user is to enter would be root's alone by the umask of some shells.
     os.umask(0o022)
     if sys.version_info < (3, 12):
         # Else a thread waits for each child, which cannot be had where a process just can.
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
-    asyncio.run(_supervise(config))
+    asyncio.run(_supervise(path))
 
 
-async def _supervise(config: Path | None) -> None:
-    options = [] if config is None else ["--config", str(config)]
+async def _supervise(path: Path | None) -> None:
+    options = [] if path is None else ["--config", str(path)]
+    held = listening.Held()
+
+    def listening_at() -> tuple[int, ...]:
+        # The file may have changed since the last api was started.
+        wanted = config.load(path).api
+        held.want((wanted.listen, wanted.tls_listen))
+        return held.descriptors
+
     netd = Child("netd", [*COMMAND, "netd", *options], restart_signal=signal.SIGUSR1)
-    api = Child("api", [*COMMAND, "api", *options], restart_signal=signal.SIGTERM)
+    api = Child(
+        "api",
+        [*COMMAND, "api", *options],
+        restart_signal=signal.SIGTERM,
+        listening_at=listening_at,
+    )
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

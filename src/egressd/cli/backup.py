@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from egressd.app import local_socket
 from egressd.cli import config_option
 from egressd.cli.remote import Refused, Remote
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
-from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.database import Database
 from egressd.store.files import prepare_directory
 from egressd.store.occupancy import occupied
 
 if TYPE_CHECKING:
-    from egressd.app.config import Config, Endpoint
+    from egressd.app.config import Config
 
 _START_S: Final = 10.0
 """That a service has from its start until it listens."""
@@ -75,7 +74,7 @@ def restore(file: Path, set_aside: bool, older: bool, path: Path | None) -> None
 
 async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool) -> str:
     def is_served() -> bool:
-        return _listens(settings.api.listen)
+        return _is_there(settings.api_data)
 
     # An api that starts holds the directory some time before it listens.
     async with occupied(settings.api_data, _START_S, is_served) as is_held:
@@ -85,15 +84,14 @@ async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool
     if not is_served():
         raise Failed(
             f"put {file} back",
-            f"a service works on {settings.api_data} and does not listen at {settings.api.listen}:"
-            " restart it, or stop it",
+            f"a service works on {settings.api_data} and does not answer: restart it, or stop it",
         )
     return _restore_online(settings, file, older=older)
 
 
-def _listens(endpoint: Endpoint) -> bool:
-    here = endpoint.here
-    with suppress(OSError), socket.create_connection((str(here.address), here.port), _CONNECT_S):
+def _is_there(folder: Path) -> bool:
+    """Whether the api can be called."""
+    with suppress(Failed), local_socket.connect(folder, _CONNECT_S):
         return True
     return False
 
@@ -134,7 +132,7 @@ def _restore_online(settings: Config, file: Path, *, older: bool) -> str:
         content = file.read_bytes()
     except OSError as error:
         raise Failed(action, str(error)) from error
-    device = Remote(f"http://{settings.api.listen.here}", ApiToken(settings.api_data).token())
+    device = Remote.here(settings)
     try:
         path = "/ops/restore?older=true" if older else "/ops/restore"
         return str(device.upload(path, content, "application/vnd.sqlite3")["msg"])

@@ -10,12 +10,16 @@ from contextlib import closing
 from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 import click
 
+from egressd.app import local_socket
 from egressd.model.errors import EgressdError, Failed, Invalid
+
+if TYPE_CHECKING:
+    from egressd.app.config import Config
 
 API: Final = "/svc/api/v1"
 _ANSWER_S: Final = 120.0
@@ -28,9 +32,17 @@ class Refused(EgressdError):
 
 
 class Remote:
-    """A device's API at `url`, with its token. `ca_file`: whom to trust beside the system's CAs."""
+    """A device's API, with its token."""
 
-    def __init__(self, url: str, token: str, ca_file: Path | None = None) -> None:
+    def __init__(self, connection: Callable[[], HTTPConnection], token: str, where: str) -> None:
+        """`connection` makes one, and may raise Failed; `where` is what it leads to."""
+        self._connection = connection
+        self._token = token
+        self._where = where
+
+    @classmethod
+    def at(cls, url: str, token: str, ca_file: Path | None = None) -> Remote:
+        """The API at `url`. `ca_file`: whom to trust beside the system's CAs. Raises Invalid."""
         problem = "--url must be http://ADDRESS:PORT or https://ADDRESS:PORT"
         try:
             parts = urlsplit(url)
@@ -39,10 +51,20 @@ class Remote:
             raise Invalid(problem) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             raise Invalid(problem)
-        self._host, self._port = parts.hostname, port
-        self._tls = _tls(ca_file) if parts.scheme == "https" else None
-        self._url = url
-        self._token = token
+        host = parts.hostname
+        if parts.scheme == "http":
+            return cls(lambda: HTTPConnection(host, port, timeout=_ANSWER_S), token, url)
+        tls = _tls(ca_file)
+        return cls(lambda: HTTPSConnection(host, port, timeout=_ANSWER_S, context=tls), token, url)
+
+    @classmethod
+    def here(cls, settings: Config, token: str | None = None) -> Remote:
+        """The API of this device, for root; its own token, if none is given. Raises Failed."""
+        from egressd.store.api_token import ApiToken
+
+        folder = settings.api_data
+        token = ApiToken(folder).token() if token is None else token
+        return cls(lambda: _LocalConnection(folder), token, "the service")
 
     def get(self, path: str, **query: Any) -> Any:
         """The document at `path`, which is the API's unless it begins with ``/ops``."""
@@ -56,7 +78,7 @@ class Remote:
         try:
             data: list[dict[str, Any]] = self.get(path)["data"]
         except (KeyError, TypeError) as error:
-            raise Failed(f"ask {self._url}", "it answers as no egressd does") from error
+            raise Failed(f"ask {self._where}", "it answers as no egressd does") from error
         return data
 
     def named(self, path: str, names: Sequence[str], what: str) -> list[dict[str, Any]]:
@@ -88,7 +110,7 @@ class Remote:
                 response = connection.getresponse()
                 status, answer = response.status, json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
-            raise Failed(f"ask {self._url}", str(error) or type(error).__name__) from error
+            raise Failed(f"ask {self._where}", str(error) or type(error).__name__) from error
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
             raise Invalid(str(error_text))
@@ -96,10 +118,17 @@ class Remote:
             raise Refused(str(error_text or f"it answered with status {status}"))
         return answer
 
-    def _connection(self) -> HTTPConnection:
-        if self._tls is not None:
-            return HTTPSConnection(self._host, self._port, timeout=_ANSWER_S, context=self._tls)
-        return HTTPConnection(self._host, self._port, timeout=_ANSWER_S)
+
+class _LocalConnection(HTTPConnection):
+    """A connection to the api of this device, which nobody else can pose as."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("localhost")
+        self._folder = folder
+
+    def connect(self) -> None:
+        """Connect. Raises Failed."""
+        self.sock = local_socket.connect(self._folder, _ANSWER_S)
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
@@ -144,26 +173,24 @@ def over_api(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         if url is None:
-            url, token = _this_device(config_file, token)
+            remote = _this_device(config_file, token)
         elif token is None:
             # This device's own is for nobody else.
             raise Failed(f"ask {url}", f"that takes its token, in {_TOKEN}")
-        command(Remote(url, token, cacert), *args, **options)
+        else:
+            remote = Remote.at(url, token, cacert)
+        command(remote, *args, **options)
 
     return with_remote
 
 
-def _this_device(config_file: Path | None, token: str | None) -> tuple[str, str]:
-    """Where the service that is configured here listens, and its token if none is given. Raises
-    Failed.
-    """
+def _this_device(config_file: Path | None, token: str | None) -> Remote:
+    """The service that is configured here, with its own token if none is given. Raises Failed."""
     from egressd.app import config
-    from egressd.store.api_token import ApiToken
 
     settings = config.load(config_file)
-    url = f"http://{settings.api.listen.here}"
-    if token is not None:
-        return url, token
-    if not os.access(settings.api_data, os.X_OK):
+    if os.access(settings.api_data, os.X_OK):
+        return Remote.here(settings, token)
+    if token is None:
         raise Failed("read the API token", f"that takes root, or the token in {_TOKEN}")
-    return url, ApiToken(settings.api_data).token()
+    return Remote.at(f"http://{settings.api.listen.here}", token)

@@ -1,9 +1,10 @@
-"""Keeps proxy services' ports from other users of the machine, whether a service listens or not.
+"""Keeps ports from other users of the machine, whether their owner listens or not.
 
-While a worker starts anew its services' ports would be anybody's, who could then take the
-passwords that callers send. Programs at the bind hooks (`egressd.netd.engine.own_sockets`) refuse
-them to all but root and the engine's user. Workers inherit the descriptors, so that it holds while
-netd starts anew; a port that is given up meanwhile is refused until those workers end.
+While a worker starts anew its proxy services' ports would be anybody's, who could then take the
+passwords that callers send; and beside an API that listens in one family, or at one address, there
+are others. Programs at the bind hooks (`egressd.netd.engine.own_sockets`) refuse them to all but
+root and one user. Workers inherit the descriptors, so that it holds while netd starts anew; a port
+that is given up meanwhile is refused until those workers end.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class ReservedPorts:
     """TCP ports by the key of the service that each is for. Without `open` nothing is refused."""
 
     def __init__(self, uid: int) -> None:
+        """`uid` is the user's who may have them."""
         self._uid = uid
         self._ports: dict[str, int] = {}
         self._map: system.Map | None = None
@@ -48,7 +50,7 @@ class ReservedPorts:
                 )
                 os.set_inheritable(link, True)  # it is never closed
         except OSError as error:
-            log.warning("other users may take proxy services' ports", error=error.strerror)
+            log.warning("other users of this machine may take our ports", error=error.strerror)
         else:
             self._map = found
 

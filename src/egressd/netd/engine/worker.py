@@ -39,6 +39,9 @@ _OOM_SCORE: Final = "500"
 """Of a trial worker, in thousandths of the machine's memory that it counts as taking beside its own
 (proc_pid_oom_score_adj(5)). netd's other processes have what its unit says."""
 
+_LINK: Final = "anon_inode:bpf_link"
+"""What the kernel calls a program at a hook (``bpf_link_new_fd`` in its bpf/syscall.c)."""
+
 
 def lock_path(socket_path: Path) -> Path:
     """The file that a worker locks while it lives; it holds ``<pid> <start time>``."""
@@ -71,6 +74,17 @@ def _limit_descriptors(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
+def _close_inherited() -> None:
+    """Close what netd had open, but for what keeps ports from others
+    (`egressd.netd.engine.reserved`). libnftables opens netlink sockets without close-on-exec: none
+    of them may stay here.
+    """
+    for file in [*Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError):  # that of the listing itself
+            if int(file.name) > 2 and str(file.readlink()) != _LINK:
+                os.close(int(file.name))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="egressd.netd.engine.worker", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
@@ -80,8 +94,7 @@ def main() -> None:
     parser.add_argument("--trial", action="store_true")
     args = parser.parse_args()
 
-    # libnftables opens netlink sockets without close-on-exec: nothing of netd's may stay here.
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    _close_inherited()
     trouble.reserve()
     # Where the rule sets are that documents name: see `egressd.planner.registry`.
     os.chdir(args.socket.parent / FOLDER)

@@ -46,8 +46,11 @@ def attack(
 def _take_port(rng: Random, ports: list[int]) -> str:
     """Bind one of our ports at any moment, and at a restart above all."""
     for _ in range(_PORTS_A_ROUND):
-        port, address = rng.choice(ports), rng.choice(["", "127.0.0.1"])
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, suppress(OSError):
+        port, address = rng.choice(ports), rng.choice(["", "127.0.0.1", "::", "::1"])
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as sock, suppress(OSError):
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, rng.randrange(2))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, rng.randrange(2))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, rng.randrange(2))
             sock.bind((address, port))

@@ -1,0 +1,126 @@
+"""The API's sockets: made once, and held while the api starts anew."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from egressd.app import listening
+from egressd.app.config import Endpoint
+from egressd.model.errors import Failed
+
+
+def free_endpoint() -> Endpoint:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return Endpoint(IPv4Address("127.0.0.1"), sock.getsockname()[1])
+
+
+@pytest.fixture
+def here() -> Endpoint:
+    return free_endpoint()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Where systemd hears of what it is to keep."""
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(path)
+        listener.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        yield listener
+
+
+def is_free(endpoint: Endpoint) -> bool:
+    """Whether another program can take the port, as it would try to."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", endpoint.port))
+            sock.listen()
+        except OSError:
+            return False
+    return True
+
+
+def test_what_is_held_is_listened_at_and_nobody_elses(here: Endpoint) -> None:
+    held, other = listening.Held(), free_endpoint()
+    held.want((here, other))
+    before = held.descriptors
+    assert not is_free(here)
+    with socket.create_connection(("127.0.0.1", here.port), 5):
+        pass  # it waits until somebody accepts it
+    held.want((here, other))
+    assert held.descriptors == before
+    held.want((other,))
+    assert is_free(here)
+    assert held.descriptors == before[1:]
+    held.want(())
+
+
+def test_a_port_that_is_taken_leaves_all_as_it_was(here: Endpoint) -> None:
+    held = listening.Held()
+    held.want((here,))
+    before = held.descriptors
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        second = Endpoint(here.address, taken.getsockname()[1])
+        with pytest.raises(Failed, match=f"listen at {second}"):
+            held.want((second,))
+    assert held.descriptors == before
+    assert not is_free(here)
+    held.want(())
+
+
+def test_what_the_keeper_hands_over_is_taken(here: Endpoint) -> None:
+    unwanted = free_endpoint()
+    held = listening.Held()
+    held.want((unwanted, here))
+    copies = [os.dup(each) for each in held.descriptors]
+    held.want(())
+    (taken,) = listening.taken((here,), {listening.HANDED: ",".join(map(str, copies))})
+    assert taken.fileno() == copies[1]
+    assert not os.get_inheritable(taken.fileno())
+    assert not is_free(here)
+    assert is_free(unwanted), "what the configuration does not name any more is closed"
+    taken.close()
+
+
+def test_systemd_keeps_what_nobody_handed_over(here: Endpoint, systemd: socket.socket) -> None:
+    (made,) = listening.taken((here,), {})
+    assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
+    text, control, _, _ = systemd.recvmsg(100, 100)
+    assert text == b"FDSTORE=1\nFDNAME=egressd-api"
+    (kept,) = array.array("i", control[0][2])
+    made.close()
+    assert not is_free(here)
+    os.close(kept)
+    assert is_free(here)
+
+
+def test_what_systemd_hands_over_is_taken(
+    here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = listening.bound(here)
+    monkeypatch.setattr(listening, "_FIRST", first.fileno())
+    handed = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+    (taken,) = listening.taken((here,), handed)
+    assert taken.fileno() == first.detach()
+    with pytest.raises(BlockingIOError):
+        systemd.recv(100)  # it has it already
+    taken.close()
+    assert is_free(here)
+
+
+def test_what_was_for_another_process_is_left_alone(here: Endpoint) -> None:
+    (made,) = listening.taken((here,), {"LISTEN_PID": str(os.getppid()), "LISTEN_FDS": "1"})
+    assert made.getsockname() == ("127.0.0.1", here.port)
+    made.close()
