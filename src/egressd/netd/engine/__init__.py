@@ -23,5 +23,5 @@ plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`,
 `planner.bounds`, `planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`,
-`dbus`, `files`, `framing`, `port_range`, `privileges` and `processes`.
+`files`, `framing`, `port_range`, `privileges` and `processes`.
 """

@@ -15,23 +15,28 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-
-from egressd.netd import dbus
-from egressd.netd.dbus import Body
+from jeepney import DBusAddress, HeaderFields, Message, Parser, new_method_call
+from jeepney.auth import BEGIN, AuthenticationError, Authenticator
+from jeepney.wrappers import DBusErrorResponse, unwrap_msg
 
 log = structlog.get_logger()
 
-_MANAGER: Final = Path("/run/systemd/private")
+_SOCKET: Final = Path("/run/systemd/private")
 """Where systemd itself listens to root, also before there is a bus."""
-_NAME: Final = "org.freedesktop.systemd1"
-_PATH: Final = "/org/freedesktop/systemd1"
+_MANAGER: Final = DBusAddress(
+    "/org/freedesktop/systemd1",
+    bus_name="org.freedesktop.systemd1",
+    interface="org.freedesktop.systemd1.Manager",
+)
 _PREFIX: Final = "egressd-"
 _CALL_S: Final = 10.0
+_SERIAL: Final = 1
+_READ: Final = 65_536
 
 
 def is_managed() -> bool:
     """Whether this process is a unit of systemd's (systemd.exec(5), ``INVOCATION_ID``)."""
-    return "INVOCATION_ID" in os.environ and _MANAGER.is_socket()
+    return "INVOCATION_ID" in os.environ and _SOCKET.is_socket()
 
 
 async def isolate(pid: int, name: str, memory: int) -> None:
@@ -43,40 +48,52 @@ async def isolate(pid: int, name: str, memory: int) -> None:
     if not is_managed() or _has_its_own(pid):
         return
     # With the process's number, since one of the same name may be about to go.
-    body = start_transient_unit(f"{_PREFIX}{name}-{pid}.scope", pid, memory)
-    call = dbus.method_call(_PATH, f"{_NAME}.Manager", "StartTransientUnit", _NAME, body)
+    wanted = start_transient_unit(f"{_PREFIX}{name}-{pid}.scope", pid, memory)
     try:
         async with asyncio.timeout(_CALL_S):
-            await dbus.call(_MANAGER, call)
-    except (OSError, dbus.Refused) as error:  # TimeoutError is an OSError
+            await call(_SOCKET, wanted)
+    except (OSError, AuthenticationError, DBusErrorResponse) as error:  # TimeoutError is an OSError
         why = str(error) or "systemd does not answer"
         log.warning("an engine worker has no control group of its own", worker=name, why=why)
 
 
-def start_transient_unit(scope: str, pid: int, memory: int) -> Body:
-    """What systemd's method of that name takes (org.freedesktop.systemd1(5))."""
-    properties = Body()
-    for key, kind, value in (
-        ("Description", "s", "egressd: an engine worker"),
-        ("MemoryMax", "t", memory),
-        ("CollectMode", "s", "inactive-or-failed"),
-    ):
-        properties.align("(")
-        properties.put("s", key)
-        properties.put_variant(kind, value)
-    properties.align("(")
-    properties.put("s", "PIDs")
-    properties.put("g", "au")
-    pids = Body()
-    pids.put("u", pid)
-    properties.put_array("u", pids)
-    body = Body()
-    body.signature = "ssa(sv)a(sa(sv))"
-    body.put("s", scope)
-    body.put("s", "fail")
-    body.put_array("(", properties)
-    body.put_array("(", Body())
-    return body
+def start_transient_unit(scope: str, pid: int, memory: int) -> Message:
+    """The call of systemd's method of that name (org.freedesktop.systemd1(5))."""
+    properties = [
+        ("Description", ("s", "egressd: an engine worker")),
+        ("MemoryMax", ("t", memory)),
+        ("CollectMode", ("s", "inactive-or-failed")),
+        ("PIDs", ("au", [pid])),
+    ]
+    body: tuple[object, ...] = (scope, "fail", properties, [])
+    return new_method_call(_MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", body)
+
+
+async def call(listener: Path, message: Message) -> None:
+    """Send a method call to who speaks D-Bus at that socket without being a bus, and wait for its
+    reply. Raises OSError, AuthenticationError, and DBusErrorResponse where the reply is an error.
+    """
+    reader, writer = await asyncio.open_unix_connection(listener)
+
+    async def received() -> bytes:
+        if not (data := await reader.read(_READ)):
+            raise ConnectionResetError("it hung up")
+        return data
+
+    try:
+        authenticator = Authenticator()
+        for line in authenticator:
+            writer.write(line)
+            authenticator.feed(await received())
+        writer.write(BEGIN + message.serialise(serial=_SERIAL))
+        parser = Parser()
+        while True:
+            for answer in parser.feed(await received()):
+                if answer.header.fields.get(HeaderFields.reply_serial) == _SERIAL:
+                    unwrap_msg(answer)
+                    return
+    finally:
+        writer.close()
 
 
 def _has_its_own(pid: int) -> bool:
