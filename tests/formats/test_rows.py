@@ -109,6 +109,7 @@ def test_line_numbers(lines: list[str], ending: str) -> None:
         ("a,'b", ["a", "'b"]),
         ("'=a,''=b,'''+c", ["=a", "'=b", "''+c"]),
         ('"\'=a",\' =b,\'"-c"', ["=a", "' =b", '\'"-c"']),
+        ("\"a;'=b\",\"a;'b;''@c\"", ["a;=b", "a;'b;'@c"]),
     ],
 )
 def test_fields(row: str, expected: list[str]) -> None:

@@ -41,6 +41,7 @@ test("an exported row can be imported again", () => {
 test("no exported field is a formula to a spreadsheet", () => {
   assert.equal(csvRow(["=1+1", "'=1", "'a", "-", "a="]), "'=1+1,''=1,'a,'-,a=");
   assert.equal(csvRow(["+86", "@x", "\uff1d1", '=1,"2"']), `'+86,'@x,'\uff1d1,"'=1,""2"""`);
+  assert.equal(csvRow(["a;=1;'+2;b", ';;-;"=1']), `"a;'=1;''+2;b",";;'-;'""=1"`);
 });
 
 test("a node's server and way are read out of its configuration", () => {

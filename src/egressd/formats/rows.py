@@ -27,9 +27,13 @@ FIELDS_MAX: Final = 64
 SEPARATORS: Final = ",\t;|，"  # noqa: RUF001 (a full-width comma, as Chinese keyboards type it)
 """What parts a row's fields. The first of these that the row holds does."""
 
-_FORMULA: Final = re.compile("'*[=+@\t\r\uff0b\uff0d\uff1d\uff20-]")
-"""What a spreadsheet takes for the beginning of a formula, in its full width as well (OWASP, "CSV
-injection"), behind as many apostrophes as there may be."""
+_SIGNS: Final = "[=+@\t\r\uff0b\uff0d\uff1d\uff20-]"
+_FORMULA: Final = re.compile(f"(?:^(?='*{_SIGNS})|(?<=;)(?=['\"]*{_SIGNS}))")
+"""Where a spreadsheet sees the beginning of a formula, in its full width as well (OWASP, "CSV
+injection"): where a field begins, behind as many apostrophes as there may be; and behind a
+semicolon, which parts fields where people write a comma in numbers. There a field has quotes."""
+_GUARD: Final = re.compile(f"{_FORMULA.pattern}'")
+"""The apostrophe that `guarded` puts there."""
 _LINE: Final = re.compile(r"[^\n]+")
 _QUOTED: Final = re.compile(r' *"((?:[^"]|"")*+)" *')
 
@@ -122,12 +126,12 @@ def guarded(field: str) -> str:
     """Return a field of a file that people open in spreadsheets: with an apostrophe before what
     they would take for a formula. What begins with such apostrophes has one more.
     """
-    return f"'{field}" if _FORMULA.match(field) else field
+    return _FORMULA.sub("'", field)
 
 
 def _unguarded(field: str) -> str:
     """Return the field that `guarded` made this one of."""
-    return field[1:] if field.startswith("'") and _FORMULA.match(field) else field
+    return _GUARD.sub("", field)
 
 
 def _separator(row: str) -> str:

@@ -24,8 +24,11 @@ export function decoded(bytes: Uint8Array): string {
   }
 }
 
-/** What a spreadsheet takes for the beginning of a formula (OWASP, "CSV injection"). */
-const FORMULA = /^'*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]/;
+/**
+ * Where a spreadsheet sees the beginning of a formula (OWASP, "CSV injection"); a semicolon parts
+ * fields where people write a comma in numbers.
+ */
+const FORMULA = /(^(?='*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20])|;(?=['"]*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]))/g;
 
 /**
  * A row of fields, in quotes where an import would part, trim, or pass over what they hold. An
@@ -34,8 +37,7 @@ const FORMULA = /^'*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]/;
 export function csvRow(fields: readonly (string | number)[]): string {
   return fields
     .map((field) => {
-      const plain = String(field);
-      const text = FORMULA.test(plain) ? `'${plain}` : plain;
+      const text = String(field).replace(FORMULA, "$1'");
       return /[",\t\r\n;|]|^[\s#]|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     })
     .join(",");
