@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.formats.hosts import join_host_port, parse_domain, parse_host, parse_port
+from egressd.formats.hosts import (
+    address_of,
+    dialled_address,
+    join_host_port,
+    parse_domain,
+    parse_host,
+    parse_port,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,15 @@ def test_accepted(text: str, host: str) -> None:
         "256.1.1.1",
         "1.2.3",
         "0x7f.1",
+        "0x7f000001",
+        "0X7F000001.",
+        "127.0.0.0x1",
+        "1.0x",
+        "2130706433",
+        "017700000001",
+        "127.1",
+        "127.0.0.1.",
+        "\uff11\uff12\uff17.0.0.1",
         "01.2.3.4",
         "1.2.3.4:5",
         "[1.2.3.4]",
@@ -61,6 +77,33 @@ def test_accepted(text: str, host: str) -> None:
 def test_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (the text varies)
         parse_host(text)
+
+
+@pytest.mark.parametrize("text", [":", ".", "1.", "a", "ü", "[::"])
+def test_a_text_that_is_too_long_is_not_taken_apart(text: str) -> None:
+    for read in (parse_host, parse_domain):
+        with pytest.raises(ValueError, match=r"^not a ") as refused:
+            read(text * 1000)
+        assert len(str(refused.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("host", "dialled", "meant"),
+    [
+        ("10.0.0.7", "10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7", "10.0.0.7"),
+        ("::10.0.0.7", "::a00:7", "10.0.0.7"),
+        ("2002:a00:7::1", "2002:a00:7::1", "10.0.0.7"),
+        ("64:ff9b::a00:7", "64:ff9b::a00:7", "10.0.0.7"),
+        ("::1", "::1", "::1"),
+        ("example.com", "None", "None"),
+    ],
+)
+def test_the_address_that_is_dialled_and_the_one_that_is_meant(
+    host: str, dialled: str, meant: str
+) -> None:
+    normal = parse_host(host)
+    assert (str(dialled_address(normal)), str(address_of(normal))) == (dialled, meant)
 
 
 @given(st.text() | st.text(alphabet="0123456789.:[]%abcxn-ü", max_size=30))

@@ -12,6 +12,8 @@ import pytest
 from egressd.model.desired import Edit
 from egressd.model.drafts import NodeBatch
 from egressd.model.errors import Invalid
+from egressd.model.plan import Plan, difference
+from egressd.netd import validation
 from egressd.planner.compile import compile_plan
 from egressd.service.servers import Surroundings
 from tests.service.conftest import RESOLVERS
@@ -160,6 +162,20 @@ async def test_a_node_of_the_operators_own_may_be_a_neighbour(bench: Bench) -> N
     assert bench.netd.plan.neighbours == {f"node:{near.id}": "10.0.0.7"}
     await bench.nodes.delete(near.id)
     assert bench.netd.plan.neighbours == {}
+    await bench.agree()
+
+
+@pytest.mark.parametrize(
+    "server", ["::ffff:10.0.0.7", "::FFFF:a00:7", "0:0:0:0:0:ffff:10.0.0.7", "\\u0031\\u0030.0.0.7"]
+)
+async def test_a_neighbour_is_one_however_it_is_written(
+    bench: Bench, make: Make, server: str
+) -> None:
+    draft = make.node(password="10.x", username="u")
+    text = draft.config_json.replace("198.51.100.7", server)
+    near = (await bench.nodes.create(msgspec.structs.replace(draft, config_json=text))).value
+    assert bench.netd.plan.neighbours == {f"node:{near.id}": "10.0.0.7"}
+    assert [*validation.problems(difference(Plan(), bench.netd.plan))] == []
     await bench.agree()
 
 

@@ -8,10 +8,14 @@ from typing import Final
 
 import idna
 
+from egressd.model.bounds import HOST_MAX
+
 PORT_MAX = 65535
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
-_ALL_DIGITS = re.compile(r"[0-9]+\Z")
+_NUMBER = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
+_WRITTEN_MAX: Final = HOST_MAX + 1
+"""Characters of a host name that ends in a dot."""
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 
 
@@ -51,10 +55,15 @@ def parse_domain(text: str) -> str:
     refused, since resolvers read it as an address (WHATWG URL, "ends in a number").
     Raises ValueError.
     """
+    if len(text) > _WRITTEN_MAX:
+        raise ValueError(f"not a domain name: {text[:60]!r}…")
     name = text.lower()
     if not name.isascii():
         # At least so long is each label in ASCII (RFC 3492, 5: xn--), which takes its time to make.
-        if sum(len(label) + 4 * (not label.isascii()) + 1 for label in name.split(".")) > 254:
+        if (
+            sum(len(label) + 4 * (not label.isascii()) + 1 for label in name.split("."))
+            > _WRITTEN_MAX
+        ):
             raise ValueError(f"not a domain name: {text[:60]!r}…")
         try:
             name = idna.encode(name, uts46=True).decode("ascii").lower()
@@ -62,9 +71,9 @@ def parse_domain(text: str) -> str:
             raise ValueError(f"not a domain name: {text!r}") from error
     name = name.removesuffix(".")
     labels = name.split(".")
-    if len(name) > 253 or not all(_LABEL.match(label) for label in labels):
+    if len(name) > HOST_MAX or not all(_LABEL.match(label) for label in labels):
         raise ValueError(f"not a domain name: {text[:60]!r}")
-    if _ALL_DIGITS.match(labels[-1]):
+    if _NUMBER.match(labels[-1]):
         raise ValueError(f"neither an IPv4 address nor a domain name: {text[:60]!r}")
     return name
 
@@ -74,6 +83,8 @@ def parse_host(text: str) -> str:
 
     Raises ValueError. An IPv6 zone (``%eth0``) is refused: the egress is chosen elsewhere.
     """
+    if len(text) > _WRITTEN_MAX:
+        raise ValueError(f"not a host: {text[:60]!r}…")
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if ":" in bare:
         if "%" in bare:
@@ -87,20 +98,29 @@ def parse_host(text: str) -> str:
         return parse_domain(text)
 
 
+def dialled_address(host: str) -> Address | None:
+    """The address that a normalised host has packets sent to, or None for a name: that of an IPv4
+    address in IPv6's form (mapped) is IPv4 (RFC 4291, 2.5.5.2).
+    """
+    if ":" in host:
+        address = IPv6Address(host)
+        return address.ipv4_mapped or address
+    try:
+        return IPv4Address(host)
+    except AddressValueError:
+        return None
+
+
 def address_of(host: str) -> Address | None:
     """The address that a normalised host is, or None for a name. One that stands for an IPv4
     address (mapped, compatible, 6to4, NAT64) is that address.
     """
-    if ":" not in host:
-        try:
-            return IPv4Address(host)
-        except AddressValueError:
-            return None
-    address = IPv6Address(host)
+    address = dialled_address(host)
+    if not isinstance(address, IPv6Address):
+        return address
     if address.sixtofour is not None:
         return address.sixtofour
-    is_mapped = address.ipv4_mapped is not None or 1 < int(address) < 1 << 32
-    if is_mapped or any(address in network for network in _NAT64):
+    if 1 < int(address) < 1 << 32 or any(address in network for network in _NAT64):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from egressd.formats.config_json import NodeSettings, read_config, read_settings
-from egressd.formats.hosts import address_of, leads_here
+from egressd.formats.hosts import dialled_address, leads_here
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
@@ -26,8 +26,8 @@ from egressd.planner.topology import is_client_space
 NOT_HERE: Final = "must not be this device itself"
 """What a server has to be, unless it is dialled through a relay."""
 _REMEMBERED: Final = 8192
-_NEAR: Final = re.compile(r'"(?:10|100|172|192)\.')
-"""What a text holds that names an address such as LANs have."""
+_NEAR: Final = re.compile(r'"(?:10|100|172|192)\.|:ffff:|\\u', re.IGNORECASE)
+"""What a text holds that names an address such as LANs have, however it is written."""
 
 
 @lru_cache(_REMEMBERED)
@@ -79,9 +79,8 @@ def neighbour_of(node: Node) -> str:
     """
     if not _NEAR.search(node.config_json) or fault_of(node) or settings_of(node).dialer_proxy:
         return ""
-    server = outbound_of(node).server
-    address = address_of(server)
-    return server if isinstance(address, IPv4Address) and is_client_space(address) else ""
+    address = dialled_address(outbound_of(node).server)
+    return str(address) if isinstance(address, IPv4Address) and is_client_space(address) else ""
 
 
 @lru_cache(_REMEMBERED)
