@@ -103,6 +103,19 @@ async def refusal(file: Path) -> str:
         (rewritten("ip TEXT NOT NULL", "ip TEXT NOT NULL COLLATE NOCASE"), "table 'rules'"),
         (rewritten("is_enabled IN (0, 1)", "abs(is_enabled) < 2"), "table 'rules'"),
         (rewritten("VARCHAR(32)", "VARCHAR(33)"), "table 'alembic_version'"),
+        (rewritten("comment TEXT", "comment TEXT\u00a0"), "table 'rules'"),
+        (rewritten("comment TEXT", "comment\u2003TEXT"), "table 'rules'"),
+        (
+            execute(
+                "INSERT INTO sqlite_master (rowid, type, name, tbl_name, rootpage, sql) VALUES"
+                " (-1, 'table', 'rules', 'rules', 0, 'CREATE VIEW more AS SELECT 1 AS ip')"
+            ),
+            "malformed database schema",  # by SQLite, which compares names
+        ),
+        (
+            execute("UPDATE sqlite_master SET sql = CAST(sql AS BLOB) WHERE name = 'rules'"),
+            "table 'rules'",
+        ),
         (
             execute("UPDATE alembic_version SET version_num = '0001'"),
             "table 'password' is none of egressd's",
@@ -126,6 +139,9 @@ def test_what_is_in_quotes_counts_as_it_is() -> None:
     assert normal("DEFAULT ' '") != normal("DEFAULT '  '")
     assert normal('"a b"') != normal('"a  b"')
     assert normal("'a''b'") != normal("'a' 'b'")
+    assert normal("a\t\r\n\fb") == normal("a b")
+    for space in "\v\x1c\x85\u00a0\u2003":  # letters of a name, or faults, to SQLite
+        assert normal(f"a{space}") != normal("a")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import re
 import sqlite3
 from typing import Final
 
-_TOKEN: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|[^\s\w]""")
+_TOKEN: Final = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z0-9_]+|[^ \t\n\f\rA-Za-z0-9_]"""
+)
 """A literal, an identifier in quotes, a word or number, or a sign (sqlite.org/lang_keywords.html).
-"""
+White space is what SQLite takes for it; to others' spaces it gives meanings."""
 
 Schema = dict[tuple[str, str], tuple[str, str]]
 """Type and name of each object -> the table that it belongs to, and its normal text; an index that
@@ -22,7 +24,7 @@ def schema_of(connection: sqlite3.Connection) -> Schema:
     """
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master"
     return {
-        (str(kind), str(name)): (str(table), normal(sql or ""))
+        (str(kind), str(name)): (str(table), "" if sql is None else normal(str(sql)))
         for kind, name, table, sql in connection.execute(query)
     }
 
