@@ -13,7 +13,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change, Plan
-from egressd.service import numbering
+from egressd.service import ledger, numbering
 from egressd.service.ledger import Proposal
 
 if TYPE_CHECKING:
@@ -317,6 +317,26 @@ async def test_what_has_no_number_is_given_one_at_the_next_start(
     async with open_bench(tmp_path / "another") as bench:
         await bench.start()
         assert dict(bench.state.numbers) == expected
+
+
+async def test_there_is_no_more_than_a_backup_holds(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 4):
+        await bench.rules.create(make.rule(f"10.0.0.{number}"))
+    monkeypatch.setattr(ledger, "ROWS_MAX", 3)
+    before, asked = bench.state, len(bench.netd.asked)
+    refused = "there may be at most 3 rules, and would be"
+    with pytest.raises(Invalid, match=f"{refused} 4"):
+        await bench.rules.create(make.rule("10.0.0.4"))
+    with pytest.raises(Invalid, match=f"{refused} 5"):
+        await bench.rules.import_rows("10.0.0.4,DIRECT\n10.0.0.5,DIRECT", replace=False)
+    assert (bench.state, len(bench.netd.asked)) == (before, asked)
+    await bench.add_node()
+    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # what an earlier egressd took stays, and may go
+    await bench.rules.replace(1, make.rule("10.0.0.9"))
+    await bench.rules.delete(2)
+    await bench.agree()
 
 
 async def test_numbers_run_out_with_a_reason(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 import structlog
 
+from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid
@@ -25,6 +26,13 @@ from egressd.service.numbering import numbered, unnumbered
 from egressd.service.ports import Netd, Store
 
 log = structlog.get_logger()
+
+_THINGS: Final = {
+    "nodes": "nodes",
+    "rules": "rules",
+    "lines": "VPN lines",
+    "services": "proxy services",
+}
 
 T = TypeVar("T")
 
@@ -176,6 +184,7 @@ class Ledger:
             return proposal, None
         edits = numbered(before, edits)
         after = before.with_edits(edits, before.revision + 1)
+        _refuse_crowds(before, after)
         change = self._plan_change(before, after, edits)
         return proposal, _Step(before, after, edits, change, consequences(before, after, edits))
 
@@ -237,6 +246,14 @@ class Ledger:
     async def _set_plan(self, state: DesiredState) -> None:
         await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))
         self._in_force = True
+
+
+def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:
+    """Raise Invalid for more rows of a kind than a backup may hold: it could not be put back."""
+    for table, things in _THINGS.items():
+        number = len(getattr(after, table))
+        if number > max(ROWS_MAX, len(getattr(before, table))):
+            raise Invalid(f"there may be at most {ROWS_MAX} {things}, and would be {number}")
 
 
 class _Step(msgspec.Struct, frozen=True):
