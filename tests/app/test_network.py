@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import IPv4Address
 
 import pytest
 
-from egressd.app.network import listening_ports
+from egressd.app.network import listening_ports, own_addresses
 from tests.lab.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -31,3 +32,12 @@ def test_ports_of_listeners_are_seen_and_those_of_connections_are_not() -> None:
     with Namespace() as namespace:
         assert namespace.run(_with_sockets) == {8000, 8001, 8002}
         assert namespace.run(listening_ports) == set()
+
+
+def test_all_of_very_many_addresses_are_seen() -> None:
+    wanted = [IPv4Address("127.0.0.1"), *(IPv4Address("10.9.0.1") + n for n in range(1200))]
+    with Namespace() as namespace:
+        for first in range(1, len(wanted), 100):
+            added = (f"ip address add {ip}/32 dev lo" for ip in wanted[first : first + 100])
+            namespace.shell("; ".join(("ip link set lo up", *added)))
+        assert namespace.run(own_addresses) == wanted

@@ -20,7 +20,8 @@ from egressd.model.errors import Failed
 from egressd.model.facts import Facts, Interface, Route
 
 _SIOCGIFCONF: Final = 0x8912
-_INTERFACES_MAX: Final = 256
+_ADDRESSES: Final = 256
+"""Addresses; there is room for twice as many at first."""
 _IFREQ: Final = struct.Struct("@16sHH4s16x")
 """A name, and an address of it: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
 _SIOCGIFFLAGS: Final = 0x8913
@@ -42,11 +43,14 @@ def _addresses() -> Iterator[tuple[str, IPv4Address]]:
     """Labels of addresses (the interface's name, or that with ``:`` and more behind it), and the
     addresses.
     """
-    found = array("B", bytes(_INTERFACES_MAX * _IFREQ.size))
-    asked = array("B", struct.pack("@iP", len(found), found.buffer_info()[0]))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCGIFCONF, asked)
-    size: int = struct.unpack_from("@i", asked)[0]
+    room = size = _ADDRESSES * _IFREQ.size
+    while size == room:  # the kernel tells as many as there is room for
+        room *= 2
+        found = array("B", bytes(room))
+        asked = array("B", struct.pack("@iP", room, found.buffer_info()[0]))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, _SIOCGIFCONF, asked)
+        size = struct.unpack_from("@i", asked)[0]
     for label, _, _, packed in _IFREQ.iter_unpack(found.tobytes()[:size]):
         yield label.rstrip(b"\0").decode(errors="surrogateescape"), IPv4Address(packed)
 
