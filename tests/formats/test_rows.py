@@ -1,5 +1,6 @@
 """Rows, their fields, and the small row formats: rules, lines, proxy services."""
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -74,7 +75,34 @@ def test_an_item_of_many_lines_is_read_as_far_as_it_is_too_long() -> None:
     assert (second.line, second.text) == (900_003, "- name: d")
 
 
-@given(st.text(alphabet="'=+-@\uff1da \"", max_size=6))
+@pytest.mark.parametrize("kind", ["socks5", "others"])
+def test_a_name_of_very_many_marks_is_refused_at_once(kind: str) -> None:
+    name = "a" + "\u0301\u0316" * 30_000  # in order they are in a second or more
+    row = {
+        "socks5": f"8.8.8.8,1080,u,p,{name}",
+        "others": f"{{name: {name}, type: socks5, server: 8.8.8.8, port: 1080}}",
+    }[kind]
+    began = time.process_time()
+    found = [str(each) for each in parse_nodes(kind, "\n".join([row] * 5))]
+    assert time.process_time() - began < 2.0
+    assert found == [f"line {n}: name must have 1 to 64 characters" for n in range(1, 6)]
+
+
+def test_a_name_is_as_long_as_it_is_in_its_normal_form() -> None:
+    (node,) = parse_nodes("socks5", "8.8.8.8,1080,u,p," + "\u1100\u1161\u11a8" * 64)
+    assert isinstance(node, Accepted)
+    assert node.draft.name == "\uac01" * 64
+
+
+def test_of_very_many_faults_of_a_row_the_first_are_told() -> None:
+    keys = ",".join(f"k{n}-path: 1" for n in range(3000))
+    (row,) = parse_nodes("others", f"{{type: socks5, server: 8.8.8.8, port: 1080, {keys}}}")
+    assert isinstance(row, BadRow)
+    assert "k7-path must not be given: it can name a file of this device" in row.reason
+    assert row.reason.endswith("; and 2900 more")
+
+
+@given(st.text(alphabet="'=+-@;\uff1da \"", max_size=6))
 def test_what_is_guarded_comes_back(field: str) -> None:
     written = guarded(field).replace('"', '""')
     assert fields(f'"{written}","x"') == [field, "x"]

@@ -3,7 +3,9 @@
 # ruff: noqa: RUF001 - these letters are what it is about
 from __future__ import annotations
 
+import time
 import unicodedata
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -183,16 +185,15 @@ NODES = st.dictionaries(
 )
 
 
+def node(key: int, name: str, group: str = "") -> Node:
+    return Node(id=key, name=name, protocol="", config_json="", group=group, created_at="")
+
+
 @given(st.lists(NODES, max_size=4))
 def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[str, str]]]) -> None:
     state = DesiredState()
     for wanted in states:
-        nodes = {
-            key: Node(
-                id=key, name=f"{name}{key}", protocol="", config_json="", group=group, created_at=""
-            )
-            for key, (name, group) in wanted.items()
-        }
+        nodes = {key: node(key, f"{name}{key}", group) for key, (name, group) in wanted.items()}
         edits = [Edit("nodes", key, nodes.get(key)) for key in range(1, 5)]
         state = state.with_edits(edits, state.revision + 1)
         for index, names in (
@@ -202,3 +203,22 @@ def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[st
             found = [name for like in index.values() for name in like]
             assert sorted(found) == sorted(names)
             assert all(skeleton(name) == look for look, like in index.items() for name in like)
+
+
+def test_a_text_that_is_no_name_is_its_own_skeleton() -> None:
+    text = "a" + "\u0301\u0316" * 30_000  # in order they are in a second or more
+    began = time.process_time()
+    assert skeleton(text) == text
+    assert time.process_time() - began < 0.5
+
+
+def test_the_index_takes_as_long_for_names_that_look_the_same() -> None:
+    names = ["".join(letters) for letters in product("lI1|", repeat=7)][:8000]
+    edits = [Edit("nodes", key, node(key, name)) for key, name in enumerate(names, 1)]
+    began = time.process_time()
+    state = DesiredState().with_edits(edits, 1)
+    assert time.process_time() - began < 3.0
+    ((look, alike),) = state.nodes_like.items()
+    assert (look, set(alike)) == (skeleton("lllllll"), set(names))
+    gone = state.with_edits([Edit("nodes", key, None) for key in range(1, 8000)], 2)
+    assert set(gone.nodes_like[look]) == {names[-1]}

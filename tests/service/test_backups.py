@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid, OverQuota
 from egressd.model.nouns import Settings
 from egressd.store.preparation import prepare
@@ -253,3 +254,26 @@ async def test_a_backup_adds_no_more_proxy_services_than_the_license_allows(
     with pytest.raises(OverQuota, match="the backup has 3 proxy services, and 2 are allowed"):
         await bench.backups.restore(in_pieces(backup))
     assert bench.state is state
+
+
+async def test_one_backup_is_read_at_a_time(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await configure(bench, make)
+    backup, reading, most = await exported(bench), 0, 0
+    read = bench.store.read_backup
+
+    async def counted(path: Path) -> DesiredState:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await read(path)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(bench.store, "read_backup", counted)
+    restores = (bench.backups.restore(in_pieces(content)) for content in (backup, b"x", backup))
+    answers = await asyncio.gather(*restores, return_exceptions=True)
+    assert [isinstance(answer, Invalid) for answer in answers] == [False, True, False]
+    assert most == 1

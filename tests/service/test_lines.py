@@ -95,6 +95,15 @@ async def test_lines_do_not_carry_each_other(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
+async def test_sixteen_lines_may_carry_one(bench: Bench, make: Make) -> None:
+    await bench.lines.create(make.line("l2tp_a0"))
+    for number in range(1, 17):
+        await bench.lines.create(make.line(f"l2tp_a{number}", interface=f"l2tp_a{number - 1}"))
+    with pytest.raises(Invalid, match="interface must not lead through more than 16 others"):
+        await bench.lines.create(make.line("l2tp_a17", interface="l2tp_a16"))
+    await bench.agree()
+
+
 async def test_the_type_cannot_change(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     with pytest.raises(Invalid, match="type must stay l2tp"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from egressd.formats.config_json import NodeSettings
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
-from egressd.model.nouns import Settings
+from egressd.model.nouns import Node, Settings
+from egressd.planner.nodes import settings_of
+from egressd.service import relays
 from egressd.service.restored import RestoreChecks
 from egressd.service.servers import Surroundings
 from egressd.store import schema
@@ -186,20 +190,98 @@ async def test_what_the_api_would_not_take_is_refused(
     assert problem in refusal(backup)
 
 
-async def test_relays_in_a_circle_and_through_too_many_are_refused(
-    bench: Bench, make: Make, tmp_path: Path
-) -> None:
+async def test_relays_in_a_circle_are_refused(bench: Bench, make: Make, tmp_path: Path) -> None:
     backup = await configure(bench, make)
     config = json.dumps({"server": "198.51.100.7", "port": 1080, "dialer-proxy": "osaka"})
     circle = changed(backup, tmp_path, ("UPDATE nodes SET config_json = ? WHERE id = 1", (config,)))
     assert "dialer_proxy must not lead in a circle" in refusal(circle)
+
+
+async def test_each_nodes_relay_is_read_once(
+    bench: Bench, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at FROM nodes WHERE id = 1"
-    rows = [
-        (row, (n, f"n{n}", config.replace("osaka", "tokyo" if n == 10 else f"n{n - 1}")))
-        for n in range(10, 1000)
+    config = '{"server": "198.51.100.7", "port": 1080, "dialer-proxy": "%s"}'
+    after = {f"n{n}": f"m{n}" for n in range(200)} | {f"m{n}": f"n{n + 1}" for n in range(200)}
+    after["m199"] = "n150"
+    rows = [(row, (100 + n, name, config % after[name])) for n, name in enumerate(after)]
+    backup = changed(await configure(bench, make), tmp_path, *rows)
+    read: list[str] = []
+
+    def relay_of(node: Node) -> NodeSettings:
+        read.append(node.name)
+        return settings_of(node)
+
+    monkeypatch.setattr(relays, "settings_of", relay_of)
+    told = refusal(backup)
+    assert "nodes: dialer_proxy must not lead in a circle: n150 -> m150 -> n151 -> m151" in told
+    assert told.count("circle") == 1
+    assert sorted(read) == sorted({*read})
+
+
+async def test_a_chain_that_became_too_long_is_taken_and_blocks(
+    bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
+) -> None:
+    for name in "ab":
+        await bench.add_node(f"{name}0")
+        for number in range(1, 17):
+            await bench.add_node(f"{name}{number}", **{"dialer-proxy": f"{name}{number - 1}"})
+    with pytest.raises(Invalid, match="must not lead through more than 16 others"):
+        await bench.add_node("a17", **{"dialer-proxy": "a16"})
+    first = bench.state.node_by_name["a0"]
+    await bench.nodes.replace(first, make.node("a0", **{"dialer-proxy": "b9"}))
+    for name in ("a6", "a7"):
+        await bench.rules.create(make.rule(f"10.0.0.{len(bench.state.rules) + 5}", name))
+    blocked = [f"node:{bench.state.node_by_name[name]}" for name in ("a6", "a7")]
+    assert [key in bench.netd.plan.instances for key in blocked] == [True, False]
+    with await bench.backups.export() as file:
+        backup = file.read()
+    async with open_bench(tmp_path / "other") as other:
+        await other.start()
+        await other.backups.restore(in_one(backup))
+        assert other.state.edits_to(bench.state) == []
+        await other.agree()
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("nodes.name", "node 1: name must have 1 to 64 characters"),
+        ('nodes."group"', "node 1: group must have at most 64 characters"),
+        ("proxy_services.name", "proxy service 1: name must have 1 to 64 characters"),
+        ("lines.name", "line 1: name must begin with l2tp_"),
+        ("lines.server", "line 1: server must be an IPv4 address or a host name"),
+        ("settings.value", "settings: delay_url must be an http or https URL"),
+        ("whitelist.domains", "whitelist: domains"),
+    ],
+)
+async def test_a_text_of_very_many_marks_is_refused_at_once(
+    bench: Bench, make: Make, tmp_path: Path, column: str, problem: str
+) -> None:
+    table, _, field = column.partition(".")
+    text = "http://a" + "\u0301\u0316" * 100_000  # in order they are in half a minute
+    value = json.dumps(text) if table == "settings" else text
+    where = "name = 'delay_url'" if table == "settings" else f"id = (SELECT min(id) FROM {table})"
+    statement = f"UPDATE {table} SET {field} = ? WHERE {where}"
+    backup = changed(await configure(bench, make), tmp_path, (statement, (value,)))
+    began = time.process_time()
+    told = refusal(backup)
+    assert time.process_time() - began < 5.0
+    assert problem in told
+    assert len(told) < 2000
+
+
+async def test_of_a_long_problem_the_beginning_is_told(
+    bench: Bench, make: Make, tmp_path: Path
+) -> None:
+    long = "l2tp_" + "x" * 100_000
+    circle = [
+        ("UPDATE lines SET interface = ? WHERE id = 1", (long,)),
+        ("UPDATE lines SET name = ?, interface = 'l2tp_1' WHERE id = 2", (long,)),
     ]
-    chain = changed(backup, tmp_path, *rows)
-    assert "must not lead through more than 16" in refusal(chain)
+    told = refusal(changed(await configure(bench, make), tmp_path, *circle))
+    assert "lines: interface must not lead in a circle: l2tp_1 -> l2tp_xxx" in told
+    assert len(told) < 2000
 
 
 async def test_more_interfaces_than_leave_room_are_refused(

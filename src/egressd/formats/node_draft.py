@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,8 +15,12 @@ from egressd.formats.hosts import join_host_port
 from egressd.formats.json_text import write_object
 from egressd.formats.rows import Unreadable
 from egressd.model.drafts import NodeDraft
-from egressd.model.errors import Invalid
+from egressd.model.errors import Invalid, told
 from egressd.model.names import NODE_NAME_MAX, node_name_problem
+
+_DECOMPOSED_MAX: Final = 4 * NODE_NAME_MAX
+"""Characters of a name that may still have `NODE_NAME_MAX` in NFC: each has up to four in NFD
+(UAX #15, 9). Of a longer text, putting its marks in order can take minutes."""
 
 
 class ParsedNode(msgspec.Struct, frozen=True):
@@ -43,12 +47,14 @@ def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> Nod
         config = read_config(parsed.protocol, text)
     except Invalid as invalid:
         reasons = [problem.removeprefix(f"{FIELD}.") for problem in invalid.problems]
-        raise Unreadable("; ".join(reasons)) from None
+        raise Unreadable(told(reasons)) from None
     if names is not None:
         name = next(names)
     else:
         # Programs of some systems write names decomposed: it is the same name.
-        own = unicodedata.normalize("NFC", parsed.name.strip())
+        own = parsed.name.strip()
+        if len(own) <= _DECOMPOSED_MAX:
+            own = unicodedata.normalize("NFC", own)
         name = own or _address(config)
         if not own and len(name) > NODE_NAME_MAX:
             raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")

@@ -60,8 +60,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     service_by_name: Map[str, int] = Map()
     group_sizes: Map[str, int] = Map()
     """Group name -> how many nodes bear it."""
-    nodes_like: Map[str, tuple[str, ...]] = Map()
-    groups_like: Map[str, tuple[str, ...]] = Map()
+    nodes_like: Map[str, Map[str, None]] = Map()
+    groups_like: Map[str, Map[str, None]] = Map()
     """Skeleton of names (`skeleton`) -> the names of nodes, and of groups, that look so."""
     target_uses: Map[str, int] = Map()
     """``target_node`` -> how many enabled rules name it."""
@@ -229,8 +229,12 @@ def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
 def _note_look(draft: dict[str, Any], index: str, name: str, is_there: bool) -> None:
     """Have the index of looks hold the name, or not."""
     look = skeleton(name)
-    names = {*draft[index].get(look, ())} - {name} | ({name} if is_there else set())
-    draft[index] = _put(draft[index], look, tuple(sorted(names)) or None)
+    names: Map[str, None] = draft[index].get(look, Map())
+    if is_there:
+        names = names.set(name, None)
+    elif name in names:
+        names = names.delete(name)
+    draft[index] = _put(draft[index], look, names or None)
 
 
 def _edit_rule(draft: dict[str, Any], edit: Edit) -> None:

@@ -17,13 +17,18 @@ IGNORABLE: Final = (
 """Characters that show nothing (Unicode's Default_Ignorable_Code_Point), as a class of a regular
 expression; less the tags by which flags of regions differ, which `names` allows there alone."""
 
+_LONGEST: Final = 256
+"""Characters: several times those of the longest name. Putting the marks of a text in order takes
+time that grows with the square of their number."""
 _IGNORED: Final = re.compile(f"[{IGNORABLE}]")
 
 
 def skeleton(text: str) -> str:
     """Return the skeleton of a text: canonically decomposed, what shows nothing taken out, and
-    each character in place of all that look like it.
+    each character in place of all that look like it. A text that is too long for a name is its own.
     """
+    if len(text) > _LONGEST:
+        return text
     if text.isascii():
         return text.translate(_table())
     plain = _IGNORED.sub("", unicodedata.normalize("NFD", text))

@@ -48,6 +48,8 @@ class Backups:
         self._ledger = ledger
         self._archive = archive
         self._folder = folder
+        self._reading = asyncio.Lock()
+        """Reading takes a process that may have much memory: one at a time."""
 
     def tidy(self) -> None:
         """Remove what a process that was killed left behind. Once, at start."""
@@ -76,7 +78,8 @@ class Backups:
         with self._scratch() as path:
             await _write(path, chunks)
             try:
-                wanted = await self._archive.read_backup(path)
+                async with self._reading:
+                    wanted = await self._archive.read_backup(path)
             except Failed as error:
                 raise Invalid(
                     f"the file is no backup that can be put back: {error.cause}"

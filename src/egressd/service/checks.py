@@ -80,7 +80,7 @@ def new_name(
         yield f"{field} {problem}"
     if is_target and (problem := reserved_name_problem(value)):
         yield f"{field} {problem}"
-    if other := min((other for other in like if other != value), default=None):
+    if other := next((other for other in like if other != value), None):
         yield f"{field} must not look like another's: there is a {thing} {other} already"
 
 
@@ -118,17 +118,22 @@ def interface(field: str, value: str) -> Iterator[str]:
 
 def url(field: str, value: str) -> Iterator[str]:
     """An http or https URL."""
-    try:
-        parts = urlsplit(value)
-        is_fine = bool(_URL.match(value) and parts.port != 0 and parse_host(parts.hostname or ""))
-        is_fine = is_fine and len(value) <= URL_MAX and parts.username is None
-    except ValueError:  # a port that is no number, a host that is none
-        is_fine = False
-    if not is_fine:
+    if not _is_url(value):
         yield (
             f"{field} must be an http or https URL of at most {URL_MAX} characters, without a user"
             " name"
         )
+
+
+def _is_url(value: str) -> bool:
+    # Its length and letters first: reading a long one that is not ASCII can take hours (NFKC).
+    if len(value) > URL_MAX or not _URL.match(value):
+        return False
+    try:
+        parts = urlsplit(value)
+        return parts.port != 0 and parts.username is None and bool(parse_host(parts.hostname or ""))
+    except ValueError:  # a port that is no number, a host that is none
+        return False
 
 
 def target(field: str, value: str, state: DesiredState) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import dropwhile
 
 from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
@@ -18,7 +19,7 @@ def relay_problems(
 
     `field` is what names their relay.
     """
-    yield from relay_chains(state, names, field)
+    yield from _chains(field, names, lambda name: _relay(state, name))
     for name in names:
         relay = state.node_named(_relay(state, name))
         node = state.node_named(name)
@@ -42,16 +43,31 @@ def unknown_relay(name: str, field: str = "dialer_proxy") -> str:
     return f"{field} must name a node; there is no node {name!r}"
 
 
-def relay_chains(
-    state: DesiredState, names: Iterable[str], field: str = "dialer_proxy"
-) -> Iterator[str]:
-    """Why the relays of the nodes of these names lead nowhere: in a circle, or through too many."""
-    return _chains(field, names, lambda name: _relay(state, name))
-
-
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
     """Why the lines of these names could not be dialled: each would carry the other."""
     return _chains("interface", names, lambda name: _carrier(state, name))
+
+
+def circles(state: DesiredState) -> Iterator[str]:
+    """Every circle of relays, and of lines that carry each other. Each node is read once.
+
+    Chains that are too long are none: they come about where the far end of one is changed.
+    """
+    for field, names, after in (
+        ("nodes: dialer_proxy", state.node_by_name, _relay),
+        ("lines: interface", state.line_by_name, _carrier),
+    ):
+        passed: set[str] = set()
+        for name in names:
+            chain: dict[str, None] = {}
+            here = name
+            while here and here not in passed and here not in chain:
+                chain[here] = None
+                here = after(state, here)
+            if here in chain:
+                circle = dropwhile(here.__ne__, chain)
+                yield f"{field} must not lead in a circle: {' -> '.join((*circle, here))}"
+            passed |= chain.keys()
 
 
 def _chains(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[str]:

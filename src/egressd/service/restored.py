@@ -15,14 +15,14 @@ from typing import Any, Final
 from egressd.model.bounds import ID_MAX
 from egressd.model.desired import ROW_TABLES, DesiredState, highest_ids, prefix_of
 from egressd.model.errors import Invalid
-from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
+from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
 from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
 from egressd.service.looks import Looks
 from egressd.service.numbering import unnumbered
-from egressd.service.relays import carrier_problems, relay_chains
+from egressd.service.relays import circles
 from egressd.service.servers import Around
 
 _HIGHEST: Final = {
@@ -34,6 +34,8 @@ _HIGHEST: Final = {
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
 }
 """The highest id of each table, and the highest number of each prefix of ``numbers``."""
+_SHOWN: Final = 300
+"""Characters of a problem that are told: some repeat what the file says."""
 _THINGS: Final = {
     "nodes": "node",
     "rules": "rule",
@@ -62,7 +64,7 @@ class RestoreChecks:
 
     def refuse(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> None:
         """Raise Invalid with all `problems`, if there are any."""
-        if found := [*self.problems(wanted, state, older=older)]:
+        if found := [p[:_SHOWN] for p in self.problems(wanted, state, older=older)]:
             first, *others = found
             raise Invalid(f"the backup says what this device does not take: {first}", *others)
 
@@ -142,14 +144,13 @@ def _shared_problems(wanted: DesiredState) -> Iterator[str]:
         for value, number in Counter(values).items():
             if number > 1:
                 yield f"{_THINGS[table]}s: {field} must not be another's: {value[:100]!r}"
-    relays = relay_chains(wanted, (node.name for node in wanted.nodes.values()))
-    yield from (f"nodes: {problem}" for problem in relays)
-    carriers = carrier_problems(wanted, (line.name for line in wanted.lines.values()))
-    yield from (f"lines: {problem}" for problem in carriers)
+    yield from circles(wanted)
 
 
 def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
-    """Names that people could not tell, unless the device has them already."""
+    """Names that people could not tell, unless the device has them already; one that is too long is
+    a fault of its row's.
+    """
     kinds: dict[str, tuple[Iterable[str], Collection[str]]] = {
         "node": (wanted.node_by_name, state.node_by_name),
         "group": (wanted.group_sizes, state.group_sizes),
@@ -157,7 +158,7 @@ def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
         "proxy service": (wanted.service_by_name, state.service_by_name),
     }
     for kind, (names, known) in kinds.items():
-        fresh = [name for name in names if name not in known]
+        fresh = [name for name in names if name not in known and len(name) <= NODE_NAME_MAX]
         looks = Looks(kind, known, is_target=kind in ("node", "group"))
         for name in fresh:
             yield from (f"{kind} {name[:100]!r}: {problem}" for problem in looks.problems(name))

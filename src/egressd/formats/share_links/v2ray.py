@@ -118,7 +118,7 @@ def _read_v2rayn(text: str) -> ParsedNode:
     try:
         document = read_object(text, "the link's JSON")
     except Invalid as invalid:
-        raise Unreadable("; ".join(invalid.problems)) from None
+        raise Unreadable(str(invalid)) from None
     # Numbers come as numbers or as texts, depending on the program.
     given = {
         key: "" if value is None else str(value)
