@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -20,11 +24,23 @@ pytestmark = pytest.mark.anyio
 BACKUP = "http://device/ops/backup"
 RESTORE = "http://device/ops/restore"
 AS_BACKUP = {"content-type": BACKUP_TYPE}
+CONFIG = json.dumps({"server": "203.0.113.7", "port": 1080})
 
 
-async def restore(device: Device, content: bytes, **headers: str) -> httpx.Response:
+async def restore(
+    device: Device, content: bytes, query: str = "", **headers: str
+) -> httpx.Response:
     sent = AS_BACKUP | {name.replace("_", "-"): value for name, value in headers.items()}
-    return await device.client.post(RESTORE, content=content, headers=sent)
+    return await device.client.post(RESTORE + query, content=content, headers=sent)
+
+
+def changed(backup: bytes, folder: Path, statement: str) -> bytes:
+    """The backup after somebody has written to it."""
+    file = folder / "changed.db"
+    file.write_bytes(backup)
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute(statement)
+    return file.read_bytes()
 
 
 async def test_there_and_back(device: Device) -> None:
@@ -63,6 +79,48 @@ async def test_what_is_no_backup_is_400(device: Device, content: bytes) -> None:
     assert device.bench.state is state
 
 
+async def test_what_the_api_would_not_take_is_400_and_names_the_field(
+    device: Device, tmp_path: Path
+) -> None:
+    await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
+    backup = (await device.client.get(BACKUP)).content
+    await device.answer("DELETE", "/rules/1")
+    state = device.bench.state
+    for statement, problem in (
+        ("UPDATE rules SET target_node = 'Interface:lo'", "rule 1: target_node must not be lo"),
+        ("UPDATE counters SET value = 9223372036854775807", "counters: rules must be from 0 to"),
+        ("CREATE VIEW more AS SELECT 1", "the view 'more' is none of egressd's"),
+    ):
+        answer = await restore(device, changed(backup, tmp_path, statement))
+        assert answer.status_code == 400
+        assert problem in answer.json()["error"]
+        assert device.bench.state is state
+
+
+async def test_what_an_older_egressd_took_is_taken_if_it_is_said(
+    device: Device, tmp_path: Path
+) -> None:
+    node = {"name": "hk-01", "protocol": "socks5", "config_json": CONFIG}
+    for name in ("hk-01", "hk-02"):
+        await device.answer("POST", "/nodes", node | {"name": name})
+    rename = "UPDATE nodes SET name = 'hk-0l' WHERE name = 'hk-02'"
+    backup = changed((await device.client.get(BACKUP)).content, tmp_path, rename)
+    await device.answer("DELETE", "/nodes/batch", {"ids": [1, 2]})
+    for query in ("", "?older=false"):
+        answer = await restore(device, backup, query)
+        assert answer.status_code == 400
+        assert "must not look like another's: there is a node hk-01" in answer.json()["error"]
+    for query in ("?older=yes_please", "?olden=true"):
+        answer = await restore(device, backup, query)
+        assert answer.status_code == 400
+        assert query[1:6] in answer.json()["error"]
+    assert (await restore(device, backup, "?older=true")).status_code == 200
+    assert {row["name"] for row in (await device.answer("GET", "/nodes"))["data"]} == {
+        "hk-01",
+        "hk-0l",
+    }
+
+
 async def test_a_body_of_another_type_or_too_large_is_400(device: Device) -> None:
     answer = await restore(device, b"{}", content_type="application/json")
     assert (answer.status_code, BACKUP_TYPE in answer.json()["error"]) == (400, True)
@@ -94,6 +152,8 @@ async def test_both_are_in_the_document(device: Device) -> None:
     posted = paths["/ops/restore"]["post"]
     assert set(posted["requestBody"]["content"]) == {BACKUP_TYPE}
     assert set(posted["responses"]) == {"200", "400", "401", "500"}
+    ((older,),) = [posted["parameters"]]
+    assert (older["name"], older["in"], older["required"]) == ("older", "query", False)
     page = (await device.client.get("http://device/ops/docs")).text
     assert f"<code>{BACKUP_TYPE}</code>" in page
 

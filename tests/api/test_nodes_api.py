@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -342,6 +343,24 @@ async def test_an_import_takes_private_servers_if_it_is_said(device: Device) -> 
         answer = (await device.client.post(import_, json=LIST | more)).json()
         assert answer["errors"] == errors
     assert await names(device) == ["far", "nas"]
+
+
+async def test_both_imports_are_in_the_document(device: Device) -> None:
+    document = (await device.client.get("http://device/ops/openapi.json")).json()
+    fields = document["components"]["schemas"]["NodeListImport"]["properties"]
+    assert fields["privateServers"]["default"] is False
+    posted = document["paths"]["/ops/import/nodes"]["post"]["requestBody"]["content"]
+    assert posted["application/json"]["schema"]["$ref"].endswith("/NodeListImport")
+    posted = document["paths"]["/svc/api/v1/nodes/import"]["post"]["requestBody"]["content"]
+    assert posted["application/json"]["schema"]["$ref"].endswith("/NodeImport")
+
+
+async def test_a_name_of_very_many_marks_is_a_bad_row(device: Device) -> None:
+    text = "203.0.113.7,1080,u,p,a" + "\u0301\u0316" * 30_000
+    began = time.process_time()
+    answer = await device.answer("POST", "/nodes/import", LIST | {"text": "\n".join([text] * 5)})
+    assert time.process_time() - began < 2.0
+    assert answer["error_rows"][4] == "line 5: name must have 1 to 64 characters"
 
 
 async def test_a_name_that_looks_like_another_is_400(device: Device) -> None:

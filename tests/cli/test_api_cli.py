@@ -98,6 +98,29 @@ def test_private_servers_are_taken_if_it_is_said(shell: Shell) -> None:
     assert [node["name"] for node in shell.json("nodes", "list")] == ["nas"]
 
 
+def test_what_a_spreadsheet_would_run_is_exported_as_text_and_comes_back(shell: Shell) -> None:
+    comment = "=1+1;@x"
+    shell.say("rules", "add", "10.0.0.1", "DIRECT", "--comment", comment)
+    written = shell.say("rules", "export")
+    assert written == "10.0.0.1,DIRECT,'=1+1;'@x\n"
+    shell.say("rules", "delete", "10.0.0.1")
+    shell.say("rules", "import", "-", stdin=written)
+    assert [row["comment"] for row in shell.json("rules", "list")] == [comment]
+
+
+def test_names_and_servers_that_are_refused_are_named(shell: Shell) -> None:
+    add = ("nodes", "add")
+    shell.say(*add, "hk-01", "socks5", "-", stdin=SOCKS)
+    alike = shell.problem(*add, "hk-0l", "socks5", "-", stdin=SOCKS)
+    assert alike == "name must not look like another's: there is a node hk-01 already"
+    for server in ("127.0.0.1", "::ffff:10.0.0.1", "0.0.0.0"):
+        here = json.dumps({"server": server, "port": 1080})
+        told = shell.problem(*add, "here", "socks5", "-", stdin=here)
+        assert told == "config_json.server must not be this device itself"
+    told = shell.problem(*add, "hex", "socks5", "-", stdin=SOCKS.replace("203.0.113.7", "0x7f.0x1"))
+    assert told == "config_json.server must be a host name or an IP address"
+
+
 def test_a_file_of_no_certificate_is_told(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("no certificate\n")

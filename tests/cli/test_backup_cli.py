@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +19,13 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Node
 from egressd.store import connection
 from egressd.store.database import Database
+from tests.api.conftest import TOKEN
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Shell
+
+CONFIG = '{"server": "203.0.113.7", "port": 1080}'
+NOW = "2026-11-20T22:58:40Z"
 
 
 @pytest.fixture
@@ -49,8 +59,7 @@ def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
     config: Path, tmp_path: Path
 ) -> None:
     file, data = tmp_path / "file", tmp_path / "api"
-    now = "2026-11-20T22:58:40Z"
-    old = Node(id=1, name="a", protocol="ss", config_json="{}", group="", created_at=now)
+    old = Node(id=1, name="a", protocol="ss", config_json="{}", group="", created_at=NOW)
     stored(tmp_path / "old", [Edit("nodes", 1, old)], file)
     before = stored(data, [Edit("nodes", 3, None)])
     restore = ["restore", "--config", str(config), str(file)]
@@ -65,6 +74,36 @@ def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
     result = CliRunner().invoke(cli, [*restore, "--set-aside", "--older"])
     assert result.exit_code == 0, result.output
     assert stored(data, []).nodes[1] == old
+
+
+@pytest.mark.parametrize("older", [(), ("--older",)])
+def test_a_running_service_is_told_that_the_backup_is_older(
+    shell: Shell, config: Path, tmp_path: Path, older: tuple[str, ...]
+) -> None:
+    data, file = tmp_path / "api", tmp_path / "file"
+    alike = [
+        Node(id=key, name=name, protocol="socks5", config_json=CONFIG, group="", created_at=NOW)
+        for key, name in enumerate(("hk-01", "hk-0l"), 1)
+    ]
+    stored(tmp_path / "old", [Edit("nodes", node.id, node) for node in alike], file)
+    address = shell.url.removeprefix("http://")
+    config.write_text(config.read_text().replace("127.0.0.1:9", address))
+    data.mkdir(mode=0o700)
+    (data / "token").write_text(TOKEN)
+    service = os.open(data, os.O_RDONLY)  # it holds its directory
+    try:
+        fcntl.flock(service, fcntl.LOCK_EX)
+        argv = ["restore", *older, "--config", str(config), str(file)]
+        result = CliRunner().invoke(cli, argv)
+    finally:
+        os.close(service)
+    names = [node.name for node in shell.device.bench.nodes.list()]
+    if older:
+        assert result.exit_code == 0, result.output or result.exception
+        assert names == ["hk-01", "hk-0l"]
+    else:
+        assert "must not look like another's" in str(result.exception)
+        assert names == []
 
 
 def test_what_is_merely_locked_is_not_set_aside(
