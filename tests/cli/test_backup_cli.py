@@ -80,17 +80,16 @@ def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
 def test_a_running_service_is_told_that_the_backup_is_older(
     shell: Shell, config: Path, tmp_path: Path, older: tuple[str, ...]
 ) -> None:
-    data, file = tmp_path / "api", tmp_path / "file"
+    file = tmp_path / "file"
     alike = [
         Node(id=key, name=name, protocol="socks5", config_json=CONFIG, group="", created_at=NOW)
         for key, name in enumerate(("hk-01", "hk-0l"), 1)
     ]
     stored(tmp_path / "old", [Edit("nodes", node.id, node) for node in alike], file)
-    address = shell.url.removeprefix("http://")
-    config.write_text(config.read_text().replace("127.0.0.1:9", address))
-    data.mkdir(mode=0o700)
-    (data / "token").write_text(TOKEN)
-    service = os.open(data, os.O_RDONLY)  # it holds its directory
+    text = config.read_text()
+    config.write_text(text.replace(str(tmp_path), str(shell.folder.parent)))
+    (shell.folder / "token").write_text(TOKEN)
+    service = os.open(shell.folder, os.O_RDONLY)  # it holds its directory
     try:
         fcntl.flock(service, fcntl.LOCK_EX)
         argv = ["restore", *older, "--config", str(config), str(file)]
