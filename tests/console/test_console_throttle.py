@@ -66,6 +66,15 @@ def test_the_wait_after_the_free_guesses_grows() -> None:
     assert waits[-1] == ADDRESS.most_s
 
 
+def test_it_grows_from_there_however_long_each_guess_takes() -> None:
+    clock = Clock()
+    throttle = Throttle(clock)
+    for _ in range(ADDRESS.free):
+        assert throttle.charge(HOST) == 0.0
+        clock.now += 0.5  # a password is looked at for some tenths of a second
+    assert throttle.charge(HOST) == pytest.approx(ADDRESS.first_s - 0.5)
+
+
 def test_an_address_has_a_few_guesses_an_hour() -> None:
     clock = Clock()
     throttle = Throttle(clock)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import ceil
 from typing import Final, NamedTuple
 
 from egressd.model.source import Source
@@ -62,9 +63,10 @@ class _Tally:
         """Count a guess that is heard now: none is forgotten while the account had to wait."""
         self.guesses = max(0.0, self.guesses - (now - self.heard_at) / FORGET_S) + 1
         self.heard_at = now
-        if (beyond := self.guesses - patience.free) >= 0:
+        # What was forgotten of a guess in a few seconds does not make another one free.
+        if (beyond := ceil(self.guesses) - patience.free) >= 0:
             # A sum that grows for weeks must not overflow.
-            self.heard_at += min(patience.first_s * 2 ** min(int(beyond), 32), patience.most_s)
+            self.heard_at += min(patience.first_s * 2 ** min(beyond, 32), patience.most_s)
 
     def take_back(self, patience: Patience, now: float) -> None:
         """Count the last guess no more."""
