@@ -152,11 +152,13 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         'iifname "lo" goto let_in_inside',
         "ip saddr @lannet goto let_in_inside",
         # LAN clients always find a place.
-        "meta l4proto @full_outside reject with tcp reset",
+        "meta l4proto @full_outside goto no_place",
         "add @outside_calls { meta l4proto ct count over $outside }"
-        " update @full_outside { meta l4proto } reject with tcp reset",
+        " update @full_outside { meta l4proto } goto no_place",
         "goto let_in_inside",
     ),
+    # Apart, since nftables 1.1 refuses it beside a look-up of the protocol.
+    "no_place": ("reject with tcp reset",),
     "let_in_inside": (
         "ip saddr @full_callers reject with tcp reset",
         "add @calls_of { ip saddr ct count over $callers }"
