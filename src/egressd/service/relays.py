@@ -54,8 +54,8 @@ def circles(state: DesiredState) -> Iterator[str]:
     Chains that are too long are none: they come about where the far end of one is changed.
     """
     for field, names, after in (
-        ("nodes: dialer_proxy", state.node_by_name, _relay),
-        ("lines: interface", state.line_by_name, _carrier),
+        ("nodes: dialer_proxy", sorted(state.node_by_name), _relay),
+        ("lines: interface", sorted(state.line_by_name), _carrier),
     ):
         passed: set[str] = set()
         for name in names:
