@@ -187,6 +187,7 @@ async def _supervise(path: Path | None) -> None:
     await api.stop()
     is_blocking = await netd.stop()
     await asyncio.wait(running)
+    held.want(())
     if not is_blocking:
         # It was dead, or heard of nothing: nobody goes on for that.
         await (await asyncio.create_subprocess_exec(*COMMAND, "block")).wait()

@@ -31,8 +31,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "started: the rules apply": "已启动：规则生效",
   "opened: no rule applies, every client goes out directly":
     "已放行：规则不生效，所有客户端直接出网",
-  "backup restored: {>rules}, {>nodes}, {>lines}, {>services}":
-    "已恢复备份：{rules}、{nodes}、{lines}、{services}",
+  "backup restored: {>a}, {>b}, {>c}, {>d}": "已恢复备份：{a}、{b}、{c}、{d}",
   "logged out": "已退出登录",
   "logged in": "已登录",
   "the console's password is chosen": "已设置控制台密码",
