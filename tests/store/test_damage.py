@@ -102,6 +102,7 @@ def cut_half(file: Path) -> None:
         (sql("INSERT INTO settings VALUES ('unmanaged', '{')"), "."),
         (sql("INSERT INTO numbers VALUES ('Group_a', 'x')"), "Expected `int`"),
         (sql("INSERT INTO counters VALUES ('rules2', 'x')"), "Expected `int`"),
+        (sql("UPDATE meta SET revision = 'x'"), "Expected `int`"),
     ],
 )
 async def test_a_bad_database_is_refused(

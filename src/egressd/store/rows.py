@@ -54,7 +54,7 @@ def read_state(connection: Connection) -> DesiredState:
     revision = connection.execute(select(schema.meta.c.revision)).scalar_one()
     for rule in tables["rules"].values():
         _check_address(rule)
-    return desired.load(tables, revision)
+    return desired.load(tables, msgspec.convert(revision, int))
 
 
 def _check_address(rule: Rule) -> None:
