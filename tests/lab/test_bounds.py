@@ -10,7 +10,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,9 @@ import pytest
 from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, elements, eventually, send
+from egressd.netd.kernel import open_files
+from egressd.planner.bounds import Bounds, bounds_of
+from tests.lab.device_state import SERVER, add_nodes, elements, eventually, rule, send
 from tests.lab.five import explained, heard, overview
 from tests.lab.netns import JoinedNamespace, Running
 
@@ -61,8 +63,36 @@ def greedy(lab: Lab) -> Iterator[JoinedNamespace]:
     with JoinedNamespace(netns.namespace(lab.name, "client1")) as network:
         yield network
     lab.router.run("conntrack", "-D", "-s", lab.client(GREEDY).address, check=False)
-    for name in ("sessions", "sessions_of", "questions_of", "question_bytes_of"):
+    metered = ("sessions", "sessions_of", "sessions_of_networks")
+    for name in (*metered, "questions_of", "question_bytes_of"):
         lab.router.run("nft", "flush", "set", "inet", "egressd", name)
+
+
+NETWORK: Final = "10.77.0.0/24"
+UNRULED: Final = "10.77.0.128/25"
+"""A part of it with one rule for all."""
+NEIGHBOUR: Final = "10.77.0.129"
+"""An address there that has little open."""
+
+
+@pytest.fixture
+def many(lab: Lab, greedy: JoinedNamespace) -> Iterator[list[str]]:
+    """Addresses of the client that is about to take too much, without a rule of their own."""
+    addresses = [f"10.77.0.{number}" for number in range(130, 250)]
+    for each in (NEIGHBOUR, *addresses):
+        greedy.shell(f"ip address add {each}/32 dev eth0")
+    rule(lab, UNRULED, "ss")
+    yield addresses
+    (known,) = (each["id"] for each in lab.api.get("/rules")["data"] if each["ip"] == UNRULED)
+    lab.api.delete(f"/rules/{known}")
+    for each in (NEIGHBOUR, *addresses):
+        greedy.shell(f"ip address delete {each}/32 dev eth0")
+        lab.router.run("conntrack", "-D", "-s", each, check=False)
+
+
+def bounds(lab: Lab) -> Bounds:
+    """All figures, which follow from what a worker may open."""
+    return bounds_of(open_files.limit(lab.device.pids("egressd.netd.engine.worker")[0]))
 
 
 def bound(lab: Lab, counted: str) -> int:
@@ -104,15 +134,24 @@ def make_room() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def connect(number: int, port: int, hold_s: float, word: bytes, *, ends: bool = False) -> int:
-    """How many of so many connections are made; they are held for a while."""
+def connect(
+    number: int,
+    port: int,
+    hold_s: float,
+    word: bytes,
+    *,
+    ends: bool = False,
+    sources: Sequence[str] = ("",),
+) -> int:
+    """How many of so many connections of each source are made; they are held for a while."""
     make_room()
     with ExitStack() as held:
         made = 0
-        for _ in range(number):
+        for source in [*sources] * number:
             opened = held.enter_context(socket.socket())
             opened.settimeout(5)
             with suppress(OSError):
+                opened.bind((source, 0))
                 opened.connect((SERVER, port))
                 opened.sendall(word)
                 if ends:
@@ -122,16 +161,19 @@ def connect(number: int, port: int, hold_s: float, word: bytes, *, ends: bool = 
     return made
 
 
-def speak(number: int, hold_s: float) -> int:
-    """How many of so many sockets get no error for a datagram; they are held for a while."""
+def speak(number: int, hold_s: float, sources: Sequence[str] = ("",)) -> int:
+    """How many of so many sockets of each source get no error for a datagram; they are held for a
+    while.
+    """
     make_room()
     with ExitStack() as held:
         opened = [
             held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            for _ in range(number)
+            for _ in range(number * len(sources))
         ]
         refused = 0
-        for each in opened:
+        for index, each in enumerate(opened):
+            each.bind((sources[index % len(sources)], 0))
             each.connect((SERVER, ECHO))
             each.setblocking(False)
             each.send(b"hello")
@@ -145,7 +187,7 @@ def speak(number: int, hold_s: float) -> int:
             except OSError:
                 refused += 1
         time.sleep(hold_s)
-        return number - refused
+        return len(opened) - refused
 
 
 def question(name: bytes) -> bytes:
@@ -194,10 +236,13 @@ def ask_by_tcp(rate: int, seconds: float, flows: int) -> int:
         return sent
 
 
-def ended(words: list[tuple[bytes, bool]], seconds: float) -> list[float | None]:
+def ended(
+    words: list[tuple[bytes, bool]], seconds: float, trickle: bytes = b""
+) -> list[float | None]:
     """After how long each of these connections to a resolver was ended, within so many seconds. A
-    word is followed by the end where that is said.
+    word is followed by the end where that is said, and by `trickle`, a byte a second.
     """
+    left = [*trickle]
     after: list[float | None] = [None] * len(words)
     with selectors.DefaultSelector() as waiting, ExitStack() as held:
         for number, (word, ends) in enumerate(words):
@@ -208,6 +253,12 @@ def ended(words: list[tuple[bytes, bool]], seconds: float) -> list[float | None]
             waiting.register(opened, selectors.EVENT_READ, number)
         begun = time.monotonic()
         while waiting.get_map() and time.monotonic() < begun + seconds:
+            if left and time.monotonic() - begun > len(trickle) - len(left):
+                for key in waiting.get_map().values():
+                    assert isinstance(key.fileobj, socket.socket)
+                    with suppress(OSError):
+                        key.fileobj.send(bytes(left[:1]))
+                del left[0]
             for key, _ in waiting.select(0.2):
                 assert isinstance(key.fileobj, socket.socket)
                 with suppress(ConnectionError):
@@ -304,6 +355,49 @@ def test_a_clients_udp_sessions_are_bounded_and_nobody_else_notices(
         assert lab.client(OTHER).udp_echo("hello").ok
         assert explained(lab, GREEDY)["doubts"] == [problem(lab).partition(": ")[2]]
         assert taking.result(60) < bound(lab, "udp_of")
+
+
+def test_connections_of_all_addresses_of_a_network_are_bounded(
+    lab: Lab, greedy: JoinedNamespace, many: list[str]
+) -> None:
+    """As of a host that uses many; each of them has fewer than a client may."""
+    each = bounds(lab).connections - 100
+    sources = many[: 2 * bounds(lab).connections_of_network // each + 1]
+    words = "for all addresses of a network without a rule of their own is reached"
+    with heard(lab) as five:
+        taking: Running[int] = greedy.start(connect, each, ECHO, 60.0, b"x", sources=sources)
+        five.await_news(f"connections through nodes {words}", 60)
+        eventually(lambda: sources[0] in elements(lab, "set", "greedy"))
+        assert greedy.run(connect, 1, ECHO, 0.0, b"x", sources=sources[:1]) == 0
+        assert greedy.run(connect, 1, ECHO, 0.0, b"x", sources=[NEIGHBOUR]) == 1
+        assert is_served(lab, OTHER)
+        assert is_served(lab, GREEDY)
+        asking = f"destination={SERVER}&port=80&protocol=tcp"
+        told = lab.api.ask("GET", f"/ops/explain?client={sources[0]}&{asking}").body
+        assert words in told["reason"]
+        told = lab.api.ask("GET", f"/ops/explain?client={NEIGHBOUR}&{asking}").body
+        assert told["reason"] == ""
+        taking.kill()
+        eventually(lambda: elements(lab, "set", "greedy") == "", 20)
+        assert greedy.run(connect, 1, ECHO, 0.0, b"x", sources=sources[:1]) == 1
+
+
+def test_udp_sessions_of_all_addresses_of_a_network_are_bounded(
+    lab: Lab, greedy: JoinedNamespace, many: list[str]
+) -> None:
+    each = bounds(lab).sessions - 50
+    sources = many[: bounds(lab).sessions_of_network // each + 2]
+    words = "for all addresses of a network without a rule of their own is reached"
+    with heard(lab) as five:
+        taking: Running[int] = greedy.start(speak, each, 2.0, sources)
+        five.await_news(f"{NETWORK}: the bound of", 30)
+        assert lab.client(OTHER).udp_echo("hello").ok
+        assert lab.client(GREEDY).udp_echo("hello").ok
+        asking = f"destination={SERVER}&port=80&protocol=udp"
+        told = lab.api.ask("GET", f"/ops/explain?client={NEIGHBOUR}&{asking}").body
+        assert words in told["reason"]
+        assert explained(lab, GREEDY)["doubts"] == []
+        assert taking.result(60) < each * len(sources)
 
 
 def test_many_far_ends_of_one_socket_are_one_session(lab: Lab, greedy: JoinedNamespace) -> None:
@@ -413,6 +507,9 @@ def test_connections_to_resolvers_are_few_and_end_when_they_are_idle(
     assert None not in after
     assert [each for each in after if each is not None and each > IDLE_S + 4] == []
     assert all(each is not None and each > IDLE_S - 1 for each in (after[0], after[6]))
+    # Half a question that goes on coming, also behind a whole one.
+    slow = greedy.run(ended, [(b"\0\xff", False), (framed, False)], IDLE_S + 5, b"\1" * 60)
+    assert [each for each in slow if each is None or not IDLE_S - 1 < each < IDLE_S + 4] == []
     with heard(lab) as five:
         crowd = greedy.start(ended, [(b"", False)] * most, IDLE_S + 5)
         eventually(lambda: tracked(lab, 53) >= most, 10)

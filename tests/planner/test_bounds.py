@@ -44,13 +44,25 @@ def test_four_clients_do_not_take_a_workers_descriptors(limit: int) -> None:
     if bounds.connections > CONNECTIONS_MIN:
         assert 4 * bounds.connections * SPLICED <= limit
         assert (bounds.outside + bounds.callers) * SPLICED <= limit
+        assert 2 * bounds.connections_of_network * SPLICED <= limit
 
 
 @given(st.integers(1024, 2**21), st.integers(1024, 2**21))
 def test_a_client_may_have_more_where_a_worker_may(one: int, other: int) -> None:
     less, more = (bounds_of(limit) for limit in sorted((one, other)))
-    for name in ("connections", "sessions", "sessions_per_s", "flows", "callers", "outside"):
+    of_networks = ("connections_of_network", "sessions_of_network", "sessions_of_network_kept")
+    of_clients = ("connections", "sessions", "sessions_per_s", "sessions_kept", "flows")
+    for name in (*of_clients, "callers", "outside", *of_networks):
         assert 0 < getattr(less, name) <= getattr(more, name)
+
+
+@given(st.integers(1024, 2**21))
+def test_one_client_reaches_its_own_bound_before_its_networks(limit: int) -> None:
+    bounds = bounds_of(limit)
+    assert bounds.connections <= bounds.connections_of_network
+    assert bounds.sessions < bounds.sessions_of_network
+    assert bounds.sessions_per_s < bounds.sessions_of_network_per_s
+    assert bounds.sessions_kept < bounds.sessions_of_network_kept
 
 
 def test_a_household_behind_one_address_has_room_on_a_small_machine() -> None:
@@ -72,6 +84,10 @@ def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
     assert "$" not in text
     assert f"@tcp_of {{ ip saddr ct count over {bounds.connections} }}" in text
     assert f"limit rate over {bounds.sessions_per_s}/second burst {bounds.sessions} packets" in text
+    assert (
+        f"limit rate over {bounds.sessions_of_network_per_s}/second"
+        f" burst {bounds.sessions_of_network} packets"
+    ) in text
     assert f"@calls_of {{ ip saddr ct count over {bounds.callers} }}" in text
 
 

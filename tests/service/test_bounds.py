@@ -7,7 +7,7 @@ import pytest
 
 from egressd.model.desired import Edit
 from egressd.model.messages import Reached, Status
-from egressd.model.nouns import ProxyService
+from egressd.model.nouns import ProxyService, Rule
 from egressd.service.explain import Protocol, explain, question
 from tests.service.conftest import RESOLVERS
 from tests.service.test_judgement import RUNNING, STATE, Told, node, seen
@@ -68,6 +68,10 @@ def test_services_are_told_by_name() -> None:
         ("questions", "udp", 53, True),
         ("questions", "tcp", 53, True),
         ("questions", "tcp", 443, False),
+        ("network_connections", "tcp", 443, True),
+        ("network_connections", "udp", 443, False),
+        ("network_sessions", "udp", 443, True),
+        ("network_sessions", "tcp", 443, False),
         ("resolver", "tcp", 53, True),
         ("resolver", "udp", 53, False),
     ],
@@ -93,6 +97,21 @@ def test_it_is_no_concern_of_other_clients_nor_of_what_the_kernel_routes() -> No
     for client in (ONE, "10.0.0.1"):  # one has a node, the other leaves directly
         told = explain(question(client, "192.0.2.1", 443, "tcp"), STATE, RESOLVERS, status)
         assert not told.is_blocked
+
+
+@pytest.mark.parametrize(("client", "is_refused"), [(ONE, False), ("10.0.0.77", True)])
+def test_a_networks_bound_is_for_clients_without_a_rule_of_their_own(
+    client: str, is_refused: bool
+) -> None:
+    for_all = Rule(id=9, ip="10.0.0.0/16", target_node="one")
+    state = WITH_UDP.with_edits([Edit("rules", 9, for_all)], 3)
+    status = full("network_sessions", "10.0.0.0/24", bound=4096)
+    told = explain(question(client, "192.0.2.1", 443, "udp"), state, RESOLVERS, status)
+    assert told.is_blocked == is_refused
+    assert ("for all addresses of a network" in told.reason) == is_refused
+    assert told.doubts == ()
+    away = explain(question("10.0.1.77", "192.0.2.1", 443, "udp"), state, RESOLVERS, status)
+    assert not away.is_blocked
 
 
 def test_questions_are_metered_whatever_the_target() -> None:

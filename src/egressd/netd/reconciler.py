@@ -95,7 +95,10 @@ class Reconciler:
         self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
         self._stalls = Stalls(lambda: self.plan, pool.uid)
         self._surplus = Surplus(
-            lambda: machine.bounds, lambda: machine.topology.router_addresses, self._refuse
+            bounds=lambda: machine.bounds,
+            own=lambda: machine.topology.router_addresses,
+            ruled=lambda: self.plan.hosts,
+            changed=self._refuse,
         )
         self._refusals = Refusals(lambda: machine.bounds, self._tell, lambda: self._surplus.greedy)
         self._handshakes = Handshakes(lambda: self.plan)

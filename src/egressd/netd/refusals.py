@@ -24,7 +24,13 @@ log = structlog.get_logger()
 PERIOD_S: Final = 0.5
 TOLD_S: Final = 10.0
 """Seconds that it is told for after the last refusal."""
-_KINDS: Final = {"tcp": refused.CONNECTIONS, "udp": refused.SESSIONS}
+_KINDS: Final = {
+    ("tcp", False): refused.CONNECTIONS,
+    ("udp", False): refused.SESSIONS,
+    ("tcp", True): refused.NETWORK_CONNECTIONS,
+    ("udp", True): refused.NETWORK_SESSIONS,
+}
+"""Protocol, and whether the bound is a network's -> kind."""
 REACHED_MAX: Final = 1000
 """Those that are told, the first by address: there may be any number."""
 
@@ -76,7 +82,10 @@ class Refusals:
 
     def look(self, now: float) -> None:
         """See who was refused since. Raises OSError."""
-        found = {Refused(_KINDS[each.protocol], each.client): 0 for each in self._greedy()}
+        found = {
+            Refused(_KINDS[each.protocol, each.is_of_network], each.client): 0
+            for each in self._greedy()
+        }
         found |= self._read()
         for each, packets in found.items():
             before = self._counted.get(each, 0)
@@ -94,6 +103,8 @@ class Refusals:
         return {
             refused.CONNECTIONS: bounds.connections,
             refused.SESSIONS: bounds.sessions,
+            refused.NETWORK_CONNECTIONS: bounds.connections_of_network,
+            refused.NETWORK_SESSIONS: bounds.sessions_of_network,
             refused.RESOLVER: ASKING_CONNECTIONS,
             refused.QUESTIONS: QUESTIONS_PER_S,
             refused.STRANGERS: 0,

@@ -20,6 +20,12 @@ _OF_A_CONNECTION: Final = 6
 """Open files of a connection whose bytes are spliced: two sockets and two pipes."""
 _CLIENTS: Final = 4
 """Clients that take all they may have before a worker's descriptors are gone, at the least."""
+_NETWORKS: Final = 2
+"""Networks that do, of addresses without a rule of their own."""
+_CLIENTS_OF_A_NETWORK: Final = 4
+"""Clients that take all they may have before their network may begin no further UDP session."""
+NETWORK_BITS: Final = 24
+"""The length of the prefix that addresses without a rule of their own are counted by."""
 
 CONNECTIONS_MAX: Final = 2048
 CONNECTIONS_MIN: Final = 64
@@ -81,6 +87,27 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return self.sessions + SESSION_S * self.sessions_per_s
 
     @property
+    def connections_of_network(self) -> int:
+        """TCP connections to the engine of all addresses of a network that have no rule of their
+        own: a host may use many."""
+        return max(self.descriptors // _OF_A_CONNECTION // _NETWORKS, self.connections)
+
+    @property
+    def sessions_of_network(self) -> int:
+        """UDP sessions of such addresses that may begin at once."""
+        return _CLIENTS_OF_A_NETWORK * self.sessions
+
+    @property
+    def sessions_of_network_per_s(self) -> int:
+        """Those that may begin a second after that."""
+        return _CLIENTS_OF_A_NETWORK * self.sessions_per_s
+
+    @property
+    def sessions_of_network_kept(self) -> int:
+        """Those that there may be after a while."""
+        return _CLIENTS_OF_A_NETWORK * self.sessions_kept
+
+    @property
     def callers(self) -> int:
         """Connections of one address to proxy services."""
         return min(_CALLERS, self.connections)
@@ -97,6 +124,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
             "$flows": str(self.flows),
             "$sessions_per_s": str(self.sessions_per_s),
             "$sessions": str(self.sessions),
+            "$network_sessions_per_s": str(self.sessions_of_network_per_s),
+            "$network_sessions": str(self.sessions_of_network),
             "$callers": str(self.callers),
             "$outside": str(self.outside),
         }

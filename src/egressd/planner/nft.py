@@ -49,6 +49,8 @@ class Greedy(NamedTuple):
 
     client: str
     protocol: str
+    is_of_network: bool = False
+    """Whether its network has, of addresses without a rule of their own, and it an undue share."""
 
 
 def elements(

@@ -6,6 +6,7 @@ They concern a client, or a caller of proxy services, and nobody else.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from egressd.model.desired import DesiredState
@@ -19,6 +20,14 @@ _OF_A_CLIENT: Final[dict[str, str]] = {
     ),
     "sessions": (
         "{who}: the bound of {n} UDP sessions through nodes is reached: further ones are refused"
+    ),
+    "network_connections": (
+        "{who}: the bound of {n} connections through nodes for all addresses of a network without a"
+        " rule of their own is reached: further ones are refused"
+    ),
+    "network_sessions": (
+        "{who}: the bound of {n} UDP sessions through nodes for all addresses of a network without"
+        " a rule of their own is reached: further ones are refused"
     ),
     "resolver": (
         "{who}: the bound of {n} connections to resolvers is reached: further ones are refused"
@@ -67,12 +76,20 @@ def sentence(text: Text, sources: Collection[str]) -> str:
     return text.replace(_PLACE, listed(sources))
 
 
-def reached_by(client: str, seen: Status) -> Iterator[tuple[str, str]]:
-    """The kind of each bound that a client of nodes has reached, and what it is told of it."""
+def reached_by(client: str, seen: Status, *, is_ruled: bool) -> Iterator[tuple[str, str]]:
+    """The kind of each bound that a client of nodes has reached, or its network, and what it is
+    told of it. `is_ruled`: whether the client has a rule of its own.
+    """
     for each in seen.reached:
-        if each.source == client and each.kind in _OF_A_CLIENT:
+        if each.kind in _OF_A_CLIENT and _concerns(each.source, client, is_ruled=is_ruled):
             text = _OF_A_CLIENT[each.kind].removeprefix(_WHO)
             yield each.kind, text.format(n=each.bound)
+
+
+def _concerns(source: str, client: str, *, is_ruled: bool) -> bool:
+    if "/" not in source:
+        return source == client
+    return not is_ruled and IPv4Address(client) in IPv4Network(source)
 
 
 def _service(state: DesiredState, port: int) -> str:

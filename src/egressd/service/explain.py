@@ -6,7 +6,7 @@ a packet meets them), told in the words of what is configured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import Final, Literal
 
@@ -166,16 +166,15 @@ def explain(
         verdict = Verdict(egresses=verdict.egresses)  # asked at home
     reason = _reason(asked, state, parsed, verdict, seen)
     is_verdict = bool(reason) and reason == verdict.reason
-    client = asked.client
     answer = Explanation(
-        client=client,
+        client=asked.client,
         destination=asked.destination,
         port=asked.port,
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
         problem=reason if is_verdict and verdict.is_found_out else "",
-        doubts=() if reason else (*seen.doubts, *(why for _, why in reached_by(client, seen))),
+        doubts=() if reason else (*seen.doubts, *_reached(asked, state, seen).values()),
         since=since(target) if is_verdict and rule is not None else "",
         rule=None if rule is None else _seen(rule),
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
@@ -244,7 +243,9 @@ def _reason(
         return "its target is REJECT"
     if verdict.cause != "stopped" and (stranger := why_no_client(IPv4Address(asked.client), seen)):
         return stranger
-    if verdict.cause in ("", "nodes", "names") and (refused := _why_refused(asked, target, seen)):
+    if verdict.cause in ("", "nodes", "names") and (
+        refused := _why_refused(asked, target, _reached(asked, state, seen))
+    ):
         return refused  # ahead of what is found out by trying: nothing comes so far as to a node
     if verdict.is_blocked or (verdict.cause == "names" and _needs_resolver(asked)):
         return verdict.reason
@@ -257,14 +258,21 @@ def _reason(
     return ""
 
 
-def _why_refused(asked: Question, target: TargetName, seen: Status) -> str:
+def _reached(asked: Question, state: DesiredState, seen: Status) -> dict[str, str]:
+    """The kind of each bound that the client has reached, or its network -> what is told of it."""
+    rules = covering(state, asked.client)
+    return dict(reached_by(asked.client, seen, is_ruled=bool(rules) and rules[0].is_host))
+
+
+def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, str]) -> str:
     """Why what the client begins is refused before anybody sends it on; else empty."""
-    kinds = {"sessions" if asked.protocol == "udp" else "connections"}
+    counted = "sessions" if asked.protocol == "udp" else "connections"
+    kinds = {counted, f"network_{counted}"}
     if asked.port == _DNS_PORT:
         kinds = {"questions"} if asked.protocol == "udp" else {"questions", "resolver"}
     if target.kind not in ("node", "group"):
         kinds &= {"questions"}
-    return next((why for kind, why in reached_by(asked.client, seen) if kind in kinds), "")
+    return next((why for kind, why in reached.items() if kind in kinds), "")
 
 
 def _needs_resolver(asked: Question) -> bool:

@@ -257,6 +257,14 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "{who}：经节点的 UDP 会话已达上限 {n} 个，新会话会被拒绝",
   "the bound of {n} UDP sessions through nodes is reached: further ones are refused":
     "经节点的 UDP 会话已达上限 {n} 个，新会话会被拒绝",
+  "{>who}: the bound of {n} connections through nodes for all addresses of a network without a rule of their own is reached: further ones are refused":
+    "{who}：同一网段中没有自身规则的地址，经节点的连接合计已达上限 {n} 个，新连接会被拒绝",
+  "the bound of {n} connections through nodes for all addresses of a network without a rule of their own is reached: further ones are refused":
+    "同一网段中没有自身规则的地址，经节点的连接合计已达上限 {n} 个，新连接会被拒绝",
+  "{>who}: the bound of {n} UDP sessions through nodes for all addresses of a network without a rule of their own is reached: further ones are refused":
+    "{who}：同一网段中没有自身规则的地址，经节点的 UDP 会话合计已达上限 {n} 个，新会话会被拒绝",
+  "the bound of {n} UDP sessions through nodes for all addresses of a network without a rule of their own is reached: further ones are refused":
+    "同一网段中没有自身规则的地址，经节点的 UDP 会话合计已达上限 {n} 个，新会话会被拒绝",
   "{>who}: the bound of {n} connections to resolvers is reached: further ones are refused":
     "{who}：到 DNS 服务器的连接已达上限 {n} 个，新连接会被拒绝",
   "the bound of {n} connections to resolvers is reached: further ones are refused":

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
 from egressd.netd.kernel.set_elements import INET, RawElement, dump
+from egressd.planner.bounds import NETWORK_BITS
 
 CONNECTIONS: Final = "connections"
 SESSIONS: Final = "sessions"
+NETWORK_CONNECTIONS: Final = "network_connections"
+NETWORK_SESSIONS: Final = "network_sessions"
 RESOLVER: Final = "resolver"
 QUESTIONS: Final = "questions"
 STRANGERS: Final = "strangers"
@@ -32,7 +35,9 @@ _BY_ADDRESS: Final = {
 
 
 class Refused(NamedTuple):
-    """Who was refused something: ``source`` is an IPv4 address, ``port`` a proxy service's."""
+    """Who was refused something: ``source`` is an IPv4 address or a network, ``port`` a proxy
+    service's.
+    """
 
     kind: str
     source: str = ""
@@ -46,6 +51,9 @@ def read() -> dict[Refused, int]:
         for name, kind in _BY_ADDRESS.items():
             for each in dump(kernel, INET, name):
                 found[Refused(kind, _address(each.key))] = _packets(each)
+        for each in dump(kernel, INET, "full_networks"):
+            network = f"{_address(each.key)}/{NETWORK_BITS}"
+            found[Refused(NETWORK_SESSIONS, network)] = _packets(each)
         for each in dump(kernel, INET, "full_strangers"):
             # Each part of a key fills up words of 32 bits.
             found[Refused(STRANGERS, _address(each.key[:4]), _port(each.key[4:]))] = _packets(each)

@@ -77,6 +77,17 @@ class ClientSocket(NamedTuple):
     """What the kernel tells it by (inet_diag_sockid), cookie included."""
 
 
+class Asker(NamedTuple):
+    """A TCP connection of a client's to a resolver, through a TPROXY listener."""
+
+    sent_s: float
+    """Seconds since it was sent data last, or since it began."""
+    received_s: float
+    """Seconds since it has sent data last, or since it began."""
+    id: bytes
+    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+
+
 class Caller(NamedTuple):
     """A TCP connection that somebody has made to this machine."""
 
@@ -187,10 +198,10 @@ def callers(ports: Collection[int]) -> list[Caller]:
     return found
 
 
-def destroy(callers: Iterable[Caller]) -> int:
+def destroy(connections: Iterable[Asker | Caller]) -> int:
     """End connections; how many had not ended by themselves. Raises OSError."""
     with NetlinkSocket(SOCK_DIAG) as asked:
-        return sum(_destroy(asked, IPPROTO_TCP, caller.id) for caller in callers)
+        return sum(_destroy(asked, IPPROTO_TCP, each.id) for each in connections)
 
 
 def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
@@ -214,25 +225,25 @@ def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
     return Counter((protocol, remote) for protocol, remote, *_ in found)
 
 
-def destroy_idle_askers(own: Collection[IPv4Address], patience_s: float) -> int:
-    """End TCP connections through TPROXY listeners to resolvers, port 53, that have carried nothing
-    for so long; how many there were. `own`: this machine's addresses. Raises OSError.
+def askers(own: Collection[IPv4Address]) -> list[Asker]:
+    """The TCP connections to resolvers, port 53, through TPROXY listeners that both ends have
+    agreed on. `own`: this machine's addresses. Raises OSError when the kernel won't tell.
     """
     spared = {address.packed for address in own}
     states = _STATES & ~(1 << _SYN_RECEIVED)
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, _WITH_INFO, states, bytes(_ID.size))
     condition = _CONDITION.pack(AF_INET, 0, int.from_bytes(_DNS_PORT, "big"), bytes(4))
     request += attribute(_BYTECODE, _any(_IF_LOCAL, [condition]))
-    ended = 0
+    found = []
     with NetlinkSocket(SOCK_DIAG) as asked:
         for body in asked.dump(_LIST, request):
             (identity,) = _ANSWER.unpack_from(body)
             local = _ID.unpack(identity)[2]
-            info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
-            is_idle = min(_SILENT.unpack_from(info)) >= patience_s * 1000
-            if is_idle and local not in spared and local[0] != _LOOPBACK:
-                ended += _destroy(asked, IPPROTO_TCP, identity)
-    return ended
+            if local not in spared and local[0] != _LOOPBACK:
+                info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
+                sent_ms, received_ms = _SILENT.unpack_from(info)
+                found.append(Asker(sent_ms / 1000, received_ms / 1000, identity))
+    return found
 
 
 def _at(

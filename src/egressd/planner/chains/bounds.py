@@ -27,6 +27,9 @@ _COUNTED: Final = "type ipv4_addr; size 65535; flags dynamic"
 _METERED: Final = "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m"
 _REFUSED: Final = "type ipv4_addr; size 65535; counter; flags dynamic,timeout; timeout 2s"
 
+_NETWORK: Final = "ip saddr & 255.255.255.0"
+"""By which addresses without a rule of their own are metered: a host may use many of them."""
+
 SETS: Final = {
     # Filled by packets, all of them.
     "tcp_of": _COUNTED,
@@ -36,6 +39,7 @@ SETS: Final = {
     "greedy": "type ipv4_addr . inet_proto",
     "sessions": "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 5m",
     "sessions_of": _METERED,
+    "sessions_of_networks": _METERED,
     "questions_of": _METERED,
     "question_bytes_of": _METERED,
     "questions_of_resolvers": _METERED,
@@ -43,6 +47,7 @@ SETS: Final = {
     # Who has reached which bound, with how many packets were refused.
     "full_tcp": _REFUSED,
     "full_udp": _REFUSED,
+    "full_networks": _REFUSED,
     "full_dns": _REFUSED,
     "full_questions": _REFUSED,
 }
@@ -71,8 +76,21 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ip saddr . udp sport @sessions meta l4proto . udp dport != @wlports goto begin_udp",
         "update @sessions_of { ip saddr limit rate over $sessions_per_s/second"
         " burst $sessions packets } update @full_udp { ip saddr } goto deny",
+        "jump begin_in_network",
         "update @sessions { ip saddr . udp sport }",
         "goto begin_udp",
+    ),
+    "begin_in_network": (
+        # Only for its values may a map be looked into: the mark is kept meanwhile.
+        "ct mark set meta mark",
+        "meta mark set ip saddr map @hosts goto begin_by_own_rule",
+        "ct mark set 0",
+        f"update @sessions_of_networks {{ {_NETWORK} limit rate over $network_sessions_per_s/second"
+        f" burst $network_sessions packets }} update @full_networks {{ {_NETWORK} }} goto deny",
+    ),
+    "begin_by_own_rule": (
+        "meta mark set ct mark",
+        "ct mark set 0",
     ),
     "begin_udp": (
         "add @udp_of { ip saddr ct count over $flows } update @full_udp { ip saddr } goto deny",
@@ -100,7 +118,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
             str(NETWORKS_QUESTIONS_PER_S),
             f"{NETWORKS_QUESTIONS_AT_ONCE} packets",
             "questions_of_networks",
-            "ip saddr & 255.255.255.0",
+            _NETWORK,
         ),
     ),
     "metered_resolver": (

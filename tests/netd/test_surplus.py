@@ -1,0 +1,144 @@
+"""Who has too much open, and which connections to resolvers are idle."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from socket import IPPROTO_TCP, IPPROTO_UDP
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egressd.netd.kernel.sockets import Asker
+from egressd.netd.surplus import IDLE_S, PERIOD_S, Counted, Idlers, greedy
+from egressd.planner.bounds import Bounds
+from egressd.planner.nft import Greedy
+
+BOUNDS = Bounds()
+MORE = 1.25
+"""What connections that are about to close may come to."""
+TCP_OF_A_NETWORK = int(BOUNDS.connections_of_network * MORE)
+
+
+def counted(tcp: dict[str, int], udp: dict[str, int] | None = None) -> Counted:
+    both = ((IPPROTO_TCP, tcp), (IPPROTO_UDP, udp or {}))
+    return {
+        (protocol, IPv4Address(client).packed): count
+        for protocol, counts in both
+        for client, count in counts.items()
+    }
+
+
+# --- Clients and networks. --------------------------------------------------------------------
+
+
+def test_a_client_has_too_much_from_its_bound_on() -> None:
+    most = int(BOUNDS.connections * MORE)
+    tcp, udp = {"10.0.0.7": most, "10.0.0.8": most + 1}, {"10.0.0.9": BOUNDS.sessions_kept + 1}
+    found = greedy(counted(tcp, udp), BOUNDS, {*tcp, *udp})
+    assert found == {Greedy("10.0.0.8", "tcp"), Greedy("10.0.0.9", "udp")}
+
+
+def test_a_host_with_many_addresses_is_refused_and_its_neighbours_are_not() -> None:
+    each = int(BOUNDS.connections) - 1
+    takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
+    others = {"10.0.0.7": 300, "10.0.1.7": 300}
+    found = greedy(counted(takers | others), BOUNDS, ())
+    assert found == {Greedy(address, "tcp", is_of_network=True) for address in takers}
+
+
+def test_a_rule_of_its_own_takes_a_client_out_of_its_network() -> None:
+    each = int(BOUNDS.connections) - 1
+    takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
+    assert greedy(counted(takers), BOUNDS, {"10.0.0.100"}) == frozenset()
+
+
+def test_a_networks_connections_and_sessions_are_counted_apart() -> None:
+    tcp = {f"10.0.0.{n}": TCP_OF_A_NETWORK // 20 for n in range(20)}
+    udp = {f"10.0.0.{n}": BOUNDS.sessions_of_network_kept // 20 for n in range(20)}
+    assert greedy(counted(tcp, udp), BOUNDS, ()) == frozenset()
+    udp["10.0.0.7"] += 20
+    assert greedy(counted(tcp, udp), BOUNDS, ()) == {Greedy("10.0.0.7", "udp", is_of_network=True)}
+
+
+@given(st.lists(st.integers(1, 2048), max_size=10), st.lists(st.integers(1000, 2048), max_size=40))
+def test_a_network_that_has_too_much_gets_no_more_of_it(few: list[int], many: list[int]) -> None:
+    """Those who may go on have little: all together not more than there may be."""
+    tcp = {f"10.0.0.{number}": count for number, count in enumerate((*few, *many))}
+    refused = {each.client for each in greedy(counted(tcp), BOUNDS, ())}
+    is_over = sum(tcp.values()) > TCP_OF_A_NETWORK
+    assert bool(refused) == is_over
+    if is_over:
+        left = [count for client, count in tcp.items() if client not in refused]
+        assert sum(left) <= TCP_OF_A_NETWORK
+        assert max(left, default=0) < min(tcp[client] for client in refused)
+
+
+# --- Connections to resolvers. ----------------------------------------------------------------
+
+
+class Connection:
+    """One that data comes and goes on at these seconds."""
+
+    def __init__(self, received: list[float], sent: list[float]) -> None:
+        self._received = received
+        self._sent = sent
+
+    def at(self, now: float) -> Asker:
+        return Asker(
+            sent_s=now - max((each for each in self._sent if each <= now), default=0.0),
+            received_s=now - max((each for each in self._received if each <= now), default=0.0),
+            id=b"one",
+        )
+
+    def ended(self, seconds: float = 60.0) -> float | None:
+        """When it is, if it is."""
+        idlers, now = Idlers(), 0.0
+        while now < seconds:
+            asker = self.at(now)
+            if idlers.among([asker], now):
+                return now
+            now += PERIOD_S
+        return None
+
+
+def test_one_that_says_nothing_is_ended() -> None:
+    assert Connection([], []).ended() == IDLE_S
+    assert Connection([0.5], [0.6]).ended() == IDLE_S + PERIOD_S
+
+
+def test_one_that_goes_on_saying_half_of_something_is_ended() -> None:
+    trickle = [0.5 + second for second in range(60)]
+    assert Connection(trickle, []).ended() == IDLE_S + PERIOD_S
+    assert Connection(trickle, [0.9]).ended() == IDLE_S + PERIOD_S
+
+
+def test_a_question_that_is_not_answered_is_waited_for_no_longer() -> None:
+    assert Connection([5.0], []).ended() == 5.0 + IDLE_S + 1.0
+
+
+def test_one_that_asks_again_and_again_goes_on() -> None:
+    """Whenever it is looked at a question waits for its answer."""
+    asked = [each * PERIOD_S - 0.1 for each in range(1, 30)]
+    assert Connection(asked, [each + 0.2 for each in asked]).ended() is None
+
+
+@given(st.floats(0.1, IDLE_S - 0.1), st.floats(0.1, 4.0))
+def test_an_answer_is_waited_for(pause_s: float, takes_s: float) -> None:
+    """One that asks after a while, as often as the engine's patience and its own allow."""
+    asked, sent, now = [], [], 0.0
+    while now < 60.0:
+        now += pause_s
+        asked.append(now)
+        now += takes_s
+        sent.append(now)
+    assert Connection(asked, sent).ended() is None
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    """A connection's identity is another's once it has ended."""
+    idlers = Idlers()
+    asking = Asker(sent_s=25.0, received_s=0.5, id=b"one")
+    assert idlers.among([asking], 1.0) == []
+    assert idlers.among([], 3.0) == []
+    assert idlers.among([asking], 30.0) == []
+    assert idlers.among([asking], 30.0 + IDLE_S) == [asking]
