@@ -79,15 +79,14 @@ NEIGHBOUR: Final = "10.77.0.129"
 def many(lab: Lab, greedy: JoinedNamespace) -> Iterator[list[str]]:
     """Addresses of the client that is about to take too much, without a rule of their own."""
     addresses = [f"10.77.0.{number}" for number in range(130, 250)]
-    for each in (NEIGHBOUR, *addresses):
-        greedy.shell(f"ip address add {each}/32 dev eth0")
+    all_of_them = (NEIGHBOUR, *addresses)
+    greedy.shell("\n".join(f"ip address add {each}/32 dev eth0" for each in all_of_them))
     rule(lab, UNRULED, "ss")
     yield addresses
     (known,) = (each["id"] for each in lab.api.get("/rules")["data"] if each["ip"] == UNRULED)
     lab.api.delete(f"/rules/{known}")
-    for each in (NEIGHBOUR, *addresses):
-        greedy.shell(f"ip address delete {each}/32 dev eth0")
-        lab.router.run("conntrack", "-D", "-s", each, check=False)
+    greedy.shell("\n".join(f"ip address delete {each}/32 dev eth0" for each in all_of_them))
+    lab.router.run("conntrack", "-D", "-s", UNRULED, check=False)
 
 
 def bounds(lab: Lab) -> Bounds:

@@ -19,15 +19,19 @@ from pathlib import Path
 
 import pytest
 
+from egressd.lab import netns
 from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
+from egressd.netd.kernel import open_files
+from egressd.planner.bounds import bounds_of
 from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
 from tests.lab import socks
 from tests.lab.device_state import SERVER, asked, clear, elements, eventually, send
 from tests.lab.five import heard, overview
+from tests.lab.netns import JoinedNamespace
 
 pytestmark = pytest.mark.lab
 
@@ -634,6 +638,8 @@ HANDSHAKE_S = 10.0
 LATE_S = 2.0
 STRANGERS = 60
 """Connections that one source may begin at once without having signed in."""
+STRANGERS_OF_A_NETWORK = 120
+"""The same of all sources in a /24."""
 OTHER_SOURCE = "8.8.8.8"
 """Another address of the internet's."""
 
@@ -701,6 +707,86 @@ def test_who_does_not_sign_in_is_ended_and_keeps_nobody_else_out(
         assert min(after) > HANDSHAKE_S - LATE_S
         five.await_news(f"over: {source}: ", 30)
     assert not any(source in problem for problem in overview(lab)["problems"])
+
+
+def test_strangers_of_one_network_are_few_together(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    proxy, there = lab.wan(1).address, exits(lab)["wan2"]
+    sources = [f"198.51.100.{number}" for number in range(1, 101)]
+    with JoinedNamespace(netns.namespace(lab.name, "internet")) as internet, heard(lab) as five:
+        internet.shell("\n".join(f"ip address add {each}/32 dev lo" for each in sources))
+        try:
+            calling = internet.start(call, sources * 4, proxy)
+            five.await_news("connections to the proxy service s1080 do not sign in", 5)
+            told = {r["source"] for r in overview(lab)["reached"] if r["kind"] == "strangers"}
+            assert told
+            assert told <= {*sources}
+            assert curl(lab.client(1).host, 1080) == there
+            assert curl(lab.internet, 1080, proxy=proxy, source=OTHER_SOURCE) == there
+            assert STRANGERS_OF_A_NETWORK <= calling.result() < STRANGERS_OF_A_NETWORK + 20
+        finally:
+            internet.shell("\n".join(f"ip address delete {each}/32 dev lo" for each in sources))
+
+
+def call(sources: list[str], proxy: str) -> int:
+    """Connect from each source, and say nothing; how many are not refused."""
+    with ExitStack() as opened:
+        calls = [
+            opened.enter_context(socket.create_connection((proxy, 1080), 3, (source, 0)))
+            for source in sources
+        ]
+        refused, _, _ = select.select(calls, [], [], 1)
+        return len(calls) - len(refused)
+
+
+def test_a_lan_client_that_does_not_sign_in_keeps_no_other_out(lab: Lab) -> None:
+    add(lab, 1080, "wan2")
+    idle = lab.client(1)
+    with heard(lab) as five, ExitStack() as opened:
+        connections = open_all(idle.host, 200, str(LAN_ADDRESS), b"\x05\x02")
+        for connection in connections:
+            opened.enter_context(connection)
+        words = f"{idle.address}: connections to the proxy service s1080 do not sign in"
+        five.await_news(words, 5)
+        assert curl(lab.client(2).host, 1080) == exits(lab)["wan2"]
+        assert len(ended(connections, b"", HANDSHAKE_S + LATE_S)) == len(connections)
+
+
+@pytest.mark.parametrize("at", ["lan", "wan"])
+@pytest.mark.parametrize("command", [socks.CONNECT, socks.ASSOCIATE])
+def test_who_has_the_password_has_so_many_tunnels_and_no_more(
+    lab: Lab, command: int, at: str
+) -> None:
+    """Idle ones: tunnels on which nothing is said, and associations that nothing is sent by."""
+    add(lab, 1080, "wan2")
+    there = exits(lab)["wan2"]
+    proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
+    taker = "client1" if at == "lan" else "internet"
+    source = lab.client(1).address if at == "lan" else lab.wan(1).gateway
+    most = bounds_of(open_files.limit(lab.device.pids("egressd.netd.engine.worker")[0])).callers
+    with JoinedNamespace(netns.namespace(lab.name, taker)) as network, heard(lab) as five:
+        taking = network.start(hold, most + 50, proxy, command, 4.0)
+        words = f"{source}: the bound of {most} connections to proxy services is reached"
+        five.await_news(words, 60)
+        assert curl(lab.client(2).host, 1080) == there
+        assert curl(lab.internet, 1080, proxy=lab.wan(1).address, source=OTHER_SOURCE) == there
+        assert most - 10 <= taking.result(60) <= most
+        five.await_news(f"over: {words}", 30)
+        assert "an engine worker may have open" not in five.logged()
+
+
+def hold(number: int, proxy: str, command: int, seconds: float) -> int:
+    """How many of so many tunnels, or associations, are granted; they are held for a while."""
+    with ExitStack() as opened:
+        granted = 0
+        for _ in range(number):
+            with suppress(OSError, socks.Refused):
+                control = opened.enter_context(socket.create_connection((proxy, 1080), 3))
+                socks.negotiate(control, USER, PASSWORD)
+                socks.request(control, command, SERVER, 7)
+                granted += 1
+        time.sleep(seconds)
+    return granted
 
 
 def test_who_has_signed_in_goes_on_beside_strangers_of_the_same_address(lab: Lab) -> None:

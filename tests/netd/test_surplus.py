@@ -16,7 +16,7 @@ from egressd.planner.nft import Greedy
 BOUNDS = Bounds()
 MORE = 1.25
 """What connections that are about to close may come to."""
-TCP_OF_A_NETWORK = int(BOUNDS.connections_of_network * MORE)
+TCP_OF_A_NETWORK = BOUNDS.connections_of_network
 
 
 def counted(tcp: dict[str, int], udp: dict[str, int] | None = None) -> Counted:
@@ -39,7 +39,7 @@ def test_a_client_has_too_much_from_its_bound_on() -> None:
 
 
 def test_a_host_with_many_addresses_is_refused_and_its_neighbours_are_not() -> None:
-    each = int(BOUNDS.connections) - 1
+    each = BOUNDS.connections - 1
     takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
     others = {"10.0.0.7": 300, "10.0.1.7": 300}
     found = greedy(counted(takers | others), BOUNDS, ())
@@ -47,7 +47,7 @@ def test_a_host_with_many_addresses_is_refused_and_its_neighbours_are_not() -> N
 
 
 def test_a_rule_of_its_own_takes_a_client_out_of_its_network() -> None:
-    each = int(BOUNDS.connections) - 1
+    each = BOUNDS.connections - 1
     takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
     assert greedy(counted(takers), BOUNDS, {"10.0.0.100"}) == frozenset()
 

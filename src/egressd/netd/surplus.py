@@ -153,7 +153,4 @@ def _of_a_client(bounds: Bounds) -> dict[str, int]:
 
 
 def _of_a_network(bounds: Bounds) -> dict[str, int]:
-    return {
-        "tcp": int(bounds.connections_of_network * _MORE),
-        "udp": bounds.sessions_of_network_kept,
-    }
+    return {"tcp": bounds.connections_of_network, "udp": bounds.sessions_of_network_kept}
