@@ -18,6 +18,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from enum import IntEnum
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import structlog
@@ -30,6 +32,10 @@ KNOWN_S: Final = 600.0
 """Seconds for which an address is known by a token or session that it has shown."""
 FRESH_S: Final = 2.0
 """Seconds for which a connection has better reasons to wait than one that has waited longer."""
+_AT_ONCE: Final = 16
+"""The part of a bound's connections, one in so many, that make room together."""
+_REASONS: Final = 3
+"""Share, freshness and stage: what comes first in a connection's place among those that end."""
 _KNOWN_MAX: Final = 1024
 _TOLD_S: Final = 60.0
 """Seconds between two lines of the log about one bound and place, and for which it is a problem."""
@@ -123,14 +129,15 @@ class Bounds:
         now = self._clock()
         share = self._share_of(source, now)
         for bound, of_it in self._reached(source, share):
-            victim = self._victim(of_it, now)
-            self._tell(bound, self._heaviest(of_it), now)
-            if victim is None:
+            self._tell(bound, of_it, now)
+            victims = self._victims(of_it, max(bound.limit // _AT_ONCE, 1), now)
+            if not victims:
                 self.refused[bound.kind] += 1
                 return None
-            self.ended[bound.kind] += 1
-            self.release(victim)
-            victim.end()
+            self.ended[bound.kind] += len(victims)
+            for victim in victims:
+                self.release(victim)
+                victim.end()
         held = Held(source, share, end, now)
         self._put(held)
         return held
@@ -213,7 +220,11 @@ class Bounds:
                 giving_way = [held for held in self._held if held.share <= at_most]
                 yield _Bound(at_most.name.lower(), "", limits.shares[at_most]), giving_way
 
-    def _victim(self, connections: Collection[Held], now: float) -> Held | None:
+    def _victims(self, connections: Collection[Held], number: int, now: float) -> list[Held]:
+        """Those that end first, so many at most, and none that has a better reason to wait than the
+        first: to look at all of them for each one that comes took the device's time.
+        """
+
         def place(held: Held) -> tuple[float, ...]:
             return (
                 held.share,
@@ -225,7 +236,8 @@ class Bounds:
             )
 
         waiting = (held for held in connections if held.stage is not Stage.WORKING)
-        return min(waiting, key=place, default=None)
+        found = nsmallest(number, ((place(held), held) for held in waiting), key=itemgetter(0))
+        return [held for reason, held in found if reason[:_REASONS] == found[0][0][:_REASONS]]
 
     def _heaviest(self, connections: Collection[Held]) -> str:
         addresses = {held.source.address for held in connections}
@@ -233,9 +245,10 @@ class Bounds:
 
     # --- Telling. -----------------------------------------------------------------------------
 
-    def _tell(self, bound: _Bound, heaviest: str, now: float) -> None:
+    def _tell(self, bound: _Bound, connections: Collection[Held], now: float) -> None:
         if now < self._told.get(bound, -_TOLD_S) + _TOLD_S:
             return
+        heaviest = self._heaviest(connections)
         self._told.pop(bound, None)
         self._told[bound] = now
         if len(self._told) > _TOLD_MAX:
