@@ -91,7 +91,8 @@ async def _serve(settings: config.Config) -> None:
     total = memory.available()
     share = bounds.workers_memory(total, settings.engine.workers + 1)
     descriptors = _descriptors_of_workers(bounds.descriptors(share))
-    machine = Machine(nft, settings.roles, engine.pw_uid, bounds.bounds_of(descriptors))
+    limits = bounds.bounds_of(descriptors)
+    machine = Machine(nft, settings.roles, engine.pw_uid, limits, settings.own_ports)
     pool = Pool(
         settings.run.dir / "engine",
         Account(engine.pw_uid, engine.pw_gid, descriptors, share, total // 2),

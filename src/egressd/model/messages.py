@@ -213,9 +213,9 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     (connections to one), ``questions`` (for names); of all addresses of a network that have no rule
     of their own: ``network_connections``, ``network_sessions``; of callers of proxy services:
     ``strangers`` (they do not sign in), ``guesses`` (of passwords), ``calls``, ``service`` (many
-    that do not sign in), ``outside``."""
+    that do not sign in), ``outside``; ``api`` (new connections to the API)."""
     source: str = ""
-    """Whose it is, an IPv4 address, or a /24 for ``network_sessions``; empty where it is many's."""
+    """Whose it is, an IP address, or a /24 for ``network_sessions``; empty where it is many's."""
     port: int = 0
     """The proxy service's, where it is of one."""
     bound: int = 0

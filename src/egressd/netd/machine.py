@@ -60,8 +60,15 @@ class Machine:
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
     def __init__(
-        self, nft: Nft, roles: InterfaceRoles, engine_uid: int, bounds: Bounds = _BOUNDS
+        self,
+        nft: Nft,
+        roles: InterfaceRoles,
+        engine_uid: int,
+        bounds: Bounds = _BOUNDS,
+        api_ports: Collection[int] = (),
     ) -> None:
+        """`api_ports` are those that the API listens at."""
+        self._api_ports = api_ports
         self.bounds = bounds
         """What one client may have."""
         self.fast_path = FastPath()
@@ -360,6 +367,7 @@ class Machine:
             outdated=(*self.outdated, *self._refused()),
             ruled_locals=self.ruled_locals,
             greedy=self.greedy,
+            api_ports=self._api_ports,
         )
 
     def _refused(self) -> Iterator[str]:

@@ -16,6 +16,7 @@ import structlog
 from egressd.model.messages import Reached
 from egressd.netd.kernel import refused
 from egressd.netd.kernel.refused import Refused
+from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
 from egressd.planner.nft import Greedy
 
@@ -112,6 +113,7 @@ class Refusals:
             refused.CALLS: bounds.callers,
             refused.SERVICE: 0,
             refused.OUTSIDE: bounds.outside,
+            refused.API: CALLS_PER_S,
         }
 
     async def _attend(self) -> None:

@@ -65,12 +65,13 @@ def elements(
     outdated: Collection[str] = (),
     ruled_locals: Collection[str] = (),
     greedy: Collection[Greedy] = (),
+    api_ports: Collection[int] = (),
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
     group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
     out; `silent`: those that do not answer; `outdated`: lines still up with settings that
     no longer hold; `ruled_locals`: local networks with clients in them; `greedy`: whose further
-    flows the engine takes none of.
+    flows the engine takes none of; `api_ports`: where the API listens.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -91,6 +92,7 @@ def elements(
         },
         "neighbours": dict.fromkeys(plan.neighbours.values(), ""),
         "greedy": {f"{each.client} . {each.protocol}": "" for each in greedy},
+        "api_ports": {str(port): "" for port in api_ports},
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.floor.is_ruled

@@ -40,6 +40,7 @@ _OF_A_CALLER: Final[dict[str, str]] = {
         "{who}: connections to the proxy service {service} do not sign in: further ones are refused"
     ),
     "guesses": "{who}: too many wrong passwords for proxy services: it has to wait for a minute",
+    "api": "{who}: more than {n} new connections a second to the API: the rest has to wait",
     "calls": (
         "{who}: the bound of {n} connections to proxy services is reached: further ones are refused"
     ),

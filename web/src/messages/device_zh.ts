@@ -277,6 +277,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "{who}：到代理服务 {service} 的连接没有登录，新连接会被拒绝",
   "{>who}: too many wrong passwords for proxy services: it has to wait for a minute":
     "{who}：代理服务密码错误次数过多，须等待一分钟",
+  "{>who}: more than {n} new connections a second to the API: the rest has to wait":
+    "{who}：到 API 的新连接每秒超过 {n} 个，其余须等待",
   "{>who}: the bound of {n} connections to proxy services is reached: further ones are refused":
     "{who}：到代理服务的连接已达上限 {n} 个，新连接会被拒绝",
   "many callers of the proxy service {service} do not sign in: from outside, who has not signed in within ten minutes is refused":

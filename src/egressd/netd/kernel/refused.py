@@ -23,6 +23,7 @@ GUESSES: Final = "guesses"
 CALLS: Final = "calls"
 SERVICE: Final = "service"
 OUTSIDE: Final = "outside"
+API: Final = "api"
 
 _BY_ADDRESS: Final = {
     "full_tcp": CONNECTIONS,
@@ -31,11 +32,13 @@ _BY_ADDRESS: Final = {
     "full_questions": QUESTIONS,
     "guessers": GUESSES,
     "full_callers": CALLS,
+    "full_api": API,
+    "full_api6": API,
 }
 
 
 class Refused(NamedTuple):
-    """Who was refused something: ``source`` is an IPv4 address or a network, ``port`` a proxy
+    """Who was refused something: ``source`` is an IP address or a network, ``port`` a proxy
     service's.
     """
 
@@ -65,7 +68,7 @@ def read() -> dict[Refused, int]:
 
 
 def _address(key: bytes) -> str:
-    return socket.inet_ntoa(key)
+    return socket.inet_ntop(socket.AF_INET if len(key) == 4 else socket.AF_INET6, key)
 
 
 def _port(key: bytes) -> int:

@@ -19,8 +19,8 @@ How a LAN client's packet goes (``docs/dataplane.md`` draws it):
 
 The files: `prerouting` (steps 1 to 3, and `routed`), `engine` (4, `seal`, and what instances
 answer), `bounds` (what one client may have), `dns`, `forward`, and `own` for what this machine is
-told and says itself. Proxy services and VPN lines bring chains of their own
-(`planner.services_guard`, `planner.lines.guard`).
+told and says itself. Proxy services, VPN lines and the API bring chains of their own
+(`planner.services_guard`, `planner.lines.guard`, `planner.api_guard`).
 
 Written for nftables 1.0.6 and 1.1, which make the same of this text: no chain on one line, and
 interfaces by name (``iifname``), since an index goes stale when an interface is made again.
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import services_guard
+from egressd.planner import api_guard, services_guard
 from egressd.planner.chains import bounds, dns, engine, forward, own, prerouting
 from egressd.planner.lines import guard as lines_guard
 
@@ -62,6 +62,7 @@ SETS: Final = {
     "wlports": "type inet_proto . inet_service",
     **lines_guard.SETS,
     **services_guard.SETS,
+    **api_guard.SETS,
     **bounds.SETS,
     "members": "type mark . mark",
     # Filled by packets: the ways by which names are asked for, with how many questions there were.
@@ -105,5 +106,6 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     **bounds.CHAINS,
     **own.CHAINS,
     **services_guard.CHAINS,
+    **api_guard.CHAINS,
     **forward.CHAINS,
 }

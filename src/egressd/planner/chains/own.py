@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import services_guard
+from egressd.planner import api_guard, services_guard
 from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
 from egressd.planner.lines import guard as lines_guard
 from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER, MARK_DIRECT, MARK_ENGINE
@@ -42,6 +42,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "input_tcp": (
         "tcp dport @services jump to_service",
+        *api_guard.INPUT,
         "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",
         *lines_guard.STRANGERS,
         "tcp flags & (fin | syn | rst | ack) != syn goto unknown_flow",

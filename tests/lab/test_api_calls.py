@@ -1,0 +1,96 @@
+"""A flood of connections to the API is metered, told, and noticed by nobody else."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from egressd.lab.device import API_PORT
+from egressd.lab.host import Host
+from egressd.lab.lab import Lab
+from egressd.lab.netns import exec_argv
+from egressd.lab.spec import LAN6, LAN_ADDRESS
+from egressd.planner.api_guard import CALLS_PER_S
+from tests.lab.device_state import eventually
+
+pytestmark = pytest.mark.lab
+
+ROUTER6 = f"{LAN6}1"
+
+FLOOD = """
+import socket, sys
+address, port = sys.argv[1], int(sys.argv[2])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+print("begun", flush=True)
+kept = []
+while True:
+    sock = socket.socket(family)
+    sock.setblocking(False)
+    sock.connect_ex((address, port))
+    kept.append(sock)
+    if len(kept) > 900:
+        kept.pop(0).close()
+"""
+"""Begins one connection after another, as fast as it can."""
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab() as lab:
+        lab.start_egressd({"api": {"listen": f"[::]:{API_PORT}"}})
+        yield lab
+
+
+@contextmanager
+def flooding(host: Host, address: str) -> Iterator[None]:
+    argv = exec_argv(host.namespace, (sys.executable, "-c", FLOOD, address, str(API_PORT)))
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "begun\n"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def reached(lab: Lab) -> set[str]:
+    """Who is told to have reached the bound."""
+    overview = lab.api.ask("GET", "/ops/overview", timeout=5).body
+    told = {each["source"] for each in overview["reached"] if each["kind"] == "api"}
+    sentences = [p for p in overview["problems"] if "new connections a second to the API" in p]
+    assert bool(sentences) == bool(told)
+    return told
+
+
+def answers(host: Host, address: str) -> bool:
+    """Whether somebody else gets an answer."""
+    with host.socket(address, API_PORT, 5) as sock:
+        sock.settimeout(5)
+        sock.sendall(b"GET /ops/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return sock.recv(100).startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_client_that_floods_is_told_and_hurts_nobody(lab: Lab, family: int) -> None:
+    flooder, other = lab.client(1), lab.client(2)
+    address = str(LAN_ADDRESS) if family == socket.AF_INET else ROUTER6
+    source = flooder.address if family == socket.AF_INET else flooder.address6
+    with flooding(flooder.host, address):
+        eventually(lambda: reached(lab) == {source}, 15)
+        for _ in range(5):
+            assert answers(other.host, str(LAN_ADDRESS))
+    eventually(lambda: reached(lab) == set(), 40)
+    assert answers(flooder.host, address)
+
+
+def test_who_calls_often_meets_with_no_bound(lab: Lab) -> None:
+    for _ in range(3 * CALLS_PER_S):
+        assert answers(lab.client(3).host, str(LAN_ADDRESS))
+    assert reached(lab) == set()
