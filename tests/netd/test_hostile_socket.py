@@ -26,6 +26,21 @@ from egressd.netd import framing, validation
 from egressd.netd.allowance import CONNECTIONS_MAX, Share
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
+from egressd.planner.registry import (
+    MARK_ANSWER,
+    MARK_ASKED_DIRECTLY,
+    MARK_ASKED_LOCALLY,
+    MARK_DIRECT,
+    MARK_ENGINE,
+    MARK_LISTED,
+    MARK_LOCAL,
+    MARK_PAST,
+    MARK_REJECT,
+    PLANNED_EGRESS_MAX,
+    egress_mark,
+    inbound_number,
+    line_mark,
+)
 from tests.lab.netns import eventually
 from tests.netd.hostile import Json, at, good, raw
 
@@ -318,6 +333,57 @@ def test_what_the_model_cannot_say_is_refused_by_name_and_changes_nothing(
         assert len(refused.cause) < 1000
         assert machine.done == []
         assert isinstance(await attacker.ask({"type": "get_status"}), Status)
+
+    attack(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("does", "place", "field"),
+    [
+        ("try", ("paths", 0), "paths[0].mark"),
+        ("measure", ("probes", 0, "path"), "probes[0].path.mark"),
+        ("measure", ("probes", 1, "path"), "probes[1].path.mark"),
+    ],
+)
+@pytest.mark.parametrize(
+    "mark",
+    [
+        0,
+        51_820,
+        MARK_ENGINE | 1,
+        MARK_LISTED,
+        MARK_REJECT,
+        MARK_LOCAL,
+        MARK_ANSWER,
+        MARK_ASKED_DIRECTLY,
+        MARK_ASKED_LOCALLY,
+        MARK_PAST,
+        egress_mark(inbound_number(0)),
+    ],
+    ids=hex,
+)
+def test_nothing_is_tried_or_measured_by_a_mark_that_is_no_way_out(
+    tmp_path: Path, does: str, place: tuple[str | int, ...], field: str, mark: int
+) -> None:
+    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+        refused = await (await connect()).ask(changed(does, *place, mark=mark))
+        assert isinstance(refused, Refused), refused
+        assert (refused.kind, field in refused.cause) == ("invalid", True), refused
+        assert machine.done == []
+
+    attack(tmp_path, body)
+
+
+@pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1), line_mark(PLANNED_EGRESS_MAX)])
+def test_what_may_leave_is_tried_and_measured(tmp_path: Path, mark: int) -> None:
+    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+        attacker = await connect()
+        for message in (
+            changed("try", "paths", 0, mark=mark),
+            changed("measure", "probes", 1, "path", mark=mark),
+        ):
+            assert not isinstance(await attacker.ask(message), Refused)
+        assert [what for what, *_ in machine.done] == ["tried", "measured"]
 
     attack(tmp_path, body)
 

@@ -46,7 +46,7 @@ from egressd.model.messages import (
     Watch,
 )
 from egressd.model.names import one_line
-from egressd.netd import framing
+from egressd.netd import framing, validation
 from egressd.netd.allowance import CONNECTIONS_MAX, Allowance, weight
 from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.processes import peer_of
@@ -215,6 +215,7 @@ class Server:
             case GetStatus():
                 return await reconciler.status()
             case Try(paths=paths):
+                validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
                 configs = [probe_document(path) for path in paths]
                 return Trial(tuple(await reconciler.pool.try_configs(configs)))
             case MeasureDelay():
@@ -243,6 +244,9 @@ class Server:
     async def _measure(self, asked: MeasureDelay) -> dict[str, Delay]:
         if sum(probe.read_max for probe in asked.probes) > _PAGES_MAX:
             raise Invalid(f"probes must not read more than {_PAGES_MAX} bytes in all")
+        validation.check_paths(
+            (f"probes[{n}].path", probe.path) for n, probe in enumerate(asked.probes)
+        )
         # 1,000 of them take 50 ms.
         probes = await asyncio.to_thread(_documents, asked.probes)
         return await self._reconciler.pool.delays(probes, asked.url, asked.timeout_ms)

@@ -20,6 +20,8 @@ from egressd.model.instances import (
     Asker,
     Dialer,
     Instance,
+    KernelPath,
+    NodePath,
     ProxyListener,
     Sniffer,
     Work,
@@ -58,8 +60,20 @@ def check(change: Change, plan: Plan) -> None:
     """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed, and what
     it makes of `plan` not too large.
     """
-    found = islice((*_sizes(change, plan), *islice(problems(change), _TOLD_MAX)), _TOLD_MAX)
-    if told := [*found]:
+    _refuse((*_sizes(change, plan), *islice(problems(change), _TOLD_MAX)))
+
+
+def check_paths(paths: Iterable[tuple[str, NodePath | KernelPath]]) -> None:
+    """Raise Invalid unless each of `paths`, by the name of its field, may be tried or measured.
+
+    What the kernel lets the engine reach hangs on the mark: by another one, requests come to what
+    listens on this machine's loopback.
+    """
+    _refuse(f"{field}.{fault}" for field, path in paths for fault in _path(path))
+
+
+def _refuse(faults: Iterable[str]) -> None:
+    if told := [*islice(faults, _TOLD_MAX)]:
         raise Invalid(*told)
 
 
@@ -197,8 +211,7 @@ def _work(work: Work) -> Iterator[str]:
             if len(work.paths) > 1 and work.policy is None:
                 yield "policy must be given for several paths"
             for place, path in enumerate(work.paths):
-                if not _leaves(path.mark):
-                    yield f"paths[{place}].mark must be DIRECT's or an interface's"
+                yield from (f"paths[{place}].{fault}" for fault in _path(path))
         case Sniffer():
             if work.mark != MARK_REJECT and not _leaves(work.mark):
                 yield "mark must be DIRECT's, REJECT's or an interface's"
@@ -212,6 +225,11 @@ def _work(work: Work) -> Iterator[str]:
                 yield "dns_mark must be DIRECT's or an interface's"
             if use := reason_reserved(work.port):
                 yield f"port must not be one that the system reserves: {work.port} is for {use}"
+
+
+def _path(path: NodePath | KernelPath) -> Iterator[str]:
+    if not _leaves(path.mark):
+        yield "mark must be DIRECT's or an interface's"
 
 
 def _group(key: str, group: Group) -> Iterator[str]:
