@@ -64,6 +64,16 @@ def test_a_pinned_line_takes_its_interface_whatever_the_routes() -> None:
     assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
 
 
+def test_the_loopback_carries_no_line() -> None:
+    loopback = msgspec.structs.replace(interface("lo", "127.0.0.1/8"), is_loopback=True)
+    known = facts(WAN1, route("127.0.0.0/8", "lo"))
+    seen = msgspec.structs.replace(known, interfaces={**known.interfaces, "lo": loopback})
+    for line in (LINE, msgspec.structs.replace(LINE, interface="lo")):
+        for server in map(IPv4Address, ("127.0.0.1", "10.77.0.1", "203.0.113.9")):
+            found = carrier(line, server, seen)
+            assert found is None or found.interface == "wan1", (line.interface, server)
+
+
 def test_a_pinned_line_has_the_address_that_its_interfaces_gateway_knows() -> None:
     near = route("0.0.0.0/0", "wan2", "203.0.113.65", metric=900)
     modem = interface("wan2", "192.168.100.2/24", "203.0.113.77/24")

@@ -48,8 +48,13 @@ def _preference(route: Route) -> tuple[int, int]:
 
 
 def _on(interface: Interface | None, neighbour: IPv4Address | None = None) -> Carrier | None:
-    """The interface with its address in the neighbour's network, or else its first."""
+    """The interface with its address in the neighbour's network, or else its first.
+
+    None of the loopback: what daemons of lines send is not to come to what listens there.
+    """
     if interface is None or not interface.is_up or not interface.addresses:
+        return None
+    if interface.is_loopback:
         return None
     near = [a for a in interface.addresses if neighbour is not None and neighbour in a.network]
     return Carrier(interface.name, (near or interface.addresses)[0].ip)
