@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from egressd.netd import framing, privileges
+from egressd.netd.descriptors import Descriptors
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.wire import Ping, Question
+from egressd.netd.kernel import open_files
 from egressd.netd.privileges import Capability
 from tests.lab.netns import Namespace
 from tests.netd.engine.rig import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
@@ -153,6 +158,53 @@ def test_a_worker_serves_low_ports_and_marked_sockets(namespace: Namespace, tmp_
             site.close()
 
     namespace.run(lambda: asyncio.run(body()))
+
+
+DESCRIPTORS = 1024
+
+
+def test_a_worker_that_has_no_descriptors_left_is_told(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        account = msgspec.structs.replace(ACCOUNT, descriptors=DESCRIPTORS)
+        async with opened(tmp_path / "run", account=account) as pool:
+            inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 1080}
+            running = await pool.start(service("service:1", inbound))
+            assert limit_seen_by(UID + 1, pool.workers()[running.worker]) == DESCRIPTORS
+            changed = asyncio.Event()
+            descriptors = Descriptors(pool.workers, changed.set)
+            descriptors.start()
+            with ExitStack() as held:
+                for _ in range(DESCRIPTORS):
+                    held.enter_context(socket.create_connection(("127.0.0.1", 1080)))
+                await asyncio.wait_for(changed.wait(), 10)
+                assert [*descriptors.full] == [running.worker]
+                assert f"all of the {DESCRIPTORS} files" in descriptors.full[running.worker]
+                changed.clear()
+            await asyncio.wait_for(changed.wait(), 10)
+            assert descriptors.full == {}
+            await descriptors.close()
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def limit_seen_by(uid: int, pid: int) -> int:
+    """How many files a process may open, as a process of another user without rights reads it:
+    under systemd netd may not ask the kernel of other users' processes.
+    """
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.setresuid(uid, uid, uid)
+            os.write(writer, f"{open_files.limit(pid)}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        return int(pipe.read() or 0)
 
 
 def answer_to(uid: int, path: Path) -> bytes:

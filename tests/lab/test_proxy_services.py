@@ -712,7 +712,7 @@ def test_who_does_not_sign_in_is_ended_and_keeps_nobody_else_out(
 def test_strangers_of_one_network_are_few_together(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
-    sources = [f"198.51.100.{number}" for number in range(1, 101)]
+    sources = [f"203.0.114.{number}" for number in range(1, 101)]
     with JoinedNamespace(netns.namespace(lab.name, "internet")) as internet, heard(lab) as five:
         internet.shell("\n".join(f"ip address add {each}/32 dev lo" for each in sources))
         try:

@@ -63,9 +63,10 @@ async def opened(
     on_lost: OnLost = unheard,
     on_trouble: OnTrouble = unheard,
     mapped: Callable[[], Collection[int]] = tuple,
+    account: launch.Account = ACCOUNT,
 ) -> AsyncIterator[Pool]:
     """A pool that is closed at the end."""
-    pool = Pool(run_dir, ACCOUNT, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
+    pool = Pool(run_dir, account, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
     await pool.open()
     try:
         yield pool

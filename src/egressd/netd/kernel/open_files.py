@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
+from typing import Final
+
+_LIMIT: Final = "Max open files"
 
 
 def limit(pid: int) -> int:
-    """How many it may have open. Raises OSError when it is gone, or may not be looked into."""
-    soft, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    return soft
+    """How many it may have open (its soft limit). Raises OSError when it is gone.
+
+    It is read (proc_pid_limits(5)), since prlimit(2) tells it of another user's process only to
+    who has CAP_SYS_RESOURCE.
+    """
+    limits = (Path("/proc") / f"{pid}" / "limits").read_text()
+    return int(limits.partition(_LIMIT)[2].split()[0])
 
 
 def count(pid: int, enough: int) -> int:
