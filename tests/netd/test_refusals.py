@@ -6,6 +6,7 @@ from egressd.model.messages import Reached
 from egressd.netd.kernel.refused import CONNECTIONS, SERVICE, STRANGERS, Refused
 from egressd.netd.refusals import REACHED_MAX, TOLD_S, Refusals
 from egressd.planner.bounds import Bounds
+from egressd.planner.nft import Crowd, Greedy
 
 BUSY = Refused(CONNECTIONS, "10.0.0.7")
 STRANGER = Refused(STRANGERS, "203.0.113.9", 1080)
@@ -58,6 +59,20 @@ def test_callers_are_told_with_the_service_that_they_call() -> None:
     kernel.counted = {STRANGER: 1}
     assert kernel.told(1.0) == ["203.0.113.9"]
     assert kernel.refusals.reached[0].port == 1080
+
+
+def test_whom_netd_lets_in_no_further_is_told_too() -> None:
+    crowd = Crowd(frozenset({"203.0.113.9"}), is_full=True)
+    greedy = [Greedy("10.0.0.7", "tcp"), Greedy("10.0.0.8", "udp", is_of_network=True)]
+    refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, dict)
+    refusals.look(0.0)
+    assert [(each.kind, each.source, each.bound) for each in refusals.reached] == [
+        ("calls", "203.0.113.9", Bounds().callers),
+        ("connections", "10.0.0.7", Bounds().connections),
+        ("network_sessions", "10.0.0.8", Bounds().sessions_of_network),
+        ("outside", "", Bounds().outside),
+    ]
+    assert not any(refusals.totals.values())
 
 
 def test_however_many_there_are_some_are_told() -> None:

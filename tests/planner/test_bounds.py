@@ -88,7 +88,6 @@ def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
         f"limit rate over {bounds.sessions_of_network_per_s}/second"
         f" burst {bounds.sessions_of_network} packets"
     ) in text
-    assert f"@calls_of {{ ip saddr ct count over {bounds.callers} }}" in text
 
 
 def test_who_is_over_a_bound_is_refused_before_being_counted_again() -> None:
@@ -97,8 +96,6 @@ def test_who_is_over_a_bound_is_refused_before_being_counted_again() -> None:
         ("tcp_of", "full_tcp"),
         ("udp_of", "full_udp"),
         ("dns_of", "full_dns"),
-        ("calls_of", "full_callers"),
-        ("outside_calls", "full_outside"),
     ):
         lines = rules(Bounds())
         counting = next(n for n, line in enumerate(lines) if f"add @{counted} " in line)

@@ -54,6 +54,7 @@ def test_services_are_told_by_name() -> None:
     assert problem.startswith("203.0.113.9: connections to the proxy service office do not sign in")
     (problem,) = Told(made).judge.take(full("service", "", port=1080)).problems
     assert problem.startswith("many callers of the proxy service office do not sign in")
+    assert Told(STATE).judge.take(full("service", "", port=1080)).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ends connections to proxy services that do not get to the point.
+"""Ends connections to proxy services that do not get to the point, or that are too many.
 
 The engine waits for a caller's greeting, password and request for as long as it takes. Whoever has
 not signed in within `HANDSHAKE_S`, or has not been answered, is no caller: it sends nothing, or
@@ -9,18 +9,24 @@ mark (`egressd.planner.services_guard`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import IPv4Address
 from typing import Final
 
 import structlog
 
+from egressd.model.errors import Failed
 from egressd.model.plan import Plan
+from egressd.netd.crowd import crowd_of
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
 from egressd.netd.kernel.set_elements import INET, get
 from egressd.netd.kernel.sockets import Caller
+from egressd.planner.bounds import Bounds
+from egressd.planner.nft import Crowd
 from egressd.planner.registry import MARK_ASKING_BY_HTTP, MARK_PAST, MARK_SIGNED_IN
 from egressd.planner.services_guard import HANDSHAKE_S
+from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
 
@@ -38,10 +44,23 @@ Mark = int | None
 
 
 class Handshakes:
-    """Looks for such connections for as long as there are services."""
+    """Looks for such connections for as long as there are services. `changed` is awaited when
+    `crowd` is another.
+    """
 
-    def __init__(self, plan: Callable[[], Plan]) -> None:
+    def __init__(
+        self,
+        plan: Callable[[], Plan],
+        bounds: Callable[[], Bounds],
+        topology: Callable[[], Topology],
+        changed: Callable[[Crowd], Awaitable[None]],
+    ) -> None:
         self._plan = plan
+        self._bounds = bounds
+        self._topology = topology
+        self._changed = changed
+        self.crowd = Crowd()
+        """Who has as many connections as there may be."""
         self._since: dict[bytes, float] = {}
         """When each connection was seen first, by the loop's clock."""
         self._done: set[bytes] = set()
@@ -60,9 +79,9 @@ class Handshakes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def look(self, ports: Mapping[int, bool], now: float) -> None:
-        """End those that are late. `ports`: each service's, and whether it is for LAN clients only.
-        Raises OSError.
+    def look(self, ports: Mapping[int, bool], now: float) -> Crowd:
+        """End those that are late or too many; who is let in no further. `ports`: each service's,
+        and whether it is for LAN clients only. Raises OSError.
         """
         callers = sockets.callers(ports)
         self._since = {each.id: self._since.get(each.id, now) for each in callers}
@@ -78,16 +97,32 @@ class Handshakes:
             elif age >= PATIENCE_S or not _may_take_longer(mark, each, ports):
                 late.append(each)
         self.ended += sockets.destroy(late)
+        oldest_first = sorted(callers, key=lambda each: self._since[each.id])
+        crowd, surplus = crowd_of(oldest_first, self._is_inside, self._bounds())
+        sockets.destroy(surplus)
+        return crowd
+
+    def _is_inside(self, address: IPv4Address) -> bool:
+        topology = self._topology()
+        return (
+            address.is_loopback
+            or address in topology.router_addresses
+            or any(address in network for _, network in topology.lan_networks)
+        )
 
     async def _attend(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             services = [each for each in self._plan().instances.values() if each.port]
             try:
+                crowd = Crowd()
                 if services:
                     ports = {each.port: each.lan_only for each in services}
-                    await asyncio.to_thread(self.look, ports, loop.time())
-            except OSError as error:
+                    crowd = await asyncio.to_thread(self.look, ports, loop.time())
+                if crowd != self.crowd:
+                    self.crowd = crowd
+                    await self._changed(crowd)
+            except (Failed, OSError) as error:
                 log.warning("could not look for callers that do not sign in", error=str(error))
             except Exception:
                 log.exception("could not look for callers that do not sign in")

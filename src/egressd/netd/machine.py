@@ -32,7 +32,7 @@ from egressd.planner import nft as script
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
-from egressd.planner.nft import Greedy
+from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.registry import MARK_DIRECT, MARK_ENGINE
 from egressd.planner.resolvers import Resolver, asked, read_resolver
 from egressd.planner.sets import Elements
@@ -91,6 +91,8 @@ class Machine:
         all rules, so that it is not done for a change of others."""
         self.greedy: Collection[Greedy] = ()
         """Clients whose further flows the engine takes none of."""
+        self.crowd = Crowd()
+        """Callers that no proxy service takes more connections of."""
         self.choices: Mapping[str, Choice] = {}
         """Group key -> where its clients go: what the next load or update says of them."""
         self._nft = nft
@@ -368,6 +370,7 @@ class Machine:
             ruled_locals=self.ruled_locals,
             greedy=self.greedy,
             api_ports=self._api_ports,
+            crowd=self.crowd,
         )
 
     def _refused(self) -> Iterator[str]:

@@ -46,7 +46,7 @@ from egressd.netd.status import Monitor
 from egressd.netd.steering import Steering
 from egressd.netd.surplus import Surplus
 from egressd.netd.teller import Teller
-from egressd.planner.nft import Greedy
+from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.resolvers import usable
 
 log = structlog.get_logger()
@@ -100,8 +100,18 @@ class Reconciler:
             ruled=lambda: self.plan.hosts,
             changed=self._refuse,
         )
-        self._refusals = Refusals(lambda: machine.bounds, self._tell, lambda: self._surplus.greedy)
-        self._handshakes = Handshakes(lambda: self.plan)
+        self._handshakes = Handshakes(
+            plan=lambda: self.plan,
+            bounds=lambda: machine.bounds,
+            topology=lambda: machine.topology,
+            changed=self._let_in_no_more,
+        )
+        self._refusals = Refusals(
+            lambda: machine.bounds,
+            self._tell,
+            greedy=lambda: self._surplus.greedy,
+            crowd=lambda: self._handshakes.crowd,
+        )
         self._descriptors = Descriptors(pool.workers, self._tell)
         self._monitor = Monitor(
             machine=machine,
@@ -465,6 +475,12 @@ class Reconciler:
         """Take no further flows of these clients."""
         async with self._ordered():
             self.machine.greedy = greedy
+            await self.machine.update(self.plan, self._serving.ports())
+
+    async def _let_in_no_more(self, crowd: Crowd) -> None:
+        """Have proxy services take no further connections of these callers."""
+        async with self._ordered():
+            self.machine.crowd = crowd
             await self.machine.update(self.plan, self._serving.ports())
 
     def troubled(self, tags: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from egressd.netd.kernel import refused
 from egressd.netd.kernel.refused import Refused
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
-from egressd.planner.nft import Greedy
+from egressd.planner.nft import Crowd, Greedy
 
 log = structlog.get_logger()
 
@@ -44,12 +44,16 @@ class Refusals:
         bounds: Callable[[], Bounds],
         changed: Callable[[], None],
         greedy: Callable[[], Collection[Greedy]] = tuple,
+        crowd: Callable[[], Crowd] = Crowd,
         read: Callable[[], dict[Refused, int]] = refused.read,
     ) -> None:
-        """`greedy` tells those that netd itself has found (`egressd.netd.surplus`)."""
+        """`greedy` and `crowd` tell those that netd itself has found (`egressd.netd.surplus` and
+        `egressd.netd.crowd`).
+        """
         self._bounds = bounds
         self._changed = changed
         self._greedy = greedy
+        self._crowd = crowd
         self._read = read
         self._counted: Mapping[Refused, int] = {}
         self._last: dict[Refused, float] = {}
@@ -87,6 +91,9 @@ class Refusals:
             Refused(_KINDS[each.protocol, each.is_of_network], each.client): 0
             for each in self._greedy()
         }
+        found |= dict.fromkeys((Refused(refused.CALLS, each) for each in self._crowd().callers), 0)
+        if self._crowd().is_full:
+            found[Refused(refused.OUTSIDE)] = 0
         found |= self._read()
         for each, packets in found.items():
             before = self._counted.get(each, 0)

@@ -126,8 +126,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
             "$sessions": str(self.sessions),
             "$network_sessions_per_s": str(self.sessions_of_network_per_s),
             "$network_sessions": str(self.sessions_of_network),
-            "$callers": str(self.callers),
-            "$outside": str(self.outside),
         }
 
 

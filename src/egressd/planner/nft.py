@@ -53,6 +53,18 @@ class Greedy(NamedTuple):
     """Whether its network has, of addresses without a rule of their own, and it an undue share."""
 
 
+class Crowd(NamedTuple):
+    """Callers of proxy services that have as many connections as they may."""
+
+    callers: frozenset[str] = frozenset()
+    """Addresses."""
+    is_full: bool = False
+    """Whether there are as many from outside of LANs as there may be."""
+
+
+_NO_CROWD: Final = Crowd()
+
+
 def elements(
     plan: Plan,
     topology: Topology,
@@ -66,12 +78,14 @@ def elements(
     ruled_locals: Collection[str] = (),
     greedy: Collection[Greedy] = (),
     api_ports: Collection[int] = (),
+    crowd: Crowd = _NO_CROWD,
 ) -> Elements:
     """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
     group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
     out; `silent`: those that do not answer; `outdated`: lines still up with settings that
     no longer hold; `ruled_locals`: local networks with clients in them; `greedy`: whose further
-    flows the engine takes none of; `api_ports`: where the API listens.
+    flows the engine takes none of; `api_ports`: where the API listens; `crowd`: callers that no
+    proxy service takes more of.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
@@ -93,6 +107,8 @@ def elements(
         "neighbours": dict.fromkeys(plan.neighbours.values(), ""),
         "greedy": {f"{each.client} . {each.protocol}": "" for each in greedy},
         "api_ports": {str(port): "" for port in api_ports},
+        "busy_callers": dict.fromkeys(sorted(crowd.callers), ""),
+        "busy_outside": {"tcp": ""} if crowd.is_full else {},
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.floor.is_ruled

@@ -79,8 +79,9 @@ SETS: Final = {
     "strangers_of_networks": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
     "strangers_at": f"type inet_service; size 65535; {_FOR_A_WHILE} 1m",
     "all_strangers": f"type inet_proto; size 16; {_FOR_A_WHILE} 1m",
-    "calls_of": "type ipv4_addr; size 65535; flags dynamic",
-    "outside_calls": "type inet_proto; size 16; flags dynamic",
+    # Filled by netd: who has as many connections as there may be.
+    "busy_callers": "type ipv4_addr",
+    "busy_outside": "type inet_proto",
     # Who has reached which bound, with how many packets there were beyond it.
     "full_strangers": (f"type ipv4_addr . inet_service; size 65535; counter; {_FOR_A_WHILE} 10s"),
     "full_callers": f"type ipv4_addr; size 65535; counter; {_FOR_A_WHILE} 2s",
@@ -152,17 +153,13 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         'iifname "lo" goto let_in_inside',
         "ip saddr @lannet goto let_in_inside",
         # LAN clients always find a place.
-        "meta l4proto @full_outside goto no_place",
-        "add @outside_calls { meta l4proto ct count over $outside }"
-        " update @full_outside { meta l4proto } goto no_place",
+        "meta l4proto @busy_outside update @full_outside { meta l4proto } goto no_place",
         "goto let_in_inside",
     ),
     # Apart, since nftables 1.1 refuses it beside a look-up of the protocol.
     "no_place": ("reject with tcp reset",),
     "let_in_inside": (
-        "ip saddr @full_callers reject with tcp reset",
-        "add @calls_of { ip saddr ct count over $callers }"
-        " update @full_callers { ip saddr } reject with tcp reset",
+        "ip saddr @busy_callers update @full_callers { ip saddr } reject with tcp reset",
         f"ct mark set {MARK_CALLER:#x}",
     ),
     "too_many_strangers": (

@@ -66,7 +66,8 @@ def told(state: DesiredState, seen: Status) -> dict[Text, list[str]]:
     """What is told of each bound that is reached -> who has; nobody where it is all callers'."""
     found: dict[Text, list[str]] = {}
     for each in seen.reached:
-        service = _service(state, each.port) if each.port else ""
+        if (service := _service(state, each.port)) is None:
+            continue  # it is no more
         text = _ALL[each.kind].format(who=_PLACE, n=each.bound, service=service)
         found.setdefault(text, []).extend(filter(None, [each.source]))
     return found
@@ -93,6 +94,7 @@ def _concerns(source: str, client: str, *, is_ruled: bool) -> bool:
     return not is_ruled and IPv4Address(client) in IPv4Network(source)
 
 
-def _service(state: DesiredState, port: int) -> str:
-    """The name of the proxy service at a port."""
-    return next((each.name for each in state.services.values() if each.port == port), f"{port}")
+def _service(state: DesiredState, port: int) -> str | None:
+    """The name of the proxy service at a port; None where there is none, empty without a port."""
+    names = {each.port: each.name for each in state.services.values()}
+    return names.get(port) if port else ""
