@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import socket
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from egressd.app import netd_process
 from egressd.model.errors import Failed
+from egressd.netd import processes
 from egressd.netd.kernel.nft import Nft
 from tests.lab.device_state import eventually
 from tests.lab.netns import Namespace
@@ -109,6 +112,36 @@ def take_all(run_dir: Path, names: list[str]) -> None:
             held.append(taken)
     (run_dir / "taken").write_text(f"{len(held)}")
     time.sleep(60)
+
+
+def test_a_daemon_that_outlives_it_does_not_hold_its_place(tmp_path: Path) -> None:
+    # Seen: a VPN line's daemon had the socket that owns the claim, and no netd could start again.
+    folder = tmp_path / "netd"
+    with Namespace() as network:
+        daemon = network.run(end_beside_a_daemon, folder)
+        try:
+            assert network.run(hold, folder, 0) == ""
+            os.kill(daemon, 0)  # it still lives
+        finally:
+            os.kill(daemon, signal.SIGKILL)
+
+
+def end_beside_a_daemon(folder: Path) -> int:
+    """Be a netd that starts a daemon and is killed; the daemon's pid."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        nft = Nft()
+        asyncio.run(netd_process._be_the_only_one(folder, nft))
+        nft.hold_translation()
+        sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+        pid = processes.spawn(sleeper, {}, folder / "log")
+        os.write(writing, str(pid).encode())
+        signal.pause()
+    daemon = int(os.read(reading, 20))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return daemon
 
 
 @pytest.mark.parametrize("successor", ["first", "second"])

@@ -8,8 +8,11 @@ those of libnftables(3).
 from __future__ import annotations
 
 import ctypes
+import os
 import re
+import socket
 import threading
+from contextlib import suppress
 from functools import cache
 from ipaddress import IPv4Address, summarize_address_range
 from pathlib import Path
@@ -105,6 +108,7 @@ class _Context:
         self._library = library
         self._context: int = context
         self._lock = threading.Lock()
+        self._has_run = False
         library.nft_ctx_buffer_output(context)
         library.nft_ctx_buffer_error(context)
 
@@ -121,9 +125,28 @@ class _Context:
             # Reading a buffer is what empties it.
             output: bytes = library.nft_ctx_get_output_buffer(context)
             errors: bytes = library.nft_ctx_get_error_buffer(context)
+            if not self._has_run:
+                self._has_run = True
+                _keep_sockets()
         if failed:
             return _reason(errors.decode(errors="replace")), ""
         return "", output.decode(errors="replace")
+
+
+def _keep_sockets() -> None:
+    """Keep the netlink sockets of this process from programs that it starts.
+
+    libnftables opens one for a context when that runs for the first time, without close-on-exec. A
+    line's daemon, which outlives netd, would go on owning what the socket owns: no later netd could
+    claim the network namespace.
+    """
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself is gone, and others may be
+            if os.get_inheritable(int(entry.name)):
+                found = socket.socket(fileno=int(entry.name))
+                if found.family == socket.AF_NETLINK:
+                    found.set_inheritable(False)
+                found.detach()
 
 
 class Nft:
