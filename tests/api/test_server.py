@@ -644,6 +644,22 @@ def test_a_listener_with_a_context_speaks_tls(tls: Tls) -> None:
     run(scenario, tls)
 
 
+def test_a_listener_that_is_shut_closes_connections_though_others_hold_its_socket() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as kept:
+            stop, shut = asyncio.Event(), Listener(kept.dup(), is_shut=True)
+            task = asyncio.create_task(serve(echo, [shut], stop))
+            reader, writer = await asyncio.open_connection(*kept.getsockname())
+            writer.write(request("/", "Content-Length: 0"))
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+            stop.set()
+            await task
+
+    asyncio.run(main())
+
+
 def test_who_never_finishes_a_handshake_is_dropped(
     tls: Tls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from egressd.app import listening
-from egressd.app.config import Endpoint
+from egressd.app.config import Api, Endpoint
 from egressd.model.errors import Failed
+from tests.lab.netns import Namespace
 
 
 def free_endpoint() -> Endpoint:
@@ -80,6 +81,44 @@ def test_a_port_that_is_taken_leaves_all_as_it_was(here: Endpoint) -> None:
     held.want(())
 
 
+@pytest.mark.parametrize("after", ["127.0.0.1", "[::]", "[::1]"])
+def test_another_address_of_the_same_port_is_listened_at(after: str) -> None:
+    # Seen: a listen that was narrowed to 127.0.0.1 left the device without an API.
+    port = free_endpoint().port
+    held = listening.Held()
+    for address in ("0.0.0.0", after, "0.0.0.0"):
+        wanted = Api(listen=f"{address}:{port}").listen
+        held.want((wanted,))
+        assert [it.getsockname()[0] for it in opened(held)] == [str(wanted.address)]
+    held.want(())
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "address", ["[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0::1]", "[fe80::1%wan0]"]
+)
+def test_an_address_is_known_however_it_is_written(address: str) -> None:
+    with Namespace() as network:
+        network.shell("ip link add wan0 type dummy; ip link set wan0 up")
+        network.shell("ip address add fe80::1/64 dev wan0 nodad")
+        assert network.run(hand_over, address) == "handed"
+
+
+def hand_over(address: str) -> str:
+    wanted = Api(listen=f"{address}:8787").listen
+    held = listening.Held()
+    held.want((wanted,))
+    (copy,) = (os.dup(each) for each in held.descriptors)
+    (taken,) = listening.taken((wanted,), {listening.HANDED: str(copy)})
+    return "handed" if taken.fileno() == copy else "another"
+
+
+def opened(held: listening.Held) -> Iterator[socket.socket]:
+    for descriptor in held.descriptors:
+        with socket.socket(fileno=os.dup(descriptor)) as sock:
+            yield sock
+
+
 def test_what_the_keeper_hands_over_is_taken(here: Endpoint) -> None:
     unwanted = free_endpoint()
     held = listening.Held()
@@ -118,6 +157,24 @@ def test_what_systemd_hands_over_is_taken(
         systemd.recv(100)  # it has it already
     taken.close()
     assert is_free(here)
+
+
+def test_systemd_lets_go_of_what_is_in_the_way(
+    here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # systemd's copy of a socket at 0.0.0.0 kept the api from 127.0.0.1 for ever.
+    first = listening.bound(Endpoint(IPv4Address(0), here.port))
+    kept = first.dup()
+    monkeypatch.setattr(listening, "_FIRST", first.fileno())
+    handed = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+    with pytest.raises(Failed):
+        listening.taken((here,), handed)
+    first.detach()
+    assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
+    kept.close()  # as systemd does then
+    (made,) = listening.taken((here,), {})
+    assert made.getsockname() == ("127.0.0.1", here.port)
+    made.close()
 
 
 def test_what_was_for_another_process_is_left_alone(here: Endpoint) -> None:

@@ -48,6 +48,10 @@ class Listener(NamedTuple):
 
     socket: socket.socket
     tls: ssl.SSLContext | None = None
+    is_shut: bool = False
+    """Whether connections are closed at once. Another process may hold the socket, too: where
+    nobody accepted them, they would wait without end.
+    """
 
 
 async def serve(
@@ -128,6 +132,9 @@ class _Server(uvicorn.Server):
             except OSError as error:  # no descriptor is free, most likely
                 log.warning("no connection can be accepted", reason=str(error))
                 await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            if listener.is_shut:
+                accepted.close()
                 continue
             client, source = _origin(accepted, address)
             held = self._bounds.admit(source, lambda: None)

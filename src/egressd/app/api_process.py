@@ -206,17 +206,14 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
 
 
 def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
-    """All, or those without HTTPS where there is no certificate to be used: the API has to be
-    there.
-    """
+    """All. Where there is no certificate to be used, HTTPS is shut: the API has to be there."""
     plain, secure = sockets
-    listeners = [server.Listener(plain), server.Listener(local_socket.listen(folder))]
     try:
-        listeners.append(server.Listener(secure, tls.context(folder)))
+        encrypted = server.Listener(secure, tls.context(folder))
     except Failed as error:
         log.error("there is no HTTPS", error=str(error))
-        secure.close()
-    return listeners
+        encrypted = server.Listener(secure, is_shut=True)
+    return [server.Listener(plain), server.Listener(local_socket.listen(folder)), encrypted]
 
 
 def _attended(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from egressd.app import readiness
@@ -45,7 +46,12 @@ class Held:
         self._sockets: dict[Endpoint, socket.socket] = {}
 
     def want(self, endpoints: Sequence[Endpoint]) -> None:
-        """Hold those, and no others. Raises Failed; those that were held stay then."""
+        """Hold those, and no others. Raises Failed; those at other ports stay then."""
+        ports = {endpoint.port for endpoint in endpoints if endpoint not in self._sockets}
+        for endpoint in self._sockets.keys() - {*endpoints}:
+            # Addresses of one port may be in each other's way.
+            if endpoint.port in ports:
+                self._sockets.pop(endpoint).close()
         made: dict[Endpoint, socket.socket] = {}
         try:
             for endpoint in endpoints:
@@ -73,6 +79,8 @@ def taken(
     handed = {_place(sock): sock for sock in map(_socket, _handed(environment))}
     found = {each: handed.pop(_place_of(each), None) for each in endpoints}
     _close(handed.values())
+    if handed:
+        readiness.forget(_STORED)  # or they would be in the way
     sockets = [sock or bound(each) for each, sock in found.items()]
     if handed or None in found.values():
         readiness.store(_STORED, [sock.fileno() for sock in sockets])
@@ -92,13 +100,20 @@ def _socket(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _place(sock: socket.socket) -> tuple[str, int]:
-    host, port = sock.getsockname()[:2]
-    return host, port
+def _place(sock: socket.socket) -> object:
+    return sock.getsockname()
 
 
-def _place_of(endpoint: Endpoint) -> tuple[str, int]:
-    return str(endpoint.address), endpoint.port
+def _place_of(endpoint: Endpoint) -> object:
+    """What a socket's name will be, None while it can have none: the kernel's way to write
+    addresses is not Python's, and an interface is a number there.
+    """
+    with suppress(OSError):
+        found = socket.getaddrinfo(
+            str(endpoint.address), endpoint.port, flags=socket.AI_NUMERICHOST
+        )
+        return found[0][4]
+    return None
 
 
 def _close(sockets: Iterable[socket.socket]) -> None:

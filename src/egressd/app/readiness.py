@@ -16,8 +16,13 @@ def store(name: str, descriptors: Sequence[int]) -> None:
     """Have systemd keep copies of these open files, in place of what it keeps by that name, and
     hand them to whom it starts in this process's place.
     """
-    _say(f"FDSTOREREMOVE=1\nFDNAME={name}")
+    forget(name)
     _say(f"FDSTORE=1\nFDNAME={name}", descriptors)
+
+
+def forget(name: str) -> None:
+    """Have systemd close what it keeps by that name."""
+    _say(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
 def _say(text: str, descriptors: Sequence[int] = ()) -> None:
