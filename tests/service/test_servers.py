@@ -168,10 +168,11 @@ async def test_a_node_of_the_operators_own_may_be_a_neighbour(bench: Bench) -> N
 @pytest.mark.parametrize(
     "server", ["::ffff:10.0.0.7", "::FFFF:a00:7", "0:0:0:0:0:ffff:10.0.0.7", "\\u0031\\u0030.0.0.7"]
 )
+@pytest.mark.parametrize("password", ["x", "10.x"])
 async def test_a_neighbour_is_one_however_it_is_written(
-    bench: Bench, make: Make, server: str
+    bench: Bench, make: Make, server: str, password: str
 ) -> None:
-    draft = make.node(password="10.x", username="u")
+    draft = make.node(password=password, username="u")
     text = draft.config_json.replace("198.51.100.7", server)
     near = (await bench.nodes.create(msgspec.structs.replace(draft, config_json=text))).value
     assert bench.netd.plan.neighbours == {f"node:{near.id}": "10.0.0.7"}

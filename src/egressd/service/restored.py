@@ -158,7 +158,7 @@ def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
         "proxy service": (wanted.service_by_name, state.service_by_name),
     }
     for kind, (names, known) in kinds.items():
-        fresh = [name for name in names if name not in known and len(name) <= NODE_NAME_MAX]
+        fresh = sorted(n for n in names if n not in known and len(n) <= NODE_NAME_MAX)
         looks = Looks(kind, known, is_target=kind in ("node", "group"))
         for name in fresh:
             yield from (f"{kind} {name[:100]!r}: {problem}" for problem in looks.problems(name))
