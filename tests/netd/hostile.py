@@ -234,6 +234,9 @@ def good() -> dict[str, messages.RequestBody]:
         f"change {key}": changing(instances={key: each}) for key, each in INSTANCES.items()
     }
     made |= {f"change {name}": changing(**{name: put}) for name, put in TABLES.items()}
+    made["change groups"] = changing(
+        groups=TABLES["groups"], instances={"node:1": INSTANCES["node:1"]}
+    )
     made |= {
         f"change {name}": messages.ApplyChange(Change(base=0, revision=1, **{name: value}))
         for name, value in SINGLES.items()

@@ -33,10 +33,14 @@ from egressd.model.plan import (
 )
 from egressd.netd.validation import check, problems
 from egressd.planner.registry import (
+    MARK_ANSWER,
     MARK_ASKED_DIRECTLY,
+    MARK_ASKED_LOCALLY,
     MARK_DIRECT,
     MARK_ENGINE,
     MARK_LISTED,
+    MARK_LOCAL,
+    MARK_PAST,
     MARK_REJECT,
     MARK_UNMANAGED,
     asker_mark,
@@ -45,7 +49,7 @@ from egressd.planner.registry import (
     line_mark,
     sniffer_mark,
 )
-from egressd.planner.rule_set import encode, name_of
+from egressd.planner.rule_set import RULE_SETS_MAX, encode, name_of, sound_size
 from tests.instances import node_instance, node_path, service_instance
 
 SERVER = "192.0.2.53"
@@ -239,6 +243,91 @@ def test_a_good_change_has_no_problems() -> None:
 def test_a_bad_entry_is_a_problem_that_names_the_field(table: str, value: Any, field: str) -> None:
     told = found(Change(base=0, revision=1, **{table: value}))
     assert any(field in problem for problem in told), told
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        MARK_DIRECT | 2,
+        MARK_ASKED_DIRECTLY,
+        MARK_ASKED_LOCALLY,
+        MARK_PAST,
+        MARK_REJECT | 1,
+        MARK_LOCAL,
+        MARK_ANSWER,
+        egress_mark(0),
+        egress_mark(inbound_number(0)),
+        egress_mark(1) | 0x1_0000,
+    ],
+    ids=hex,
+)
+def test_no_client_has_a_mark_that_no_target_has(mark: int) -> None:
+    for change in (
+        Change(base=0, revision=1, hosts=Patch(put={"10.0.0.1": mark})),
+        Change(base=0, revision=1, nets=Patch(put={"10.0.0.0-10.0.0.9": mark})),
+        Change(base=0, revision=1, floor=Floor(unmanaged=mark)),
+        Change(base=0, revision=1, whitelist=WhitelistPlan(mark=mark)),
+    ):
+        assert len(found(change)) == 1, change
+
+
+def test_rule_sets_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = [encode([f"{letter * 60}.test"]) for letter in "abc"]
+    listed = WhitelistPlan(rule_sets={name_of(content): content for content in contents})
+    change = Change(base=0, revision=1, whitelist=listed)
+    sizes = [sound_size(content, RULE_SETS_MAX) for content in contents]
+    monkeypatch.setattr("egressd.netd.validation.RULE_SETS_MAX", sum(sizes))
+    assert found(change) == []
+    monkeypatch.setattr("egressd.netd.validation.RULE_SETS_MAX", sum(sizes) - 1)
+    (told,) = found(change)
+    assert name_of(contents[-1]) in told
+
+
+def test_no_more_rule_sets_are_read_after_one_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def size(content: bytes, most: int) -> int:
+        read.append(content)
+        return sound_size(content, most)
+
+    monkeypatch.setattr("egressd.netd.validation.sound_size", size)
+    listed = WhitelistPlan(rule_sets={f"{n:032x}.srs": bytes([n]) for n in range(50)})
+    assert len(found(Change(base=0, revision=1, whitelist=listed))) == 1
+    assert read == [b"\0"]
+
+
+MEMBERS = {f"node:{n}": node_instance(n) for n in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("put", "drop", "is_fine"),
+    [
+        (("node:1",), (), True),
+        (("node:1", "node:2"), ("node:3",), True),
+        (("node:2",), (), False),
+        ((), (), False),
+        (("node:1",), ("node:1",), True),
+    ],
+)
+def test_a_group_has_members_that_there_are(
+    put: tuple[str, ...], drop: tuple[str, ...], is_fine: bool
+) -> None:
+    instances = Patch(put={key: MEMBERS[key] for key in put}, drop=drop)
+    change = Change(base=0, revision=1, instances=instances, groups=Patch(put={"group:1": GROUP}))
+    if is_fine:
+        check(change, Plan())
+    else:
+        with pytest.raises(Invalid, match=r"groups\.group:1: members .* node:1 is none"):
+            check(change, Plan())
+
+
+def test_who_is_in_a_group_stays() -> None:
+    plan = Plan(instances=dict(MEMBERS), groups={"group:1": GROUP})
+    check(Change(base=0, revision=1, instances=Patch(drop=("node:2",))), plan)
+    dropped: Patch[Instance] = Patch(drop=("node:1",))
+    with pytest.raises(Invalid, match="node:1 is none"):
+        check(Change(base=0, revision=1, instances=dropped), plan)
+    check(Change(base=0, revision=1, instances=dropped, groups=Patch(drop=("group:1",))), plan)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from egressd.model.bounds import DNS_SERVERS_MAX
+from egressd.model.bounds import DNS_SERVERS_MAX, RELAYS_MAX
 from egressd.model.device import LocalZone
 from egressd.model.forms import Address, Credential, Mark, Number, Port, Url
 from egressd.model.nouns import Settings
@@ -42,7 +42,7 @@ class NodePath(Part, frozen=True, kw_only=True, tag="node"):
     servers.
     """
 
-    hops: Annotated[tuple[Hop, ...], Meta(min_length=1)]
+    hops: Annotated[tuple[Hop, ...], Meta(min_length=1, max_length=RELAYS_MAX + 1)]
     mark: Mark
     resolver: Address
 

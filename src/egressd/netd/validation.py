@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Network
-from itertools import islice
+from itertools import chain, islice
 from socket import AF_INET, inet_pton
 from typing import Any, Final
 
@@ -45,12 +45,11 @@ from egressd.planner.registry import (
     node_mark,
     sniffer_mark,
 )
-from egressd.planner.rule_set import is_sound, name_of
+from egressd.planner.rule_set import RULE_SETS_MAX, name_of, sound_size
 from egressd.planner.service_ports import reason_reserved
 
 _KEY: Final = re.compile(r"([a-z]+):(0|[1-9][0-9]{0,9})\Z")
 _RANGE: Final = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
-_MARK_KINDS: Final = (MARK_ENGINE, MARK_EGRESS, MARK_DIRECT, MARK_REJECT)
 _TOLD_MAX: Final = 20
 _SHOWN: Final = 60
 """Characters of a key that are repeated."""
@@ -58,9 +57,9 @@ _SHOWN: Final = 60
 
 def check(change: Change, plan: Plan) -> None:
     """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed, and what
-    it makes of `plan` not too large.
+    it makes of `plan` not too large and complete.
     """
-    _refuse((*_sizes(change, plan), *islice(problems(change), _TOLD_MAX)))
+    _refuse(chain(_sizes(change, plan), problems(change), _missing(change, plan)))
 
 
 def check_paths(paths: Iterable[tuple[str, NodePath | KernelPath]]) -> None:
@@ -84,6 +83,15 @@ def _sizes(change: Change, plan: Plan) -> Iterator[str]:
         more -= sum(key in table and key not in patch.put for key in {*patch.drop})
         if more > 0 and len(table) + more > most:
             yield f"{name} must not have more than {most} entries"
+
+
+def _missing(change: Change, plan: Plan) -> Iterator[str]:
+    if not (change.groups or change.instances.drop):
+        return
+    there = {key for key, _ in change.instances.applied(plan.instances)}
+    for key, group in change.groups.applied(plan.groups):
+        if gone := next((member for member in group.members if member not in there), ""):
+            yield f"groups.{key}: members must be instances of the plan, and {gone} is none"
 
 
 def problems(change: Change) -> Iterator[str]:
@@ -163,7 +171,7 @@ def _numbered(key: str) -> tuple[str, int]:
 
 
 def _is_mark(mark: int) -> bool:
-    return 0 < mark <= 0xFFFF_FFFF and mark & MARK_KIND_MASK in _MARK_KINDS
+    return mark & MARK_KIND_MASK == MARK_ENGINE or mark == MARK_REJECT or _leaves(mark)
 
 
 def _is_mark_or_zero(mark: int) -> bool:
@@ -259,9 +267,13 @@ def _whitelist(listed: WhitelistPlan) -> Iterator[str]:
         yield "ranges must be ranges of IPv4 addresses"
     if not all(_is_mark(k) and _is_mark(v) for k, v in listed.sniffers.items()):
         yield "sniffers must be marks of targets"
+    left = RULE_SETS_MAX
     for name, content in listed.rule_sets.items():
-        if name != name_of(content) or not is_sound(content):
+        size = sound_size(content, left)
+        if name != name_of(content) or not size:
             yield f"rule_sets.{name} must hold the domains that it is named by, and nothing else"
+            return  # each of the others may take as long to read
+        left -= size
 
 
 def _default_mark(number: int) -> int:

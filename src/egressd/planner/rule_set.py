@@ -27,8 +27,9 @@ _DOMAINS: Final = b"\x02\x01"
 _END: Final = b"\xff\x00"
 """No further items; the rule is not inverted."""
 
-_SIZE_MAX: Final = 1 << 24
-"""Bytes of the rules: those of a million domains."""
+RULE_SETS_MAX: Final = 1 << 26
+"""Bytes of the rules of all rule sets: more than 100,000 domains take, however long they are. What
+is made to be long is a thousandth of that in zlib's form."""
 _LABELS: Final = re.compile(rb"[\n.0-9_a-z-]*\Z")
 
 _DOMAIN_OR_BELOW: Final = "\n"
@@ -51,24 +52,26 @@ def name_of(content: bytes) -> str:
     return f"{hashlib.sha256(content).hexdigest()[:32]}.srs"
 
 
-def is_sound(content: bytes) -> bool:
-    """Whether it holds domains as `encode` writes them, and nothing else: no other item, and a trie
-    that can be walked.
+def sound_size(content: bytes, most: int) -> int:
+    """The bytes of its rules, at most `most`, if it holds domains as `encode` writes them, and
+    nothing else: no other item, and a trie that can be walked. Otherwise 0.
     """
     head = _MAGIC + bytes([_VERSION])
     reader = zlib.decompressobj()
     try:
-        rules = _Octets(reader.decompress(content.removeprefix(head), _SIZE_MAX))
+        # Without a bound of its own, 0 would be none to zlib.
+        unpacked = reader.decompress(content.removeprefix(head), max(most, 1))
         if not (content.startswith(head) and reader.eof and not reader.unused_data):
-            return False
+            return 0
+        rules = _Octets(unpacked)
         if rules.take(4) != _ONE_DEFAULT_RULE + _DOMAINS:
-            return False
+            return 0
         leaves, ends = rules.bits(), rules.bits()
         labels = rules.take(rules.varint())
     except (zlib.error, IndexError):
-        return False
+        return 0
     nodes = len(labels) + 1
-    return (
+    is_sound = (
         rules.left == _END
         and _LABELS.match(labels) is not None
         # Each label leads to a node of its own, and the last thing there is ends the last node.
@@ -76,6 +79,7 @@ def is_sound(content: bytes) -> bool:
         and ends.bit_length() == nodes + len(labels)
         and 0 < leaves.bit_length() <= nodes
     )
+    return len(unpacked) if is_sound else 0
 
 
 class _Octets:
