@@ -55,7 +55,7 @@ class Machine:
     """Stands in for all that a request leads to, and remembers what it was told to do."""
 
     def __init__(self) -> None:
-        self.done: list[object] = []
+        self.done: list[Any] = []
         self.plan = Plan()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -239,6 +239,14 @@ HOSTILE: dict[str, tuple[object, str]] = {
     "a socket's mark": (entry(NODE, NODE, *OUTBOUND, routing_mark=1), "routing_mark"),
     "an interface": (entry(NODE, NODE, *OUTBOUND, bind_interface="eth0"), "bind_interface"),
     "a log file": (entry(NODE, NODE, "work", log={"output": "/etc/cron.d/x"}), "log"),
+    "relays without an end": (
+        entry(NODE, NODE, "work", "paths", 0, hops=[at(GOOD["try"], ("paths", 0, "hops", 0))] * 18),
+        "paths[0].hops",
+    ),
+    "a group of what there is not": (
+        entry("groups", "group:1", members=["node:1", "node:2"]),
+        "groups.group:1: members",
+    ),
     "a mark that loops": (entry(NODE, NODE, "work", "paths", 0, mark=0x1000_0001), "paths[0].mark"),
     "no mark": (entry(NODE, NODE, "work", "paths", 0, mark=0), "paths[0].mark"),
     "SSH's port": (entry(PROXY, PROXY, "work", port=22), "work.port"),

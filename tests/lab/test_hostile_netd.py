@@ -1,0 +1,140 @@
+"""A compromised api at a running netd: it has nothing asked of what listens on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from egressd.lab.client import Client
+from egressd.lab.lab import Lab
+from egressd.lab.process import Program
+from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
+from egressd.model import outbounds
+from egressd.model.instances import Hop, KernelPath, NodePath
+from egressd.model.messages import Delay, Delays, MeasureDelay, Probe, Refused, Reply, Request
+from egressd.netd import framing
+from egressd.planner.registry import (
+    MARK_ANSWER,
+    MARK_ASKED_LOCALLY,
+    MARK_DIRECT,
+    MARK_ENGINE,
+    MARK_LISTED,
+    MARK_LOCAL,
+    egress_mark,
+)
+from tests.lab.device_state import SERVER, eventually, send
+
+pytestmark = pytest.mark.lab
+
+PORT = 1082
+NAME = "loopback.test"
+HERE = ("127.0.0.1", "127.0.0.2", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", NAME, str(LAN_ADDRESS))
+RESOLVER = RESOLVERS["overseas"]
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=(), zone={NAME: ("127.0.0.1",)})) as lab:
+        lab.start_egressd()
+        send(lab, 1, "Interface:wan2")
+        yield lab
+
+
+class Called:
+    """An HTTP server on all of the router's addresses, and how often it was asked."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._log = lab.folder / "called.log"
+        argv = [sys.executable, "-u", "-m", "http.server", str(PORT)]
+        self.program = Program(lab.router.namespace, argv, self._log, {})
+
+    @property
+    def number(self) -> int:
+        return self._log.read_text().count(" - - [")
+
+
+@pytest.fixture(scope="module")
+def called(lab: Lab) -> Iterator[Called]:
+    server = Called(lab)
+    server.program.start()
+    try:
+        eventually(lambda: f":{PORT}" in lab.router.run("ss", "-Hltn").stdout)
+        yield server
+    finally:
+        server.program.stop(10)
+
+
+def measured(lab: Lab, path: NodePath | KernelPath, url: str) -> Delay | Refused:
+    """What netd answers to a measurement that wants the page."""
+
+    async def ask() -> Delay | Refused:
+        socket = lab.device.config.parent / "run" / "netd.sock"
+        reader, writer = await asyncio.open_unix_connection(socket)
+        probe = Probe(name="a", path=path, read_max=64)
+        asked = MeasureDelay(probes=(probe,), url=url, timeout_ms=1500)
+        try:
+            writer.write(framing.pack(Request(number=1, body=asked)))
+            reply = await framing.read(reader, msgspec.msgpack.Decoder(Reply))
+        finally:
+            writer.close()
+        if isinstance(reply.body, Refused):
+            return reply.body
+        assert isinstance(reply.body, Delays)
+        return reply.body.results["a"]
+
+    return asyncio.run(ask())
+
+
+def routed(mark: int) -> KernelPath:
+    return KernelPath(mark=mark, resolver=RESOLVER)
+
+
+def through(server: str, mark: int) -> NodePath:
+    """A node that says what HTTP's CONNECT does to that server."""
+    proxy = outbounds.HttpProxy(server=server, server_port=PORT, username="u", password="p")
+    return NodePath(hops=(Hop(node=1, outbound=proxy),), mark=mark, resolver=RESOLVER)
+
+
+def test_what_is_on_the_internet_answers(lab: Lab) -> None:
+    for mark in (MARK_DIRECT, egress_mark(1)):
+        found = measured(lab, routed(mark), f"http://{SERVER}/")
+        assert isinstance(found, Delay)
+        assert found.page, found
+
+
+def test_this_machine_answers_itself(lab: Lab, called: Called) -> None:
+    own = Client(lab.router, Place(name="router", role="router", address="127.0.0.1"))
+    before = called.number
+    assert own.http(f"http://127.0.0.1:{PORT}/").status == 200
+    assert called.number == before + 1
+
+
+@pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1)], ids=hex)
+@pytest.mark.parametrize("host", HERE)
+def test_no_way_out_leads_here(lab: Lab, called: Called, mark: int, host: str) -> None:
+    before = called.number
+    found = measured(lab, routed(mark), f"http://{host}:{PORT}/")
+    assert isinstance(found, Delay), found
+    assert (found.delay, found.page) == (-1, b"")
+    found = measured(lab, through(host.strip("[]"), mark), f"http://{SERVER}/")
+    assert isinstance(found, Delay), found
+    assert found.delay == -1
+    assert called.number == before
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [0, 1, 51_820, MARK_ENGINE | 1, MARK_LISTED, MARK_LOCAL, MARK_ANSWER, MARK_ASKED_LOCALLY],
+    ids=hex,
+)
+def test_nothing_is_asked_by_another_mark(lab: Lab, called: Called, mark: int) -> None:
+    before = called.number
+    for path in (routed(mark), through("127.0.0.1", mark)):
+        found = measured(lab, path, f"http://127.0.0.1:{PORT}/")
+        assert isinstance(found, Refused), found
+        assert "probes[0].path.mark" in found.cause
+    assert called.number == before
