@@ -22,9 +22,13 @@ pytestmark = pytest.mark.lab
 
 ROUTER6 = f"{LAN6}1"
 
+NOBODY = 65534
+"""The user who has the rights of nobody."""
+
 FLOOD = """
-import socket, sys
+import os, socket, sys
 address, port = sys.argv[1], int(sys.argv[2])
+os.setuid(int(sys.argv[3]))
 family = socket.AF_INET6 if ":" in address else socket.AF_INET
 print("begun", flush=True)
 kept = []
@@ -47,8 +51,9 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 @contextmanager
-def flooding(host: Host, address: str) -> Iterator[None]:
-    argv = exec_argv(host.namespace, (sys.executable, "-c", FLOOD, address, str(API_PORT)))
+def flooding(host: Host, address: str, user: int = 0) -> Iterator[None]:
+    program = (sys.executable, "-c", FLOOD, address, str(API_PORT), str(user))
+    argv = exec_argv(host.namespace, program)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -94,3 +99,11 @@ def test_who_calls_often_meets_with_no_bound(lab: Lab) -> None:
     for _ in range(3 * CALLS_PER_S):
         assert answers(lab.client(3).host, str(LAN_ADDRESS))
     assert reached(lab) == set()
+
+
+def test_a_local_user_that_floods_is_told_and_hurts_nobody(lab: Lab) -> None:
+    with flooding(lab.router, "127.0.0.1", NOBODY):
+        eventually(lambda: reached(lab) == {"127.0.0.1"}, 15)
+        for _ in range(5):
+            assert answers(lab.client(2).host, str(LAN_ADDRESS))
+    eventually(lambda: reached(lab) == set(), 40)

@@ -98,6 +98,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "output_tcp": (
         f"meta mark {ROUTED} goto from_engine",
+        *api_guard.OUTPUT,
         # At whichever address of this machine they are called; instances answer at any.
         "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address of whom they asked.
