@@ -99,7 +99,7 @@ def test_another_address_of_the_same_port_is_listened_at(after: str) -> None:
 )
 def test_an_address_is_known_however_it_is_written(address: str) -> None:
     with Namespace() as network:
-        network.shell("ip link add wan0 type dummy; ip link set wan0 up")
+        network.shell("ip link add wan0 type veth peer name far; ip link set wan0 up")
         network.shell("ip address add fe80::1/64 dev wan0 nodad")
         assert network.run(hand_over, address) == "handed"
 

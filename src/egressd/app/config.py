@@ -80,13 +80,23 @@ class Endpoint:
             return self
         return Endpoint(ip_address("::1" if self.address.version == 6 else "127.0.0.1"), self.port)
 
+    @property
+    def socket_address(self) -> tuple[Any, ...]:
+        """It as `socket.socket.getsockname` tells it: the kernel's way to write addresses is not
+        Python's, and an interface is a number there. Raises OSError.
+        """
+        found = socket.getaddrinfo(
+            str(self.address), self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+        return found[0][4]
+
     def bind(self) -> socket.socket:
         """A TCP socket bound to it. Raises OSError."""
         family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((str(self.address), self.port))
+            bound.bind(self.socket_address)
         except OSError:
             bound.close()
             raise

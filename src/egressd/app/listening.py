@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from egressd.app import readiness
 from egressd.app.config import Endpoint
@@ -76,7 +76,7 @@ def taken(
     """A socket for each of `endpoints`: what was handed over to this process, and new ones for the
     rest. What was handed over and is not wanted is closed. Raises Failed.
     """
-    handed = {_place(sock): sock for sock in map(_socket, _handed(environment))}
+    handed = {sock.getsockname(): sock for sock in map(_socket, _handed(environment))}
     found = {each: handed.pop(_place_of(each), None) for each in endpoints}
     _close(handed.values())
     if handed:
@@ -100,20 +100,11 @@ def _socket(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _place(sock: socket.socket) -> object:
-    return sock.getsockname()
-
-
-def _place_of(endpoint: Endpoint) -> object:
-    """What a socket's name will be, None while it can have none: the kernel's way to write
-    addresses is not Python's, and an interface is a number there.
-    """
+def _place_of(endpoint: Endpoint) -> tuple[Any, ...]:
+    """The name of a socket there, none while it can have none: its interface may be gone."""
     with suppress(OSError):
-        found = socket.getaddrinfo(
-            str(endpoint.address), endpoint.port, flags=socket.AI_NUMERICHOST
-        )
-        return found[0][4]
-    return None
+        return endpoint.socket_address
+    return ()
 
 
 def _close(sockets: Iterable[socket.socket]) -> None:
