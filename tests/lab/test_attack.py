@@ -1,0 +1,17 @@
+"""A short run of what ``script/attack`` does at length."""
+
+from __future__ import annotations
+
+import pytest
+
+from egressd.lab.attack.story import Attack
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+
+def test_half_a_minute_of_attacks_is_noticed_by_nobody(namespaces: None) -> None:
+    told: list[str] = []
+    report = Attack(minutes=0.6, seed=7, say=told.append).run()
+    assert report.breaches == [], "\n".join(["seed 7", *told])
+    assert all(report.tried.values()), "a hand has tried nothing"
+    assert all(number > 20 for number in report.served.values())
