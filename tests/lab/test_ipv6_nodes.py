@@ -41,6 +41,8 @@ def _as_before(site: Lab) -> Iterator[None]:
     for wan in site.wans:
         wan.restore()
     clear(site)
+    # The server would send again what got lost, and be answered during the next test.
+    site.internet.run("ss", "-K", "-tn", "sport", "=", f":{PORT}")
 
 
 def add(lab: Lab, server: str = SERVERS6[0], **settings: str) -> None:
