@@ -11,6 +11,7 @@ server's port to a socket of the router's own, as the engine has it (TPROXY).
 
 from __future__ import annotations
 
+import re
 import selectors
 import socket
 import struct
@@ -19,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address, IPv4Network
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from egressd.model.plan import Limit
 from egressd.netd.kernel.nft import Nft
@@ -63,7 +64,8 @@ ONE_ARM = Topology(
 def limits_state(shell: Callable[[str], str]) -> list[str]:
     """Everything that a router's limits consist of, as lines of text in no order.
 
-    `shell` runs a script in the router and gives what it printed.
+    Sets that packets fill are no part of it. `shell` runs a script in the router and gives what it
+    printed.
     """
     shown = shell(
         """
@@ -76,7 +78,12 @@ def limits_state(shell: Callable[[str], str]) -> list[str]:
         done
         """
     )
-    return sorted(shown.splitlines())
+    return sorted(_FILLED_BY_PACKETS.sub("", shown).splitlines())
+
+
+_FILLED_BY_PACKETS: Final = re.compile(
+    r"\t(?:set|map) .+\n(?:\t\t.*\n)*?\t\tflags .*dynamic.*\n(?:\t\t.*\n)*\t}\n"
+)
 
 
 class Arrivals(NamedTuple):
