@@ -164,6 +164,12 @@ def test_what_is_in_quotes_counts_as_it_is() -> None:
             "100000 are read at most",
         ),
         (execute("UPDATE meta SET revision = 'x'"), "Expected `int`"),
+        (execute("UPDATE meta SET generation = x'ff00'"), "meta.generation holds"),
+        (
+            execute("INSERT INTO password (id, hash) VALUES (0, x'ff')"),
+            "password.hash holds",
+        ),
+        (execute("INSERT INTO sessions VALUES ('a', 'b', 'c', 'd', 'e', 6)"), "sessions."),
     ],
 )
 async def test_values_that_no_egressd_writes_are_refused(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import create_engine
+from sqlalchemy import JSON, Boolean, Connection, Integer, create_engine, func, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
@@ -225,4 +225,22 @@ def _state(
     with engine.connect() as reading:
         if is_older:
             migrations.upgrade(reading)
-        return read_state(reading)
+        state = read_state(reading)
+        _check_types(reading)
+        return state
+
+
+def _check_types(connection: Connection) -> None:
+    """Raise BadDatabase for a value of another type than its column's, also where the state does
+    not come from: SQLite stores any value in any column (sqlite.org/datatype3.html).
+    """
+    for table in schema.metadata.sorted_tables:
+        for column in table.columns:
+            if isinstance(column.type, JSON):
+                continue  # a number of JSON is stored as one, and all of it has been decoded
+            is_whole = isinstance(column.type, Integer | Boolean)
+            others = func.typeof(column).not_in(("integer" if is_whole else "text", "null"))
+            query = select(literal(1)).select_from(table).where(others).limit(1)
+            if connection.execute(query).first() is not None:
+                value = f"{table.name}.{column.name} holds a value of another type"
+                raise BadDatabase("read the backup", f"it is damaged: {value}")
