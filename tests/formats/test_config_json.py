@@ -1,6 +1,7 @@
 """A node's configuration: every fault told by name, settings kept beside the rest."""
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +13,12 @@ from egressd.formats.config_json import (
     NodeSettings,
     parse_dns_servers,
     read_config,
+    read_entry,
     read_settings,
     with_settings,
 )
 from egressd.formats.entries import PROTOCOLS
+from egressd.formats.fields import Table
 from egressd.model.errors import Invalid
 
 SOCKS = '{"server": "192.0.2.1", "port": 1080}'
@@ -310,6 +313,29 @@ def test_any_object_is_read_or_invalid(protocol: str, config: dict[str, Any]) ->
         told = invalid.problems
     assert told
     assert all(problem.startswith(("config_json", "a key of config_json")) for problem in told)
+
+
+ODD: list[Any] = [True, False, 0, -1, 1.5, 10**30, " ", ",", "\u0000", "é" * 70_000]
+ODD += [*([odd] for odd in ODD), [None], [[]], [{}], {}, {"a": 1}, {"a": None}, {"a": [{}]}, []]
+
+
+def paths(table: Table) -> Iterator[tuple[str, ...]]:
+    """The keys of a table, and of those in it."""
+    for key, kind in table.keys.items():
+        yield (key,)
+        if isinstance(kind, Table):
+            yield from ((key, *below) for below in paths(kind))
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+def test_every_field_stands_every_kind_of_value(protocol: str) -> None:
+    for path in paths(PROTOCOLS[protocol].table):
+        for odd in ODD:
+            value: Any = odd
+            for key in reversed(path):
+                value = {key: value}
+            reading = read_entry(protocol, value)
+            assert reading.problems, "server, at least, must be given"
 
 
 @given(st.text())

@@ -1,4 +1,4 @@
-"""A fuzz run over the node parsers: real rows and links, damaged at random.
+"""A fuzz run over the node parsers: rows, links and documents, and the corpora, damaged at random.
 
 Whatever comes out must be a reason, or a node that reads as valid, gives an engine outbound of its
 protocol, and comes back the same from its share link where the link has words for all of it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from base64 import b64encode
 from typing import Any
 
 from egressd.formats.config_json import read_config
@@ -20,6 +21,7 @@ from egressd.model.drafts import NodeDraft
 from egressd.model.nouns import Node
 from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build
+from tests.formats.corpora import cases
 
 RUNS = int(os.environ.get("EGRESSD_FUZZ", "3000"))
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
@@ -49,8 +51,24 @@ SEEDS = (
     "socks5://YWxpY2U6c2VjcmV0@203.0.113.7:1080?udp=1#n",
     "https://u:p@a.example:443?sni=b.example#n",
 )
+TEXTS = (*SEEDS, *(case.text for case in cases() if len(case.text) < 3000))
 SPICE = (
     *"\x00\x07\t\r\n\u2028\"'`\\|,;:#@/?&=%{}[]<>$~*!-_ 09aZ",
+    "&amp;",
+    "- ",
+    "://",
+    "vless://",
+    "/*",
+    "<<: *a",
+    "&a ",
+    "!!str ",
+    "\ufeff",
+    "\u200b",
+    "=\r\n",
+    "=3D",
+    "\\ud83c",
+    "proxies:\n",
+    '{"proxies":[',
     "%00",
     "%0a",
     "..",
@@ -68,7 +86,7 @@ SPICE = (
 
 
 def damaged(chance: random.Random) -> str:
-    text = chance.choice(SEEDS)
+    text = chance.choice(TEXTS)
     for _ in range(chance.randint(1, 4)):
         at, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
         match chance.randrange(5):
@@ -77,19 +95,22 @@ def damaged(chance: random.Random) -> str:
             case 1:
                 text = text[:end] + text[at:]
             case 2:
-                other = chance.choice(SEEDS)
+                other = chance.choice(TEXTS)
                 text = text[:at] + other[chance.randrange(len(other)) :]
             case 3:
                 text = text[:at] + chance.choice(SPICE) * chance.choice((1, 1, 2, 300)) + text[at:]
             case _:
                 text = text[:at] + chance.choice(SPICE) + text[at + 1 :]
-    return text
+    return text if chance.random() < 0.9 else b64encode(text.encode()).decode()
 
 
 def options_of(protocol: str, config_json: str) -> dict[str, Any]:
     """What the engine is told of such a node."""
     node = Node(id=1, name="n", protocol=protocol, config_json=config_json, group="", created_at="")
-    return engine_options(build(node))
+    options = engine_options(build(node))
+    if options.get("tls", {}).get("server_name") == options["server"]:
+        del options["tls"]["server_name"]  # the name that it has without
+    return options
 
 
 def check(draft: NodeDraft) -> None:

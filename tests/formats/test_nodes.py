@@ -221,7 +221,7 @@ def test_a_list_in_brackets(ending: str) -> None:
     assert parse("others", text) == [
         ("one", "http", {"server": "a.example", "port": 80}),
         ("two", "http", {"server": "a.example", "port": 80}),
-        "line 1: type must be one of socks5, http, ss, vmess, vless, trojan, hysteria2, tuic, "
+        "line 2: type must be one of socks5, http, ss, vmess, vless, trojan, hysteria2, tuic, "
         "anytls",
     ]
 
@@ -236,19 +236,18 @@ def test_a_list_in_brackets(ending: str) -> None:
         ("socks5", "a b,1080,,p", "server must be a host name or an IP address; username must be"),
         ("socks5", "192.0.2.1,1080,u,p,DIRECT", "name must not be DIRECT"),
         ("socks5", f"{'a' * 60}.test,1080", "name must be given: server:port has over 64"),
-        ("socks5", '192.0.2.1,1080,u,p,"a,b"', "name must not contain a comma"),
         ("ss", "192.0.2.1,1080,rot13,p", "cipher must be one of"),
         ("ss", "192.0.2.1,1080,aes-128-gcm", "an ss node is IP,Port,Cipher,Password"),
         ("vlessvmess", "trojan|x|y|1", "the row must begin with vless| or vmess|"),
         ("vlessvmess", "vless|x|y", "a vless node is vless|uuid|server|port|network"),
-        ("vlessvmess", "vless|x|a.example|1", "uuid must be a UUID"),
+        ("vlessvmess", f"vless|{'x' * 31}|a.example|1", "uuid must be a UUID"),
         ("vlessvmess", f"vless|{UUID}|a.example|1|ws|maybe", "security must be none, tls or"),
         ("vlessvmess", f"vless|{UUID}|a.example|1|kcp", "network must be one of"),
         ("others", "hello", "type must be one of"),
         ("others", "[]x", "the entry must be readable as YAML"),
         ("others", "type: wireguard, server: a.example", "type must be one of"),
         ("others", "type: http, type: ss", "the entry's keys must be texts, each given once"),
-        ("others", "a: &x 1, b: *x", "the entry must not hold YAML anchors or aliases"),
+        ("others", "a: *x", "a YAML alias must have its anchor before it"),
         ("others", "a: !!python/object:os.system x", "the entry must not hold YAML tags"),
         ("others", "a: " + "[" * 10 + "]" * 10, "the entry must not be nested over 6 deep"),
         ("others", "[" * 60_000, "the entry must not be nested over 6 deep"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from egressd.formats.config_json import read_config
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.json_text import write_object
-from egressd.formats.rows import Unreadable
+from egressd.formats.rows import Unreadable, trimmed
 from egressd.formats.share_links import is_link, parse_link, render_link
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
@@ -393,7 +393,8 @@ hosts = st.sampled_from(["a.example", "192.0.2.1", "2001:db8::1", "xn--bcher-kva
 ports = st.integers(1, 65535)
 uuids = st.uuids().map(str)
 switch = st.just(True)
-names = texts.map(str.strip)
+names = texts.map(trimmed)
+services = plain.filter(lambda name: not name.startswith("/"))
 
 
 def objects(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -422,13 +423,13 @@ EARLY = objects(
     },
     {"headers": HOST_HEADER},
 )
-HOST_LISTS = st.lists(plain, min_size=1, max_size=2)
+HOST_LISTS = st.lists(plain.filter(lambda name: name == name.strip()), min_size=1, max_size=2)
 NETWORKS = {
     "tcp": st.just({}),
     "ws": st.builds(lambda o: {"network": "ws", "ws-opts": o}, WS | EARLY),
     "httpupgrade": st.builds(lambda o: {"network": "httpupgrade", "ws-opts": o}, WS),
     "grpc": st.builds(
-        lambda name: {"network": "grpc", "grpc-opts": {"grpc-service-name": name}}, plain
+        lambda name: {"network": "grpc", "grpc-opts": {"grpc-service-name": name}}, services
     ),
     "h2": st.builds(
         lambda o: {"network": "h2", "tls": True, "h2-opts": o},

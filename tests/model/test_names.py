@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.names import new_name_problem, reserved_name_problem
+from egressd.model.names import (
+    new_name_problem,
+    node_name_problem,
+    reserved_name_problem,
+    seen_name,
+)
 from egressd.model.nouns import Node
 from egressd.model.skeleton import skeleton
 
@@ -54,48 +59,63 @@ def test_names_of_all_the_world_are_fine(name: str) -> None:
     assert reserved_name_problem(name) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("Zu\u0308rich", "NFC"),
-        ("\u212b", "NFC"),
-        ("\u0301a", "combining mark"),
-        ("a\u200bb", "U+200B"),
-        ("a\u200db", "U+200D"),
-        ("a\u200cb", "U+200C"),
-        ("\u200da", "U+200D"),
-        ("👨\u200d", "U+200D"),
-        ("👨\u200da", "U+200D"),
-        ("\u200eabc", "U+200E"),
-        ("abc\u202etxt", "U+202E"),
-        ("\u2066abc\u2069", "U+2066"),
-        ("a\u061cb", "U+061C"),
-        ("a\u00adb", "U+00AD"),
-        ("\ufeffabc", "U+FEFF"),
-        ("a\u2060b", "U+2060"),
-        ("a\u00a0b", "U+00A0"),
-        ("a\u2003b", "U+2003"),
-        ("a\ufe0f", "U+FE0F"),
-        ("я\ufe0f", "U+FE0F"),
-        ("\ufe0f1", "combining mark"),
-        ("葛\U000e0100", "U+E0100"),
-        ("a\u034fb", "U+034F"),
-        ("a\u115fb", "U+115F"),
-        ("a\u3164b", "U+3164"),
-        ("a\uffa0b", "U+FFA0"),
-        ("a\u2800b", "U+2800"),
-        ("a\ue000b", "U+E000"),
-        ("a\U000f0000b", "U+F0000"),
-        ("a\ufffeb", "U+FFFE"),
-        ("a\ufdd0b", "U+FDD0"),
-        ("a\U000e0041b", "U+E0041"),
-        ("\U0001f3f4\U000e0067 x", "U+E0067"),
-        ("a\u180eb", "U+180E"),
-        ("a\ufff9b", "U+FFF9"),
-    ],
-)
+UNFIT = [
+    ("Zu\u0308rich", "NFC"),
+    ("\u212b", "NFC"),
+    ("\u0301a", "combining mark"),
+    ("a\u200bb", "U+200B"),
+    ("a\u200db", "U+200D"),
+    ("a\u200cb", "U+200C"),
+    ("\u200da", "U+200D"),
+    ("👨\u200d", "U+200D"),
+    ("👨\u200da", "U+200D"),
+    ("\u200eabc", "U+200E"),
+    ("abc\u202etxt", "U+202E"),
+    ("\u2066abc\u2069", "U+2066"),
+    ("a\u061cb", "U+061C"),
+    ("a\u00adb", "U+00AD"),
+    ("\ufeffabc", "U+FEFF"),
+    ("a\u2060b", "U+2060"),
+    ("a\u00a0b", "U+00A0"),
+    ("a\u2003b", "U+2003"),
+    ("a\ufe0f", "U+FE0F"),
+    ("я\ufe0f", "U+FE0F"),
+    ("\ufe0f1", "combining mark"),
+    ("葛\U000e0100", "U+E0100"),
+    ("a\u034fb", "U+034F"),
+    ("a\u115fb", "U+115F"),
+    ("a\u3164b", "U+3164"),
+    ("a\uffa0b", "U+FFA0"),
+    ("a\u2800b", "U+2800"),
+    ("a\ue000b", "U+E000"),
+    ("a\U000f0000b", "U+F0000"),
+    ("a\ufffeb", "U+FFFE"),
+    ("a\ufdd0b", "U+FDD0"),
+    ("a\U000e0041b", "U+E0041"),
+    ("\U0001f3f4\U000e0067 x", "U+E0067"),
+    ("a\u180eb", "U+180E"),
+    ("a\ufff9b", "U+FFF9"),
+]
+
+
+@pytest.mark.parametrize(("name", "problem"), UNFIT)
 def test_what_cannot_be_seen_is_refused(name: str, problem: str) -> None:
     assert problem in (new_name_problem(name) or "")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in UNFIT if name != "\u0301a"])
+def test_a_name_as_it_is_seen_is_fine(name: str) -> None:
+    assert new_name_problem(seen_name(name)) is None
+
+
+def test_spaces_and_line_ends_are_seen_as_a_space() -> None:
+    assert seen_name("a\u00a0b\u2003c\td\ne\u3000f\x00\ud83cg") == "a b c d e\u3000fg"
+
+
+@given(st.text(max_size=6) | st.sampled_from(FINE))
+def test_a_name_that_is_fine_is_seen_as_it_is(name: str) -> None:
+    if name and node_name_problem(name) is None and new_name_problem(name) is None:
+        assert seen_name(name) == name
 
 
 @given(st.text(min_size=1, max_size=6))

@@ -233,7 +233,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"cipher": "none", "password": "p", "plugin": "obfs", "plugin-opts": {"mode": "websocket"}},
         "config_json.plugin-opts.mode must be http or tls with obfs",
     ),
-    ("vmess", {"uuid": "not-a-uuid"}, "config_json.uuid must be a UUID"),
+    ("vmess", {"uuid": "not-a-uuid-and-of-over-30-bytes"}, "config_json.uuid must be a UUID"),
     ("vmess", {"uuid": UUID, "cipher": "aes-128-ctr"}, "config_json.cipher must be one of"),
     ("vmess", {"uuid": UUID, "network": "kcp"}, "config_json.network must be one of tcp"),
     (
@@ -289,7 +289,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("hysteria2", {"ports": "9-1"}, "config_json.ports must be ports and ranges"),
     (
         "tuic",
-        {"uuid": UUID, "password": "p", "congestion-controller": "reno"},
+        {"uuid": UUID, "password": "p", "congestion-controller": "vegas"},
         "config_json.congestion-controller must be one of cubic, new_reno, bbr",
     ),
     ("tuic", {"token": "t"}, "config_json.token must not be given"),

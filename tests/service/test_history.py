@@ -295,8 +295,11 @@ class History(RuleBasedStateMachine):
         wanted = self.model.copy()
         if replace:
             wanted.nodes = {}
+        given: list[str] = []
         for name in names:
-            wanted.nodes.setdefault(name, (group, "", ""))
+            used = (name, *(f"{name} {at}" for at in range(2, 10)))
+            given.append(next(one for one in used if one not in given))
+            wanted.nodes.setdefault(given[-1], (group, "", ""))
         text = "\n".join(f"198.51.100.7,1080,,,{name}" for name in names)
         self.attempt(
             lambda: self.bench.nodes.import_rows(

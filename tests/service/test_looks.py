@@ -67,7 +67,8 @@ async def test_a_new_node_is_not_called_so(
         await bench.nodes.replace(other.id, make.node(name))
     imported, errors = await import_nodes(bench, f"198.51.100.1,1080,u,p,{name}")
     assert imported == (1 if problem == "NFC" else 0)  # imports write it so
-    assert len(errors) == 1 - imported
+    is_seen_as_tokyo = "cannot be seen" in problem or "202E" in problem  # which exists
+    assert len(errors) == (0 if is_seen_as_tokyo else 1 - imported)
     await bench.agree()
 
 

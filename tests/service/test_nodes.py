@@ -317,9 +317,9 @@ async def import_rows(bench: Bench, text: str = ROWS, **options: object) -> tupl
 
 
 async def test_an_import_takes_what_it_can(bench: Bench) -> None:
-    assert await import_rows(bench) == (2, 2, 1)
+    assert await import_rows(bench) == (3, 1, 1)
     nodes = {node.name: node.group for node in bench.nodes.list()}
-    assert nodes == {"alpha": "asia", "198.51.100.2:1080": "asia"}
+    assert nodes == {"alpha": "asia", "198.51.100.2:1080": "asia", "alpha 2": "asia"}
     assert await import_rows(bench) == (0, 4, 1)
     assert bench.ledger.revision == 1
     await bench.agree()
@@ -349,7 +349,7 @@ async def test_a_replacing_import_leaves_only_its_rows(bench: Bench, make: Make)
     assert (outcome.imported, outcome.skipped) == (2, 0)
     assert outcome.notes == ("1 rule is blocked, as there is no node omega",)
     assert bench.nodes.list()[0] == alpha
-    assert [node.id for node in bench.nodes.list()] == [1, 4]
+    assert [node.id for node in bench.nodes.list()] == [1, 5]
     change = bench.netd.asked[-1]
     assert isinstance(change, Change)
     assert f"node:{alpha.id}" not in change.instances.put
@@ -359,7 +359,7 @@ async def test_a_replacing_import_leaves_only_its_rows(bench: Bench, make: Make)
 async def test_a_replacing_import_of_nothing_usable_keeps_the_nodes(bench: Bench) -> None:
     await import_rows(bench)
     assert await import_rows(bench, "<html>", replace=True) == (0, 1, 1)
-    assert len(bench.nodes.list()) == 2
+    assert len(bench.nodes.list()) == 3
     assert await import_rows(bench, "", replace=True) == (0, 0, 0)
     assert bench.nodes.list() == []
 
@@ -455,6 +455,44 @@ async def test_what_the_engine_cannot_do_is_told_by_row(bench: Bench, preview: b
     rows = [LINK.format(protocol, uuid, protocol) for protocol in ("vless", "vmess")]
     done = await imported(bench, rows, preview=preview)
     assert (done.imported, done.notes) == (2, (f"line 3: {LOST_EARLY_DATA}",))
+
+
+@pytest.mark.parametrize("preview", [True, False])
+async def test_what_an_import_changed_or_left_out_is_told_by_row(
+    bench: Bench, preview: bool
+) -> None:
+    rows = [
+        "trojan://a@192.0.2.1:443?spx=%2F#one",
+        "trojan://b@192.0.2.1:443?fp=hellochrome_120&mux=1&tfo=1#one",
+        f"trojan://c@192.0.2.1:443#a,{'b' * 70}",
+        "trojan://d@192.0.2.1:443#t%E2%80%8Bw%C2%A0o%0A3",
+    ]
+    done = await imported(bench, rows, preview=preview)
+    assert done.imported == 4
+    assert done.notes == (
+        'line 1: "spx" has no effect here',
+        'line 3: "mux" has no effect here; "tfo" has no effect here; "fp" is taken as chrome; '
+        "an earlier row has the name: this node is one 2",
+        "line 5: a comma in the name became a blank; the name was cut to 64 characters",
+        "line 7: what cannot be seen was left out of the name",
+    )
+
+
+async def test_a_preview_tells_which_rows_are_there_already(bench: Bench) -> None:
+    await bench.add_node("two")
+    rows = [f"trojan://p@192.0.2.1:443#{name}" for name in ("one", "t%E2%80%8Bwo")]
+    seen = await imported(bench, rows, preview=True)
+    assert (seen.imported, seen.skipped, seen.errors) == (1, 1, ())
+    assert seen.notes == ("line 3: there is a node two already",)
+    done = await imported(bench, rows)
+    assert (done.imported, done.skipped, done.notes) == (1, 1, ())
+
+
+async def test_notes_that_differ_are_counted_where_they_are_too_many(bench: Bench) -> None:
+    rows = [f"trojan://p@192.0.2.1:443?x{n}=1#n{n}" for n in range(25)]
+    done = await imported(bench, rows)
+    assert (done.imported, len(done.notes)) == (25, 21)
+    assert done.notes[-1] == "there are notes on 5 more lines"
 
 
 @pytest.mark.usefixtures("old_engine")

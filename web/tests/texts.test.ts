@@ -29,6 +29,17 @@ test("rows are counted as the device counts them", () => {
     [...textsByLine(["line 4: port must be a number: 1 to 2", "something else"])],
     [[4, "port must be a number: 1 to 2"]],
   );
+  assert.deepEqual(numberedRows("a\n\u200b\n\ufeffb\u200d\n"), [
+    { line: 1, text: "a" },
+    { line: 3, text: "b" },
+  ]);
+  assert.deepEqual(
+    [...textsByLine(["line 1: one", "line 2: other", "line 1: two"])],
+    [
+      [1, "one; two"],
+      [2, "other"],
+    ],
+  );
   assert.deepEqual(textsOfNoLine(["line 4: of a line", "1 rule is blocked"]), ["1 rule is blocked"]);
 });
 

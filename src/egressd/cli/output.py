@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from egressd.formats.rows import guarded
+from egressd.formats.rows import INVISIBLE, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # What an import would part, trim, or pass over as a comment: rows here are parted by commas.
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|\A[\s#\ufeff]|\s\Z')
+_NEEDS_QUOTES = re.compile(rf'[",\r\n]|\A[\s#{INVISIBLE}]|[\s{INVISIBLE}]\Z')
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

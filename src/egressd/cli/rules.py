@@ -172,14 +172,19 @@ def import_rows(
 ) -> None:
     """Import, or only say what would come of it. `path` is another than the API's own."""
     if not dry_run:
-        done(remote.send("POST", path or f"/{what}/import", body), as_json)
+        answer = remote.send("POST", path or f"/{what}/import", body)
+        done(answer, as_json)
+        if not as_json:
+            # Of nodes there are more reasons than the message has room for.
+            for problem in answer.get("error_rows", ()):
+                click.echo(problem)
         return
     told = remote.send("POST", f"/ops/preview/{what}", body)
     if as_json:
         show_json(told)
         return
-    for problem in told["errors"]:
-        click.echo(problem)
+    for text in (*told["errors"], *told["notes"]):
+        click.echo(text)
     click.echo(f"{told['imported']} would be imported, {told['skipped']} skipped")
 
 

@@ -1,216 +1,345 @@
 """Clash proxy entries in text: the small part of YAML that they are written in.
 
-Read from the parser's events and not by a YAML loader, so that aliases and tags are refused,
-depth is bounded and each scalar's own text is at hand: ``password: 0123`` means the four
-characters, whatever YAML makes of them.
+Read from the parser's events and not by a YAML loader, so that depth and size are bounded, also
+where anchors multiply them, and each scalar's own text is at hand (`formats.scalars`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import chain, dropwhile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 import yaml
+from yaml._yaml import CParser
 
-from egressd.formats.fields import Kind, Table
-from egressd.formats.rows import ROW_MAX, Row, Unreadable, numbered_lines
+from egressd.formats.rows import ROW_MAX, TEXT_MAX, Unreadable
+from egressd.formats.scalars import Scalar
 from egressd.model.names import has_control_characters
 
 DEPTH_MAX: Final = 6
 """Nested mappings and sequences in an entry, the outermost included."""
+ANCHORS_MAX: Final = 4096
+"""Anchors of a text that are kept; an alias to a later one is refused."""
+ANCHORED_MAX: Final = 1024 * 1024
+"""Characters of all anchored values together, likewise."""
 
-_PROXIES: Final = re.compile(r"""(?:proxies|"proxies"|'proxies')\s*:(?=\s|\Z|\[)""")
-_STARTS: Final = re.compile(rf"^\ufeff?{_PROXIES.pattern}", re.MULTILINE)
-_NEXT_KEY: Final = re.compile(r"[^\s\]}][^\s]*\s*:(?=\s|\Z)")
-_LINK: Final = re.compile(r"[A-Za-z0-9]+://")
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 """The plain scalars that YAML's core schema gives a meaning (in either case), less numbers."""
-_INTEGER: Final = re.compile(r"-?[0-9]{1,18}\Z")
+_DIGITS: Final = frozenset("-0123456789")
+_CORE: Final = "tag:yaml.org,2002:"
+_TEXT_TAGS: Final = frozenset({"!", "!str", "str", _CORE + "str"})
+_OTHER_TAGS: Final = frozenset(
+    _CORE + kind for kind in ("int", "float", "bool", "null", "map", "seq", "merge")
+)
+_MERGE: Final = "<<"
 
 
-class Scalar(msgspec.Struct, frozen=True):
-    """A scalar: its text, and what YAML takes it for (null, a boolean, a number or the text)."""
+class _Anchored(msgspec.Struct, frozen=True):
+    """The value of an anchor, its size in characters, and how deep it is nested."""
 
-    text: str
-    native: Any
+    value: Any
+    size: int
+    depth: int
 
 
-def read_entry_text(text: str) -> Any:
+class Anchors:
+    """The anchors of a text, and how much their aliases have brought so far."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Anchored] = {}
+        self._kept_size = 0
+        self._expanded = 0
+        self._refused: dict[str, str] = {}
+        """Why anchors' values could not be taken."""
+
+    def define(self, name: str, value: Any, size: int, depth: int) -> None:
+        """Keep an anchor's value, unless there are too many of them already."""
+        if len(self._kept) < ANCHORS_MAX and self._kept_size + size <= ANCHORED_MAX:
+            self._kept[name] = _Anchored(value, size, depth)
+            self._kept_size += size
+        else:
+            self._kept.pop(name, None)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Keep why an anchor's value cannot be taken, for those who ask for it."""
+        if len(self._refused) < ANCHORS_MAX:
+            self._refused.setdefault(name, reason)
+
+    def resolve(self, name: str) -> _Anchored:
+        """The value of an anchor. Raises Unreadable."""
+        found = self._kept.get(name)
+        if found is None and name in self._refused:
+            raise Unreadable(self._refused[name])
+        if found is None:
+            raise Unreadable(
+                "a YAML alias must have its anchor before it, which must be one of the first "
+                f"{ANCHORS_MAX} and of {ANCHORED_MAX} characters together"
+            )
+        self._expanded += found.size
+        if self._expanded > TEXT_MAX:
+            raise Unreadable(
+                f"the text must not be over {TEXT_MAX} characters with its YAML aliases resolved"
+            )
+        return found
+
+
+def read_entry_text(text: str, anchors: Anchors | None = None) -> Any:
     """The value that `text` holds: mappings, lists and `Scalar`. A bare list of
     ``key: value`` pairs on one line is taken as a mapping.
 
-    Raises Unreadable.
+    Aliases stand for what `anchors` has, to which the text's own are added. Raises Unreadable.
     """
     if len(text) > ROW_MAX:
         raise Unreadable(f"the entry must not be over {ROW_MAX} characters")
-    if any(has_control_characters(line) for line in text.replace("\t", " ").split("\n")):
+    if has_control_characters(text.replace("\t", " ").replace("\n", " ")):
         raise Unreadable("the entry must not contain control characters")
-    is_bare = "\n" not in text and not text.lstrip().startswith(("{", "[", "- "))
+    anchors = anchors or Anchors()
+    if "\n" in text:
+        return _Builder(text, anchors).document()
+    row = _BARE_ITEM.sub("", text.strip())
+    if not row.startswith(("{", "[", "- ")):
+        row = f"{{{row}}}"
     try:
-        events = yaml.parse(f"{{{text}}}" if is_bare else text, Loader=yaml.CSafeLoader)
-        return _Builder(events).document()
-    except yaml.YAMLError as error:
-        reason = getattr(error, "problem", None) or "not a YAML mapping"
-        raise Unreadable(f"the entry must be readable as YAML: {reason}") from error
+        return _Builder(row, anchors).document()
+    except Unparsable:
+        if not row.startswith("{"):
+            raise
+        # Perhaps an entry of a list, with the comma behind it, or several entries.
+        return _Builder(f"[{row}]", anchors).document()
 
 
-def entries_of_document(text: str) -> Iterator[Row] | None:
-    """The items of a pasted ``proxies:`` list, each with the number of its first line.
+def keep_anchors(text: str, anchors: Anchors) -> None:
+    """Add the anchors of a part of a document to `anchors`, as far as it can be read."""
+    with suppress(Unparsable):
+        _Builder(text, anchors).keep_anchors()
 
-    None when `text` is no such list: no line begins with ``proxies:`` and the first one is no
-    block item (``- name: …``) that goes on below. Items are parted by indentation alone, so
-    that one that is not YAML spoils no other.
+
+def flow_items(text: str, anchors: Anchors) -> Iterator[tuple[int, Any]]:
+    """The items of a list in brackets, or of such lists of nodes in a mapping, each with the number
+    of its first line, from 0. An item that cannot be taken is an Unreadable. Raises Unparsable
+    where the text cannot be read on.
     """
-    if _STARTS.search(text):
-        listed = dropwhile(lambda line: not _PROXIES.match(line[1]), _filled_lines(text))
-        if (head := next(listed, None)) is not None:
-            return _items(head, listed)
-    lines = _filled_lines(text)
-    first, second = next(lines, (0, "")), next(lines, (0, ""))
-    if first[1].lstrip().startswith("- ") and second[1].startswith((" ", "\t")):
-        return _items((0, "proxies:"), chain((first, second), lines))
-    return None
+    return _Builder(text, anchors).items()
 
 
-def _filled_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that hold something, with their numbers."""
-    return (
-        (number, line.rstrip())
-        for number, line in numbered_lines(text)
-        if line.strip() and not line.lstrip().startswith("#")
-    )
+class Unparsable(Unreadable):
+    """Text that is no YAML; ``line`` is where, counted from 0."""
+
+    line = 0
 
 
-def _items(head: tuple[int, str], lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
-    """The items below the first line, which is ``proxies:``, perhaps with a value behind it; and
-    share links between and after them. A list of nothing has one item, which is an empty list.
-    """
-    number = head[0]
-    is_empty = True
-    behind = head[1].partition(":")[2].strip()
-    if re.fullmatch(r"\[\s*\]", behind):
-        behind = ""
-    first: int | None = None
-    item = _Item(behind)
-    for at, line in lines:
-        indent = len(line) - len(line.lstrip())
-        first = indent if first is None else first
-        if indent <= first and line.lstrip().startswith("-") and not behind:
-            if item:
-                yield Row(number, item.text)
-            number, item = at, _Item()
-        elif indent == 0 and _LINK.match(line):
-            if item:
-                yield Row(number, item.text)
-            item = _Item()
-            yield Row(at, line)
-            is_empty = False
-            continue
-        elif indent == 0 and _NEXT_KEY.match(line):
-            break  # the document goes on with another key
-        item.add(line)
-        is_empty = False
-    if item or is_empty:
-        yield Row(number, item.text or "[]")
+def _unparsable(error: yaml.YAMLError) -> Unparsable:
+    reason = getattr(error, "problem", None) or "not a YAML mapping"
+    fault = Unparsable(f"the entry must be readable as YAML: {reason}")
+    mark = getattr(error, "problem_mark", None)
+    fault.line = mark.line if mark is not None else 0
+    return fault
 
 
-class _Item:
-    """An item's lines, as far as it is none that is too long anyway."""
+_BARE_ITEM: Final = re.compile(r"- +(?=[A-Za-z-]+: )")
+"""The dash before a list of pairs: YAML has one in a line."""
+_SURROGATES: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
-    def __init__(self, line: str = "") -> None:
-        self._lines = [line] if line else []
-        self._length = len(line)
-        """Characters of the text, and perhaps one more."""
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
+def _joined(text: str) -> str:
+    """`text` with the characters that JSON escapes as two surrogates, which YAML takes for none."""
+    if "\\u" not in text:
+        return text
+    return _SURROGATES.sub(lambda pair: bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be"), text)
 
-    def add(self, line: str) -> None:
-        """Put a line behind the others."""
-        if self._length <= ROW_MAX + 1:
-            self._lines.append(line)
-            self._length += len(line) + 1
 
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "\n".join(self._lines)
+def _line_of(event: yaml.Event) -> int:
+    return event.start_mark.line if event.start_mark else 0
 
 
 class _Builder:
     """Makes a value of a stream of parser events, without recursion on the parser's side."""
 
-    def __init__(self, events: Iterator[yaml.Event]) -> None:
-        self._events = events
+    def __init__(self, text: str, anchors: Anchors) -> None:
+        try:
+            self._next: Callable[[], Any] = CParser(_joined(text)).get_event
+        except yaml.YAMLError as error:
+            raise _unparsable(error) from error
+        self._anchors = anchors
+        self._size = 0
+        self._deepest = 0
+        self._open = 0
+        """Collections that have begun and not ended."""
 
     def document(self) -> Any:
         """The only document's value."""
-        self._expect(yaml.StreamStartEvent)
-        self._expect(yaml.DocumentStartEvent)
-        value = self._value(next(self._events), 1)
-        self._expect(yaml.DocumentEndEvent)
-        self._expect(yaml.StreamEndEvent)
+        try:
+            self._expect(yaml.StreamStartEvent)
+            self._expect(yaml.DocumentStartEvent)
+            value = self._value(self._next(), 1)
+            self._expect(yaml.DocumentEndEvent)
+            self._expect(yaml.StreamEndEvent)
+        except yaml.YAMLError as error:
+            raise _unparsable(error) from error
         return value
 
-    def _expect(self, kind: type[yaml.Event]) -> None:
-        if not isinstance(next(self._events), kind):
-            raise Unreadable("the entry must be one YAML document")
+    def items(self) -> Iterator[tuple[int, Any]]:
+        """The items of the list, or of the lists of nodes, that the only document is; see
+        `flow_items`.
+        """
+        try:
+            self._expect(yaml.StreamStartEvent)
+            self._expect(yaml.DocumentStartEvent)
+            if type(event := self._next()) is yaml.SequenceStartEvent:
+                yield from self._items()
+                return
+            if type(event) is not yaml.MappingStartEvent:
+                raise Unreadable(_ONE_DOCUMENT)
+            while type(key := self._next()) is not yaml.MappingEndEvent:
+                name = self._item(key)  # it may have anchors, as what it leads to
+                event = self._next()
+                is_list = isinstance(name, Scalar) and name.text.lower() in _LISTS
+                if is_list and type(event) is yaml.SequenceStartEvent:
+                    yield from self._items()
+                else:
+                    self._item(event)
+        except yaml.YAMLError as error:
+            raise _unparsable(error) from error
 
-    def _value(self, event: yaml.Event, depth: int) -> Any:
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Unreadable("the entry must not hold YAML anchors or aliases")
-        if getattr(event, "tag", None):
-            raise Unreadable("the entry must not hold YAML tags")
-        if isinstance(event, yaml.ScalarEvent):
-            return _scalar(event)
-        if depth > DEPTH_MAX:
-            raise Unreadable(f"the entry must not be nested over {DEPTH_MAX} deep")
-        return (
-            self._mapping(depth) if isinstance(event, yaml.MappingStartEvent) else self._list(depth)
-        )
+    def _items(self) -> Iterator[tuple[int, Any]]:
+        while type(event := self._next()) is not yaml.SequenceEndEvent:
+            yield _line_of(event), self._item(event)
+
+    def _item(self, event: yaml.Event) -> Any:
+        """The value that begins with `event`, or why it cannot be taken."""
+        self._size = self._deepest = self._open = 0
+        try:
+            return self._value(event, 1)
+        except Unreadable as why:
+            while self._open:
+                event = self._next()
+                self._open += isinstance(event, yaml.CollectionStartEvent)
+                self._open -= isinstance(event, yaml.CollectionEndEvent)
+            return why
+
+    def keep_anchors(self) -> None:
+        """Read all, and keep nothing but the values of anchors."""
+        try:
+            while type(event := self._next()) is not yaml.StreamEndEvent:
+                if getattr(event, "anchor", None) and type(event) is not yaml.AliasEvent:
+                    self._size = self._deepest = 0
+                    self._value(event, 1)
+        except (yaml.YAMLError, Unreadable):
+            return  # an alias to what is missing says so
+
+    def _expect(self, kind: type[yaml.Event]) -> None:
+        if not isinstance(self._next(), kind):
+            raise Unreadable(_ONE_DOCUMENT)
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if type(event) is yaml.AliasEvent:
+            return self._alias(str(event.anchor), depth)
+        if event.anchor is None:
+            return self._own(event, depth)
+        size, deepest = self._size, self._deepest
+        self._size, self._deepest = 0, depth - 1
+        try:
+            value = self._own(event, depth)
+        except Unreadable as why:
+            self._anchors.refuse(event.anchor, str(why))
+            raise
+        self._anchors.define(event.anchor, value, self._size, self._deepest - depth + 1)
+        self._grow(size, deepest)
+        return value
+
+    def _alias(self, name: str, depth: int) -> Any:
+        found = self._anchors.resolve(name)
+        self._grow(found.size, depth + found.depth - 1)
+        return found.value
+
+    def _grow(self, size: int, depth: int = 0) -> None:
+        """Count characters, and levels below the outermost. Raises Unreadable."""
+        self._size += size
+        if self._size > ROW_MAX:
+            raise Unreadable(
+                f"the entry must not be over {ROW_MAX} characters with its YAML aliases resolved"
+            )
+        if depth > self._deepest:
+            self._deepest = depth
+            if depth > DEPTH_MAX:
+                raise Unreadable(f"the entry must not be nested over {DEPTH_MAX} deep")
+
+    def _own(self, event: Any, depth: int) -> Any:
+        kind, tag = type(event), event.tag
+        if kind is not yaml.ScalarEvent:
+            self._open += 1
+        if tag is not None and tag not in _TEXT_TAGS and tag not in _OTHER_TAGS:
+            raise Unreadable("the entry must not hold YAML tags but those of texts")
+        if kind is yaml.ScalarEvent:
+            text = event.value
+            self._grow(len(text) + 1)
+            if tag in _TEXT_TAGS:
+                return Scalar(text, text)
+            return _scalar(text, is_plain=event.implicit[0] or tag is not None)
+        self._grow(1, depth)
+        value = self._mapping(depth) if kind is yaml.MappingStartEvent else self._list(depth)
+        self._open -= 1
+        return value
 
     def _list(self, depth: int) -> list[Any]:
         items = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+        while type(event := self._next()) is not yaml.SequenceEndEvent:
             items.append(self._value(event, depth + 1))
         return items
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._value(event, depth + 1)
-            if not isinstance(key, Scalar) or key.text in made:
-                raise Unreadable("the entry's keys must be texts, each given once")
-            made[key.text] = self._value(next(self._events), depth + 1)
-        return made
+        merged: list[Any] = []
+        while type(event := self._next()) is not yaml.MappingEndEvent:
+            key = self._key(event, depth + 1)
+            item = self._next()
+            if type(item) is yaml.ScalarEvent and item.anchor is None and item.tag is None:
+                text = item.value
+                self._grow(len(text) + 1)
+                value: Any = _scalar(text, is_plain=item.implicit[0])
+            else:
+                value = self._value(item, depth + 1)
+            if key in made:
+                raise Unreadable(_KEYS)
+            if key == _MERGE and event.implicit[0]:
+                merged += value if isinstance(value, list) else [value]
+            else:
+                made[key] = value
+        return _with_merged(made, merged) if merged else made
+
+    def _key(self, event: Any, depth: int) -> str:
+        if type(event) is yaml.ScalarEvent and event.anchor is None and event.tag is None:
+            self._grow(len(event.value) + 1)
+            return str(event.value)
+        key = self._value(event, depth)
+        if not isinstance(key, Scalar):
+            raise Unreadable(_KEYS)
+        return key.text
 
 
-def _scalar(event: yaml.ScalarEvent) -> Scalar:
-    text: str = event.value
-    is_plain = event.implicit[0]
-    if is_plain and text.lower() in _WORDS:
-        return Scalar(text, _WORDS[text.lower()])
-    return Scalar(text, int(text) if is_plain and _INTEGER.match(text) else text)
+_LISTS: Final = ("proxies", "proxy")
+_ONE_DOCUMENT: Final = "the entry must be one YAML document"
+_KEYS: Final = "the entry's keys must be texts, each given once"
 
 
-def to_json(value: Any, kind: Kind | Table | None) -> Any:
-    """`value` with its scalars as JSON values: as `kind` reads them, or as YAML does without."""
-    if isinstance(value, Scalar):
-        if kind is None or value.native is None:
-            return value.native
-        return kind.from_text(value.text) if isinstance(kind, Kind) else value.text
-    if isinstance(value, Mapping):
-        if isinstance(kind, Table):
-            return {key: to_json(item, kind.keys.get(key)) for key, item in value.items()}
-        return {key: _inside(item, kind) for key, item in value.items()}
-    return [_inside(item, kind) for item in value]
+def _with_merged(made: dict[str, Any], merged: list[Any]) -> dict[str, Any]:
+    """A mapping with those of its merge keys (https://yaml.org/type/merge.html) beneath it."""
+    if not all(isinstance(mapping, dict) for mapping in merged):
+        raise Unreadable("a YAML merge key must have a mapping, or a list of them")
+    below: dict[str, Any] = {}
+    for mapping in reversed(merged):
+        below |= mapping
+    return {**below, **made}
 
 
-def _inside(value: Any, kind: Kind | Table | None) -> Any:
-    """As `to_json`, for what stands inside a list or an object of one kind: texts."""
-    if isinstance(value, Scalar):
-        return value.native if kind is None else value.text
-    return to_json(value, kind)
+def _scalar(text: str, *, is_plain: bool) -> Scalar:
+    if is_plain:
+        if len(text) < 6 and (word := text.lower()) in _WORDS:
+            return Scalar(text, _WORDS[word])
+        is_short = text[0] in _DIGITS and len(text) < 19 and text.isascii()
+        if is_short and text.removeprefix("-").isdigit():
+            return Scalar(text, int(text))
+    return Scalar(text, text)

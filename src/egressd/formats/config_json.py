@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address
 from typing import Any, Final
 
 import msgspec
 
+from egressd.formats.clash_keys import normalised
+from egressd.formats.engine_limits import refusal_of
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.fields import Reading, read
 from egressd.formats.json_text import check_size, read_object, write_object
 from egressd.formats.layers import canonical
+from egressd.formats.scalars import is_off
 from egressd.model.bounds import DNS_SERVERS_MAX
 from egressd.model.errors import Invalid
 from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
@@ -26,35 +30,6 @@ FIELD: Final = "config_json"
 """How sentences call the text as a whole."""
 
 SETTINGS_KEYS: Final = ("interface-name", "dialer-proxy", "dns-profile", "dns-servers")
-
-_REFUSED: Final = {
-    **dict.fromkeys(
-        ("ca", "cert", "certificate", "private-key", "client-certificate", "client-key"),
-        "it can name a file of this device",
-    ),
-    **dict.fromkeys(
-        (
-            "routing-mark",
-            "routing_mark",
-            "detour",
-            "bind-interface",
-            "bind_interface",
-            "inet4_bind_address",
-            "inet6_bind_address",
-            "netns",
-        ),
-        "egressd decides how a node's own traffic leaves; use interface-name or dialer-proxy",
-    ),
-    "interface_name": "write it as interface-name",
-    "dialer_proxy": "write it as dialer-proxy",
-    "dns_profile": "write it as dns-profile",
-    "dns_servers": "write it as dns-servers",
-    "ws-path": "write it as ws-opts.path",
-    "ws-headers": "write it as ws-opts.headers",
-    "fingerprint": "the engine cannot pin a certificate, so the node would be less safe "
-    "than its configuration says",
-}
-_NAMES_A_FILE: Final = re.compile(r"(?:.*[-_.])?(?:path|file)\Z", re.IGNORECASE)
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,17 +55,25 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     settings: NodeSettings = NodeSettings()
     unknown: tuple[str, ...] = ()
     """Keys that egressd keeps but makes no use of."""
+    idle: tuple[str, ...] = ()
+    """Keys that have no effect beside the others."""
 
     def __repr__(self) -> str:
         return f"NodeConfig(protocol={self.protocol!r}, fields={sorted(self.fields)})"
 
 
 def read_config(protocol: str, config_json: str) -> NodeConfig:
-    """Check a node's configuration.
+    """Check a node's configuration. A short one that was read lately is remembered: a change looks
+    at each several times.
 
     Raises Invalid with every fault: each names its field, as in ``config_json.port must be a
     whole number from 1 to 65535``.
     """
+    is_short = len(config_json) <= _SHORT
+    return (_remembered if is_short else _read_config)(protocol, config_json)
+
+
+def _read_config(protocol: str, config_json: str) -> NodeConfig:
     if protocol not in PROTOCOLS:
         problem = f"protocol must be one of {', '.join(PROTOCOLS)}"
         try:
@@ -109,7 +92,13 @@ def read_config(protocol: str, config_json: str) -> NodeConfig:
         fields=reading.values,
         settings=settings,
         unknown=tuple(reading.unknown),
+        idle=tuple(reading.idle),
     )
+
+
+_SHORT: Final = 2048
+"""Characters of a configuration that is remembered: 2,048 of them take 20 MB at most."""
+_remembered: Final = lru_cache(2048)(_read_config)
 
 
 def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
@@ -117,18 +106,28 @@ def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
 
     ``protocol`` must be a key of `PROTOCOLS`.
     """
+    normal = normalised(protocol, given)
+    reading = read_fields(protocol, normal.fields)
+    reading.problems = list(dict.fromkeys((*normal.problems, *reading.problems)))
+    reading.idle += normal.idle
+    return reading
+
+
+def read_fields(protocol: str, given: Mapping[str, Any]) -> Reading:
+    """As `read_entry`, of an entry whose keys are those of the table."""
     entry = PROTOCOLS[protocol]
     reading = read(entry.table, given)
-    for path in reading.unknown:
-        key = path.rpartition(".")[2]
-        if key in _REFUSED:
-            reading.problems.append(f"{path} must not be given: {_REFUSED[key]}")
-        elif _NAMES_A_FILE.match(key):
-            reading.problems.append(f"{path} must not be given: it can name a file of this device")
+    for path, value in reading.unknown.items():
+        if reason := refusal_of(path, value):
+            reading.problems.append(f"{path} must not be given: {reason}")
+    values = reading.values
     for rule in entry.rules:
-        reading.problems += rule(reading.values)
+        reading.problems += rule(values)
     reading.problems = list(dict.fromkeys(reading.problems))
-    reading.values = canonical(reading.values)
+    reading.unknown = {key: value for key, value in reading.unknown.items() if not is_off(value)}
+    for rule in entry.idle:
+        reading.idle += rule(values)
+    reading.values = canonical(values)
     return reading
 
 

@@ -10,16 +10,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 from egressd.formats.hosts import PORT_MAX, parse_host
 from egressd.model.bounds import TEXT_MAX
 
+USER_ID_MAX = 30
+"""Bytes of a text in place of a UUID, as Xray has it."""
+
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
-_DIGITS = re.compile(r"-?[0-9]{1,18}\Z")
+_DIGITS = re.compile(r"\s*(-?[0-9]{1,18})(?:\.0{1,18})?\s*\Z")
+_BOOLEANS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
+
+
+def fold(key: str) -> str:
+    """A key without what programs write differently: ``skip_cert_verify``, ``skipCertVerify``."""
+    return key.lower().replace("-", "").replace("_", "")
 
 
 def _as_it_is(text: str) -> Any:
@@ -31,12 +44,14 @@ class Kind:
     """A kind of value: what it takes, in words, and how it is checked.
 
     ``check`` gives the normalised value or raises ValueError. ``from_text`` turns the text of
-    a bare scalar (as in YAML or a URL) into what ``check`` expects.
+    a bare scalar (as in YAML or a URL) into what ``check`` expects. ``is_taken`` says of a value
+    that it is taken as another word, which the operator should know.
     """
 
     takes: str
     check: Callable[[Any], Any]
     from_text: Callable[[str], Any] = _as_it_is
+    is_taken: Callable[[Any], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,14 +62,32 @@ class Table:
     required: frozenset[str] = frozenset()
     takes: str = "an object"
 
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """The keys that must be there, in their order."""
+        return tuple(key for key in self.keys if key in self.required)
+
+    @cached_property
+    def folded(self) -> Mapping[str, str]:
+        """Each key by what `fold` makes of it."""
+        return {fold(key): key for key in self.keys}
+
 
 @dataclass
 class Reading:
-    """What reading an object gave: values, faults, and the keys that nothing knows."""
+    """What reading an object gave: values, faults, and the keys that nothing knows.
+
+    ``taken`` are values taken as another word, ``idle`` keys that are known and have no effect
+    beside the others.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    unknown: dict[str, Any] = field(default_factory=dict)
+    """The value of each unknown key, by path."""
+    taken: dict[str, str] = field(default_factory=dict)
+    """The word that each such value was taken as, by path."""
+    idle: list[str] = field(default_factory=list)
 
 
 def read(table: Table, given: Mapping[str, Any]) -> Reading:
@@ -77,18 +110,21 @@ def _read_table(
         if value is None or value == "":
             continue
         if kind is None:
-            reading.unknown.append(path)
+            reading.unknown[path] = value
         elif isinstance(kind, Kind):
             try:
                 values[key] = kind.check(value)
             except ValueError:
                 reading.problems.append(f"{path} must be {kind.takes}")
-        elif isinstance(value, Mapping):
+            else:
+                if kind.is_taken is not None and kind.is_taken(value):
+                    reading.taken[path] = str(values[key])
+        elif isinstance(value, dict):
             values[key] = _read_table(kind, value, f"{path}.", reading)
         else:
             reading.problems.append(f"{path} must be {kind.takes}")
-    for key in table.keys:
-        if key in table.required and given.get(key) in (None, ""):
+    for key in table.needed:
+        if given.get(key) in (None, ""):
             reading.problems.append(f"{place}{key} must be {table.keys[key].takes}")
     return values
 
@@ -109,11 +145,17 @@ def _boolean(value: Any) -> bool:
 
 
 def _boolean_from_text(text: str) -> Any:
-    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    return _BOOLEANS.get(text.strip().lower(), text)
 
 
 def _whole_from_text(text: str) -> Any:
-    return int(text) if _DIGITS.match(text) else text
+    match = _DIGITS.match(text)
+    return int(match[1]) if match else text
+
+
+def _host_from_text(text: str) -> str:
+    # Some programs quote an IPv6 address once more.
+    return text.strip(" '\"")
 
 
 def _uuid(value: Any) -> str:
@@ -122,34 +164,49 @@ def _uuid(value: Any) -> str:
     return str(UUID(value))
 
 
-def _http_path(value: Any) -> str:
-    if _BAD_ESCAPE.search(_text(value)):
+def _user_id(value: Any) -> str:
+    if _UUID.match(_text(value)):
+        return str(UUID(value))
+    if not 0 < len(value.encode()) <= USER_ID_MAX:
         raise ValueError
-    return "/" + str(value).removeprefix("/")
+    return str(value)
+
+
+def _only(value: Any) -> Any:
+    """The only item of a list: some programs write one where a text is expected."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _http_path(value: Any) -> str:
+    path = _text(_only(value))
+    if _BAD_ESCAPE.search(path):
+        raise ValueError
+    return "/" + path.removeprefix("/")
 
 
 def _text_list(value: Any) -> list[str]:
     if not isinstance(value, list) or len(value) > 64:
         raise ValueError
-    return [_text(item) for item in value]
+    return [_text(item) for item in value if item is not None]
+
+
+def _given_headers(value: Any) -> dict[str, Any]:
+    """The headers that say something: null and empty text count as absent here too."""
+    if not isinstance(value, dict) or len(value) > 64:
+        raise ValueError
+    if not all(_HEADER_NAME.match(name) for name in value):
+        raise ValueError
+    return {name: content for name, content in value.items() if content not in (None, "", [])}
 
 
 def _headers(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or len(value) > 64:
-        raise ValueError
-    if not all(_HEADER_NAME.match(name) for name in value):
-        raise ValueError
-    return {name: _text(content) for name, content in value.items()}
+    return {name: _text(_only(content)) for name, content in _given_headers(value).items()}
 
 
 def _header_lists(value: Any) -> dict[str, list[str]]:
-    if not isinstance(value, dict) or len(value) > 64:
-        raise ValueError
-    if not all(_HEADER_NAME.match(name) for name in value):
-        raise ValueError
     return {
         name: _text_list(content if isinstance(content, list) else [content])
-        for name, content in value.items()
+        for name, content in _given_headers(value).items()
     }
 
 
@@ -176,6 +233,16 @@ def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
     return Kind(words[0] if len(words) == 1 else f"one of {', '.join(words)}", check)
 
 
+def list_from_text(text: str) -> list[str]:
+    """The words that commas part, without blanks around them. They may stand in the brackets and
+    quotes of a JSON list.
+    """
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1].replace('"', "").replace("'", "")
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
 def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
     """A text for which `is_fine` gives a true value and raises no ValueError."""
 
@@ -194,10 +261,16 @@ def short_text(limit: int) -> Kind:
 
 TEXT = Kind(f"text of at most {TEXT_MAX} characters", _text)
 BOOLEAN = Kind("true or false", _boolean, _boolean_from_text)
-HOST = Kind("a host name or an IP address", lambda value: parse_host(_text(value)))
+HOST = Kind("a host name or an IP address", lambda value: parse_host(_text(value)), _host_from_text)
 PORT = whole(1, PORT_MAX)
-UUID_TEXT = Kind("a UUID", _uuid)
-TEXT_LIST = Kind("a list of at most 64 texts", _text_list, lambda text: text.split(","))
+UUID_TEXT = Kind("a UUID", _uuid, str.strip)
+USER_ID = Kind(
+    f"a UUID, or a text of at most {USER_ID_MAX} bytes that servers make one of",
+    _user_id,
+    str.strip,
+)
+"""The planner makes the same UUID (version 5) of a text as Xray, mihomo and sing-box do."""
+TEXT_LIST = Kind("a list of at most 64 texts", _text_list, list_from_text)
 HEADERS = Kind("an object of HTTP header names and texts", _headers)
 HEADER_LISTS = Kind("an object of HTTP header names and lists of texts", _header_lists)
 HTTP_PATH = Kind("an HTTP path whose % are followed by two hexadecimal digits", _http_path)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+)
 from typing import Final
 
 import idna
@@ -92,10 +99,21 @@ def parse_host(text: str) -> str:
         return str(IPv6Address(bare))
     if bare is not text:
         raise ValueError("brackets are for IPv6 addresses")
+    if text[-1:].isdigit():
+        try:
+            return str(IPv4Address(text))
+        except AddressValueError:
+            pass
+    return parse_domain(text)
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is an IP address, IPv6 with or without its brackets."""
     try:
-        return str(IPv4Address(text))
-    except AddressValueError:
-        return parse_domain(text)
+        ip_address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
+    except ValueError:
+        return False
+    return "%" not in text
 
 
 def dialled_address(host: str) -> Address | None:

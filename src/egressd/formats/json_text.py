@@ -29,6 +29,14 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     `CONFIG_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
     character or a lone surrogate in a key or a string.
     """
+    value = parse_object(text, name)
+    if may_be_unclean(text) and (places := unclean_places(value, name)):
+        raise Invalid(*(f"{place} must not contain control characters" for place in places))
+    return value
+
+
+def parse_object(text: str, name: str) -> dict[str, Any]:
+    """As `read_object`; control characters and lone surrogates are left to the caller."""
     check_size(text, name)
     if _depth(text) > DEPTH_MAX:
         raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
@@ -42,10 +50,14 @@ def read_object(text: str, name: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise Invalid(f"{name} must be a JSON object")
-    problems = [f"{place} must not contain control characters" for place in _unclean(value, name)]
-    if problems:
-        raise Invalid(*problems)
     return value
+
+
+def may_be_unclean(text: str) -> bool:
+    """Whether JSON text can stand for control characters: what is escaped begins with a backslash,
+    and without one the text itself shows all.
+    """
+    return "\\" in text or has_control_characters(text)
 
 
 def check_size(text: str, name: str) -> None:
@@ -61,7 +73,11 @@ def write_object(value: dict[str, Any]) -> str:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest outside strings, without recursion."""
+    """How deep brackets nest outside strings, without recursion; where they are few, the number of
+    them.
+    """
+    if (brackets := text.count("[") + text.count("{")) <= DEPTH_MAX:
+        return brackets
     depth = deepest = 0
     for character in re.sub(r"[^][{}]+", "", _STRING.sub("", text)):
         depth += 1 if character in "[{" else -1
@@ -95,19 +111,21 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _unclean(value: Any, place: str) -> list[str]:
+def unclean_places(value: Any, place: str) -> list[str]:
     """The places below `place` whose key or string holds a control character."""
     if isinstance(value, str):
         return [place] if has_control_characters(value) else []
     if isinstance(value, list):
-        return [bad for n, item in enumerate(value) for bad in _unclean(item, f"{place}[{n}]")]
+        return [
+            bad for n, item in enumerate(value) for bad in unclean_places(item, f"{place}[{n}]")
+        ]
     if isinstance(value, dict):
         found: list[str] = []
         for key, item in value.items():
             if has_control_characters(key):
                 found.append(f"a key of {place}")
             else:
-                found += _unclean(item, f"{place}.{key[:60]}")
+                found += unclean_places(item, f"{place}.{key[:60]}")
         return found
     return []
 

@@ -27,6 +27,8 @@ from egressd.formats.fields import (
     text_where,
     whole,
 )
+from egressd.formats.hosts import parse_host
+from egressd.formats.scalars import is_off
 from egressd.model.outbounds import Fingerprint
 
 Values = Mapping[str, Any]
@@ -55,8 +57,42 @@ def _alpn(value: Any) -> list[str]:
     return names
 
 
+def _one_host(value: Any) -> str:
+    """A host; or a list of them that are the same."""
+    given = value.split(",") if isinstance(value, str) else TEXT_LIST.check(value)
+    names = {HOST.check(name) for name in given}
+    if len(names) != 1:
+        raise ValueError
+    return str(names.pop())
+
+
 FINGERPRINTS: Final = get_args(Fingerprint)
-_UTLS: Final = choice(*FINGERPRINTS, "none")
+_FINGERPRINT: Final = re.compile(
+    r"(?:hello)?(chrome|firefox|edge|safari|360|qq|ios|android|randomized|random)"
+    r"(?:[_-]?(?:[0-9]|auto|psk|pq|padding|alpn|noalpn|okhttp)[0-9a-z_]*)?\Z"
+)
+"""A browser, perhaps with its version, as uTLS, Xray and older sing-box name them."""
+
+
+def _fingerprint(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError  # noqa: TRY004 (one exception type says "not of this kind")
+    word = value.lower()
+    if word in ("none", "unsafe", "hellogolang", "golang"):  # Go's own TLS
+        return "none"
+    match = _FINGERPRINT.match(word)
+    if match is None:
+        raise ValueError
+    return match[1]
+
+
+_UTLS: Final = Kind(
+    f"one of {', '.join(FINGERPRINTS)}, none",
+    _fingerprint,
+    str.strip,
+    is_taken=lambda value: value.lower() not in (*FINGERPRINTS, "none"),
+)
+"""A version is taken as its family: the engine has one of each."""
 
 _REALITY: Final = Table(
     {
@@ -83,6 +119,7 @@ QUIC_TLS: Final[dict[str, Kind | Table]] = {
         f"a list of at most 64 names of 1 to {_ALPN_MAX} bytes", _alpn, TEXT_LIST.from_text
     ),
     "skip-cert-verify": BOOLEAN,
+    "name-cert-verify": Kind("the server's name (SNI) alone", _one_host, HOST.from_text),
     "ech-opts": _ECH,
 }
 TLS: Final[dict[str, Kind | Table]] = {
@@ -97,6 +134,26 @@ def one_server_name(values: Values) -> Iterator[str]:
         yield "servername must be the same as sni when both are given"
 
 
+def certificate_bears_server_name(values: Values) -> Iterator[str]:
+    name = values.get("name-cert-verify")
+    if name is not None and name != server_name(values):
+        yield (
+            "name-cert-verify must be the server's name (SNI), which is all that the engine checks "
+            "a certificate against"
+        )
+
+
+def server_name(values: Values) -> str:
+    """The name that the server is asked for (SNI), of an entry that may name none."""
+    given: str = values.get("servername") or values.get("sni") or ""
+    return given or _host_header(values) or values.get("server", "")
+
+
+def _host_header(values: Values) -> str:
+    headers = values.get("ws-opts", {}).get("headers", {})
+    return next((str(text) for name, text in headers.items() if name.lower() == "host"), "")
+
+
 def reality_needs_tls(values: Values) -> Iterator[str]:
     if "reality-opts" in values and not values.get("tls", False):
         yield "tls must be true when reality-opts is given"
@@ -107,16 +164,65 @@ def no_ech_in_reality(values: Values) -> Iterator[str]:
         yield "ech-opts.enable must be false when reality-opts is given"
 
 
+def tls_without_effect(values: Values) -> Iterator[str]:
+    """TLS fields of an entry whose ``tls`` is off."""
+    if not values.get("tls", False) and values.get("network") != "h2":
+        yield from (key for key in TLS if values.get(key) and not is_off(values[key]))
+
+
+_SPOKEN: Final = {"ws": "http/1.1", "httpupgrade": "http/1.1", "grpc": "h2", "h2": "h2"}
+"""Transport -> the only protocol that it speaks, and that the engine names."""
+
+
+def transport_without_effect(values: Values) -> Iterator[str]:
+    """Options of other transports than the one in use, and parts of its own."""
+    network = values.get("network", "tcp")
+    options = values.get("ws-opts", {})
+    if network == "ws" and options.get("v2ray-http-upgrade", False):
+        network = "httpupgrade"
+    if "alpn" in values and values["alpn"] != [_SPOKEN.get(network)] and network in _SPOKEN:
+        yield "alpn"
+    if options and network not in ("ws", "httpupgrade"):
+        yield "ws-opts"
+    elif options:
+        asked_for = split_early_data(options.get("path", ""))[1]
+        if network == "httpupgrade" and asked_for:
+            yield "ed"
+        early = network == "ws" and (asked_for or options.get("max-early-data"))
+        if "early-data-header-name" in options and not early:
+            yield "ws-opts.early-data-header-name"
+        if options.get("v2ray-http-upgrade-fast-open", False):
+            yield "ws-opts.v2ray-http-upgrade-fast-open"
+    for other in ("grpc", "h2", "http"):
+        if values.get(f"{other}-opts") and network != other:
+            yield f"{other}-opts"
+    if network == "http" and len(values.get("http-opts", {}).get("path", [])) > 1:
+        yield "http-opts.path[1:]"
+
+
+_USUAL: Final[tuple[tuple[str, Any], ...]] = (
+    ("network", "tcp"),
+    ("client-fingerprint", "none"),
+    ("flow", ""),
+    ("alpn", []),
+)
+
+
 def canonical(values: dict[str, Any]) -> dict[str, Any]:
     """`values` with one spelling for what Clash users write in two.
 
     The server's name is under ``servername``; HTTP upgrade is ``network: httpupgrade``; the
     way UDP is packed is under ``packet-encoding``; early data is not asked for in a WebSocket's
-    path; a list of ports takes the place of the port; plain TCP and no fingerprint need no word.
+    path; a list of ports takes the place of the port, and TUIC's ``ip`` that of the server; plain
+    TCP, no flow, no fingerprint and no protocols need no word.
     """
     made = dict(values)
     if "sni" in made:
         made["servername"] = made.pop("sni")
+    made.pop("name-cert-verify", None)
+    if "ip" in made and "server" in made:
+        made.setdefault("servername", made["server"])
+        made["server"] = parse_host(made.pop("ip"))
     if "ws-opts" in made:
         options = made["ws-opts"] = dict(made["ws-opts"])
         if options.pop("v2ray-http-upgrade", False) and made.get("network") == "ws":
@@ -132,13 +238,29 @@ def canonical(values: dict[str, Any]) -> dict[str, Any]:
         made["packet-encoding"] = "packetaddr" if packets["packetaddr"] else "xudp"
     if "ports" in made:
         made.pop("port", None)
-    for key, usual in (("network", "tcp"), ("client-fingerprint", "none")):
+    for key, usual in _USUAL:
         if made.get(key) == usual:
             del made[key]
     return made
 
 
 # --- Transports over TCP. -------------------------------------------------------------------
+
+_GRPC_PATH: Final = re.compile(r"/([^/]+)/Tun(?:\|[^/]*)?\Z")
+
+
+def _grpc_service(value: Any) -> str:
+    """A service's name. Xray takes one that begins with ``/`` for a path, the last part of which
+    names the methods (``Tun``, and behind a bar the one of several streams).
+    """
+    text: str = TEXT.check(value)
+    if not text.startswith("/"):
+        return text
+    match = _GRPC_PATH.match(text)
+    if match is None:
+        raise ValueError
+    return match[1]
+
 
 TRANSPORTS: Final[dict[str, Kind | Table]] = {
     "ws-opts": Table(
@@ -151,7 +273,14 @@ TRANSPORTS: Final[dict[str, Kind | Table]] = {
             "v2ray-http-upgrade-fast-open": BOOLEAN,
         }
     ),
-    "grpc-opts": Table({"grpc-service-name": TEXT}),
+    "grpc-opts": Table(
+        {
+            "grpc-service-name": Kind(
+                "a service's name: of paths, which begin with /, the engine has but /NAME/Tun",
+                _grpc_service,
+            )
+        }
+    ),
     "h2-opts": Table({"host": TEXT_LIST, "path": HTTP_PATH}),
     "http-opts": Table(
         {
@@ -161,7 +290,13 @@ TRANSPORTS: Final[dict[str, Kind | Table]] = {
         }
     ),
 }
-NETWORKS: Final = choice("tcp", "ws", "grpc", "http", "h2", "httpupgrade")
+OTHER_NETWORKS: Final = {
+    **dict.fromkeys(("raw", "none", "original"), "tcp"),
+    "websocket": "ws",
+    "gun": "grpc",
+}
+"""Other words for transports: Xray's, trojan-go's, and what panels write."""
+NETWORKS: Final = choice("tcp", "ws", "grpc", "http", "h2", "httpupgrade", aliases=OTHER_NETWORKS)
 
 EARLY_DATA_HEADER: Final = "Sec-WebSocket-Protocol"
 """Where Xray has early data."""

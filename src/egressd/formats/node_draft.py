@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from egressd.formats.amounts import port_ranges
-from egressd.formats.config_json import FIELD, SETTINGS_KEYS, NodeConfig, read_config
+from egressd.formats.config_json import FIELD, SETTINGS_KEYS, read_fields
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.hosts import join_host_port
-from egressd.formats.json_text import write_object
+from egressd.formats.json_text import check_size, may_be_unclean, unclean_places, write_object
+from egressd.formats.node_names import Names
 from egressd.formats.rows import Unreadable
 from egressd.model.drafts import NodeDraft
 from egressd.model.errors import Invalid, told
-from egressd.model.names import NODE_NAME_MAX, node_name_problem
+from egressd.model.names import NODE_NAME_MAX, has_control_characters
 
-_DECOMPOSED_MAX: Final = 4 * NODE_NAME_MAX
-"""Characters of a name that may still have `NODE_NAME_MAX` in NFC: each has up to four in NFD
-(UAX #15, 9). Of a longer text, putting its marks in order can take minutes."""
+_WORD_MAX: Final = 60
+"""Characters of a key that are shown."""
 
 
 class ParsedNode(msgspec.Struct, frozen=True):
-    """A node as its text says it, unchecked. ``name`` is empty when the text gives none."""
+    """A node as its text says it, unchecked. ``name`` is empty when the text gives none.
+
+    ``config`` has the keys of Clash's fields as the tables of `entries` name them. ``notes`` tell
+    what the text's reader made nothing of, or took as what; ``words`` has what the text calls a
+    field of ``config``, where another name (empty: nothing is to be told of it).
+    """
 
     protocol: str
     config: dict[str, Any]
     name: str = ""
+    notes: tuple[str, ...] = ()
+    words: Mapping[str, str] = {}
 
 
-def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> NodeDraft:
-    """The checked draft, named by the next of `names` when there are any.
+def no_effect(key: str) -> str:
+    """The note on a key, parameter or field that nothing is made of."""
+    return f'"{_shown(key)}" has no effect here'
 
-    Without, its own name; a missing one becomes ``server:port``, if that is not too long. Raises
-    Unreadable.
+
+def draft_of(
+    parsed: ParsedNode, group: str, names: Iterator[str] | Names
+) -> tuple[NodeDraft, tuple[str, ...]]:
+    """The checked draft, and the notes on it.
+
+    It is named by the next of `names`, or by what `Names` makes of its own; a missing one becomes
+    ``server:port``, if that is not too long. Raises Unreadable.
     """
     if parsed.protocol not in PROTOCOLS:
         raise Unreadable(f"type must be one of {', '.join(PROTOCOLS)}")
@@ -43,26 +56,51 @@ def draft_of(parsed: ParsedNode, group: str, names: Iterator[str] | None) -> Nod
         if parsed.config.get(key):
             raise Unreadable(f"{key} must not be given in an import: set it on the node afterwards")
     text = write_object(parsed.config)
-    try:
-        config = read_config(parsed.protocol, text)
-    except Invalid as invalid:
-        reasons = [problem.removeprefix(f"{FIELD}.") for problem in invalid.problems]
-        raise Unreadable(told(reasons)) from None
-    if names is not None:
-        name = next(names)
+    _refuse_unclean(parsed.config, text)
+    reading = read_fields(parsed.protocol, parsed.config)
+    if reading.problems:
+        raise Unreadable(told([*_in_words(reading.problems, parsed.words)]))
+    notes = list(parsed.notes)
+    for path in (*reading.unknown, *reading.idle):
+        if word := parsed.words.get(path, path):
+            notes.append(no_effect(word))
+    for path, value in reading.taken.items():
+        notes.append(f'"{parsed.words.get(path, path)}" is taken as {value}')
+    if isinstance(names, Names):
+        name, changes = names.take(parsed.name, _address(reading.values))
+        notes += changes
     else:
-        # Programs of some systems write names decomposed: it is the same name.
-        own = parsed.name.strip()
-        if len(own) <= _DECOMPOSED_MAX:
-            own = unicodedata.normalize("NFC", own)
-        name = own or _address(config)
-        if not own and len(name) > NODE_NAME_MAX:
-            raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
-        if problem := node_name_problem(name):
-            raise Unreadable(problem)
-    return NodeDraft(name=name, protocol=parsed.protocol, config_json=text, group=group)
+        name = next(names)
+    draft = NodeDraft(name=name, protocol=parsed.protocol, config_json=text, group=group)
+    return draft, tuple(dict.fromkeys(notes))
 
 
-def _address(config: NodeConfig) -> str:
-    port = config.fields.get("port") or port_ranges(config.fields["ports"])[0][0]
-    return join_host_port(config.fields["server"], port)
+def _in_words(problems: list[str], words: Mapping[str, str]) -> Iterator[str]:
+    """Problems, each with its field as the text calls it."""
+    for problem in problems:
+        path, _, rest = problem.partition(" ")
+        yield f"{words.get(path) or path} {rest}"
+
+
+def _refuse_unclean(config: dict[str, Any], text: str) -> None:
+    """Refuse what `config_json.read_config` would not read again. Raises Unreadable."""
+    try:
+        check_size(text, FIELD)
+    except Invalid as invalid:
+        raise Unreadable(str(invalid)) from None
+    if may_be_unclean(text) and (places := unclean_places(config, FIELD)):
+        shown = (place.removeprefix(f"{FIELD}.") for place in places)
+        raise Unreadable(told([f"{place} must not contain control characters" for place in shown]))
+
+
+def _address(fields: Mapping[str, Any]) -> str:
+    port = fields.get("port") or port_ranges(fields["ports"])[0][0]
+    address = join_host_port(fields["server"], port)
+    if len(address) > NODE_NAME_MAX:
+        return ""
+    return address
+
+
+def _shown(word: str) -> str:
+    shown = word if not has_control_characters(word) else ascii(word)[1:-1]
+    return shown if len(shown) <= _WORD_MAX else f"{shown[:_WORD_MAX]}…"

@@ -1,31 +1,47 @@
-"""Rows of nodes: ``socks5``, ``ss`` and ``vlessvmess``; and Clash entries (``others``)."""
+"""Rows of nodes: ``socks5``, ``ss``, ``vlessvmess``, sellers'; and Clash entries (``others``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from egressd.formats.clash_text import Scalar, read_entry_text, to_json
+from egressd.formats.clash_keys import normalised, protocol_of
 from egressd.formats.entries import PROTOCOLS
-from egressd.formats.node_draft import ParsedNode
+from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable, fields, separated
-from egressd.formats.share_links.layers import read_layers
+from egressd.formats.scalars import is_absent, text_of, to_json
+from egressd.formats.seller_rows import SellerRow
+from egressd.formats.share_links.layers import PARAMETER_OF, read_layers
+from egressd.formats.share_links.parameters import Parameters
+from egressd.formats.share_links.uri import number_or
+from egressd.model.errors import told
 
-_VLESS = ("network", "security", "sni", "path", "host", "flow", "pbk", "sid", "fp", "name")
-_VMESS = ("alterId", "cipher", "network", "security", "sni", "path", "host", "name")
-_V2RAY_START = ("scheme", "uuid", "server", "port")
+_VLESS: Final = ("network", "security", "sni", "path", "host", "flow", "pbk", "sid", "fp", "name")
+_VMESS: Final = ("alterId", "cipher", "network", "security", "sni", "path", "host", "name")
+_V2RAY_START: Final = ("scheme", "uuid", "server", "port")
+_ITS_OWN: Final = ("uuid", "server", "port", "alterId", "cipher", "flow", "name")
+"""Fields of a ``vless|`` or ``vmess|`` row that are no parameters of its layers."""
 
 
 def socks5_row(row: str) -> ParsedNode:
     """``IP,Port[,User,Pass[,Name]]``. Raises Unreadable."""
     found = fields(row)
     if len(found) not in (2, 4, 5):
-        raise Unreadable("a socks5 node is IP,Port,User,Pass or IP,Port,User,Pass,Name")
+        raise Unreadable(
+            "a socks5 node is IP,Port,User,Pass or IP,Port,User,Pass,Name, or host:port:user:pass"
+        )
     server, port, username, password, name = [*found, "", "", ""][:5]
-    config = {"server": server, "port": _number(port)}
+    config = {"server": server, "port": number_or(port)}
     if username or password:
         config |= {"username": username, "password": password}
     return ParsedNode("socks5", config, name)
+
+
+def node_of_seller(row: SellerRow) -> ParsedNode:
+    """A SOCKS5 node: sellers' rows without a scheme are of such."""
+    config: dict[str, Any] = {"server": row.host, "port": row.port}
+    credentials = {"username": row.username, "password": row.password}
+    config |= {key: value for key, value in credentials.items() if value}
+    return ParsedNode("socks5", config, row.name)
 
 
 def ss_row(row: str) -> ParsedNode:
@@ -34,7 +50,7 @@ def ss_row(row: str) -> ParsedNode:
     if len(found) not in (4, 5):
         raise Unreadable("an ss node is IP,Port,Cipher,Password or IP,Port,Cipher,Password,Name")
     server, port, cipher, password, name = [*found, ""][:5]
-    config = {"server": server, "port": _number(port), "cipher": cipher, "password": password}
+    config = {"server": server, "port": number_or(port), "cipher": cipher, "password": password}
     return ParsedNode("ss", config, name)
 
 
@@ -52,47 +68,51 @@ def vlessvmess_row(row: str) -> ParsedNode:
     form = (*_V2RAY_START, *(_VLESS if protocol == "vless" else _VMESS))
     if not len(_V2RAY_START) <= len(found) <= len(form):
         raise Unreadable(f"a {protocol} node is {'|'.join((protocol, *form[1:]))}")
-    given = {key: value for key, value in zip(form, found, strict=False) if value}
+    given = {key: value for key, value in zip(form[1:], found[1:], strict=False) if value}
+    server = given.get("server", "")
     config: dict[str, Any] = {
-        "server": given.get("server", ""),
-        "port": _number(given.get("port", "")),
+        "server": server,
+        "port": number_or(given.get("port", "")),
         "uuid": given.get("uuid", ""),
     }
     if "alterId" in given:
-        config["alterId"] = _number(given["alterId"])
+        config["alterId"] = number_or(given["alterId"])
     config |= {key: given[key] for key in ("cipher", "flow") if key in given}
-    path = {"serviceName": given["path"]} if "path" in given else {}
-    config |= read_layers(
-        {**given, **path, "type": given.get("network", "")}, name_key="servername"
-    )
-    return ParsedNode(protocol, config, given.get("name", ""))
-
-
-def clash_entries(text: str) -> list[ParsedNode]:
-    """The entries that `text` holds: one, or those of a list. Raises Unreadable."""
-    value = read_entry_text(text)
-    if value == []:
-        raise Unreadable("the list holds no node")
-    return [_clash_entry(entry) for entry in (value if isinstance(value, list) else [value])]
-
-
-def _clash_entry(entry: Any) -> ParsedNode:
-    """A node from an entry. What is no mapping becomes one without a type, refused as such."""
-    given = entry if isinstance(entry, Mapping) else {}
-    protocol = _word(given.get("type"))
-    kinds = PROTOCOLS[protocol].table.keys if protocol in PROTOCOLS else {}
-    config = {
-        key: to_json(value, kinds.get(key))
+    is_grpc = given.get("network", "").lower() == "grpc"
+    layers = Parameters(
+        ("serviceName" if key == "path" and is_grpc else key, value)
         for key, value in given.items()
-        if key not in ("name", "type")
-    }
-    return ParsedNode(protocol, config, _word(given.get("name")))
+        if key not in _ITS_OWN
+    )
+    notes: list[str] = []
+    config |= read_layers(
+        layers,
+        name_key="servername",
+        server=server,
+        notes=notes,
+        has_name_of_host=protocol == "vmess",
+    )
+    notes += map(no_effect, layers.unused())
+    return ParsedNode(protocol, config, given.get("name", ""), tuple(notes), PARAMETER_OF)
 
 
-def _word(value: Any) -> str:
-    return value.text if isinstance(value, Scalar) else ""
-
-
-def _number(text: str) -> int | str:
-    """`text` as a number; as it is when it is none, so that the field's check says so."""
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 9 else text
+def clash_node(entry: Any) -> ParsedNode:
+    """A node from a Clash entry. Raises Unreadable."""
+    if not isinstance(entry, dict) or all(map(is_absent, entry.values())):
+        raise Unreadable(
+            f"type must be one of {', '.join(PROTOCOLS)}: the row is no entry, nor a share "
+            "link, host:port:user:password, or base64 of these"
+        )
+    # Whatever case they are in, as the other keys (`clash_keys`).
+    own = {folded: key for key in entry if (folded := key.lower()) in ("name", "type")}
+    name, kind = (text_of(entry.get(own.get(key, key))) for key in ("name", "type"))
+    protocol = protocol_of(kind)
+    if protocol not in PROTOCOLS:
+        return ParsedNode(protocol, {})
+    normal = normalised(protocol, {k: v for k, v in entry.items() if k not in own.values()})
+    if normal.problems:
+        raise Unreadable(told(normal.problems))
+    kinds = PROTOCOLS[protocol].table.keys
+    config = {key: to_json(value, kinds.get(key)) for key, value in normal.fields.items()}
+    notes = tuple(map(no_effect, normal.idle))
+    return ParsedNode(protocol, config, name, notes)

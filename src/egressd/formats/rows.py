@@ -20,6 +20,17 @@ T = TypeVar("T")
 
 ROW_MAX: Final = 64 * 1024
 """Characters in a row."""
+TEXT_MAX: Final = 16 * 1024 * 1024
+"""Characters that the rows of a text may be, with all that stands for more of them resolved."""
+
+INVISIBLE: Final = (
+    "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064"
+    "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u00ad\u061c\u180e"
+)
+"""A byte order mark, and what else is not seen: passed over around rows, as files that were joined
+and texts that were copied have it. Variation selectors are none of it: emoji end with them.
+"""
+_BLANK: Final = INVISIBLE + " \t\n\v\f\r\xa0"
 
 FIELDS_MAX: Final = 64
 """Fields in a row: several times those of the longest form."""
@@ -46,10 +57,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, Generic[T], frozen=True):
-    """A row that was understood."""
+    """A row that was understood. ``notes`` tell what of it has no effect, or was taken as what."""
 
     line: int
     draft: T
+    notes: tuple[str, ...] = ()
 
 
 class BadRow(msgspec.Struct, frozen=True):
@@ -71,11 +83,27 @@ def rows(text: str) -> Iterator[Row]:
     `numbered_lines` does.
     """
     for number, line in numbered_lines(text):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            # Tabs at the end are empty fields where fields are parted by tabs.
-            is_tabbed = _separator(stripped) == "\t"
-            yield Row(number, line.lstrip().rstrip(" ") if is_tabbed else stripped)
+        if row := row_of(line):
+            yield Row(number, row)
+
+
+def row_of(line: str) -> str:
+    """The row that a line holds, trimmed; empty for a comment, and where there is none."""
+    row = trimmed(line)
+    if not row or row[0] == "#":
+        return ""
+    # Tabs at the end are empty fields where fields are parted by tabs.
+    if "\t" in line and _separator(row) == "\t":
+        return line.lstrip(_BLANK).rstrip(" \r")
+    return row
+
+
+def trimmed(line: str) -> str:
+    """`line` without white space and invisible characters at its ends."""
+    stripped = line.strip()
+    if stripped and (stripped[0] in INVISIBLE or stripped[-1] in INVISIBLE):
+        return stripped.strip(_BLANK)
+    return stripped
 
 
 def bounded(found: Iterable[T]) -> Iterator[T]:
@@ -101,15 +129,26 @@ def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadR
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Each line that is not empty, with its number from 1, without a byte order mark. Raises
-    Invalid when there are more than `LINES_MAX`.
+    Invalid as `check_lines` does.
     """
+    check_lines(text)
+    for number, _, line in placed_lines(text, 1 if text.startswith("\ufeff") else 0):
+        yield number, line
+
+
+def check_lines(text: str) -> None:
+    """Raise Invalid when there are more lines than `LINES_MAX`."""
     if text.count("\n") > LINES_MAX:
         raise Invalid(f"text must have at most {LINES_MAX} lines")
-    number, position = 1, 1 if text.startswith("\ufeff") else 0
+
+
+def placed_lines(text: str, position: int = 0) -> Iterator[tuple[int, int, str]]:
+    """As `numbered_lines`, from a position in the first line on, and with where each begins."""
+    number = 1
     for match in _LINE.finditer(text, position):
         number += text.count("\n", position, match.start())
         position = match.end()
-        yield number, match.group().removesuffix("\r")
+        yield number, match.start(), match.group().removesuffix("\r")
 
 
 def fields(row: str, most: int = ROW_MAX) -> list[str]:

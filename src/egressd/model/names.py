@@ -92,6 +92,11 @@ _REGIONAL_FLAG: Final = re.compile(
     "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 )
 """A flag such as Scotland's: a black flag, and the region's code in tags (UTS #51, ED-14a)."""
+_CLEARLY_SEEN: Final = re.compile(
+    "[ -~\u3001-\u3096\u30a0-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
+    "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]*\\Z"
+)
+"""What most names are made of: each character shows by itself, and is in NFC beside any other."""
 _TAGS: Final = "\U000e0020-\U000e007f"
 _BLANK: Final = "\u2800\ufffc\U0001d159"
 """Symbols that show nothing: an empty Braille cell, the place of an object, a note's lost head."""
@@ -118,6 +123,27 @@ def new_name_problem(name: str) -> str | None:
         if not character.isascii() and not _is_seen(plain, place):
             return f"must not contain U+{ord(character):04X}, which cannot be seen"
     return None
+
+
+def seen_name(name: str) -> str:
+    """Return a name as people see it: in NFC, without what cannot be seen, and with the usual space
+    in place of others, of tabs and of line ends.
+    """
+    if _CLEARLY_SEEN.match(name):
+        return name
+    parts = re.split(f"({_REGIONAL_FLAG.pattern})", unicodedata.normalize("NFC", name))
+    return "".join(part if at % 2 else _seen_part(part) for at, part in enumerate(parts))
+
+
+def _seen_part(part: str) -> str:
+    return "".join(_shown(part, place) for place in range(len(part)))
+
+
+def _shown(part: str, place: int) -> str:
+    character = part[place]
+    if not has_control_characters(character) and _is_seen(part, place):
+        return character
+    return " " if character.isspace() else ""
 
 
 def reserved_name_problem(name: str) -> str | None:

@@ -242,6 +242,8 @@ class Hysteria2(_Server, frozen=True, kw_only=True, tag="hysteria2"):
     server_ports: Annotated[tuple[tuple[Port, Port], ...], Meta(max_length=_LIST_MAX)] = ()
     hop_interval_s: Annotated[int, Meta(ge=0, le=3600)] = 0
     """0 is the engine's own, as in all fields below."""
+    hop_interval_max_s: Annotated[int, Meta(ge=0, le=3600)] = 0
+    """With it each interval is drawn between the two."""
     password: Text = ""
     salamander: Text = ""
     """The password of that obfuscation; empty: none."""

@@ -152,6 +152,8 @@ def _hysteria2(made: Hysteria2) -> Options:
         options["server_ports"] = [f"{low}:{high}" for low, high in made.server_ports]
     if made.hop_interval_s:
         options["hop_interval"] = f"{made.hop_interval_s}s"
+    if made.hop_interval_max_s:
+        options["hop_interval_max"] = f"{made.hop_interval_max_s}s"
     return options
 
 

@@ -77,7 +77,8 @@ def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str
 def _unknown_of(node: Node | None) -> set[str]:
     if node is None or fault_of(node):
         return set()
-    return set(read_config(node.protocol, node.config_json).unknown)
+    config = read_config(node.protocol, node.config_json)
+    return {*config.unknown, *config.idle}
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:

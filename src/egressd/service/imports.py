@@ -26,6 +26,7 @@ class Tally:
         self._errors: list[str] = []
         self._notes: list[str] = []
         self._more_notes = 0
+        self._kinds_of_notes: set[str] = set()
 
     @property
     def found_only_bad_rows(self) -> bool:
@@ -46,7 +47,9 @@ class Tally:
             self._errors.append(str(row))
 
     def note(self, line: int, text: str) -> None:
-        """Something of a row that is taken in has no effect. The first notes are kept."""
+        """Something of a row that is taken in has no effect, or was changed. The first are kept."""
+        if len(self._kinds_of_notes) < 2:
+            self._kinds_of_notes.add(text)
         if len(self._notes) < self._shown:
             self._notes.append(f"line {line}: {text}")
         else:
@@ -54,7 +57,9 @@ class Tally:
 
     def outcome(self, *notes: str) -> ImportOutcome:
         """The counts so far, and `notes` after those of single rows."""
-        more = (f"the same holds for {self._more_notes} more lines",) if self._more_notes else ()
+        is_same = len(self._kinds_of_notes) == 1
+        what = "the same holds for {} more lines" if is_same else "there are notes on {} more lines"
+        more = (what.format(self._more_notes),) if self._more_notes else ()
         return ImportOutcome(
             imported=self.imported,
             skipped=self._already_there + self._bad,

@@ -16,7 +16,7 @@ from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
-from egressd.model.errors import Invalid, Missing
+from egressd.model.errors import Invalid, Missing, told
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
@@ -167,9 +167,10 @@ class Nodes:
         """Add a node for each row of `text`; with `replace` there are no others afterwards.
 
         `kind` is one of the API's import types. With `auto_name` they are numbered from
-        `start_index`. A node whose name stays keeps its id, so that its clients go on undisturbed
-        where its configuration stays too. Servers are on the internet, unless `private_servers`
-        may be anywhere but on this device. Raises Invalid.
+        `start_index`; without, the second node of a name in the text gets a number. A node whose
+        name stays keeps its id, so that its clients go on undisturbed where its configuration
+        stays too. Servers are on the internet, unless `private_servers` may be anywhere but on
+        this device. Raises Invalid.
 
         With `preview` nothing is changed, and the answer is what it would have been.
         """
@@ -193,6 +194,8 @@ class Nodes:
                 name = row.draft.name
                 if name in wanted or name in kept:
                     tally.already_there()
+                    if preview:
+                        tally.note(row.line, f"there is a node {name} already")
                     continue
                 if reasons := _server_problems(row.draft, around, private=private_servers):
                     tally.bad(BadRow(row.line, "; ".join(reasons)))
@@ -209,8 +212,9 @@ class Nodes:
                 else:
                     wanted[name] = msgspec.structs.replace(before, **fields)
                 tally.imported += 1
-                if lost := lost_by_engine(wanted[name]):
-                    tally.note(row.line, lost)
+                lost = lost_by_engine(wanted[name])
+                if notes := (*row.notes, lost) if lost else row.notes:
+                    tally.note(row.line, told(notes))
             edits = [Edit("nodes", node.id, node) for node in wanted.values()]
             nodes = state.nodes.values()
             stale = (Edit("nodes", node.id, None) for node in nodes if node.name not in wanted)

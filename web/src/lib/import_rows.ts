@@ -6,22 +6,29 @@ export interface ImportRow {
   text: string;
 }
 
+/** What is not seen, and stands where texts were joined or copied; with the byte order mark, which is white space. */
+const BLANK = "[\\s\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\u2066-\\u2069\\u00ad\\u061c\\u180e]+";
+const UNSEEN = new RegExp(`^${BLANK}|${BLANK}$`, "g");
+
 /** Blank lines and lines that begin with `#` are passed over. */
 export function numberedRows(text: string): ImportRow[] {
-  const rows = text.replace(/^\ufeff/, "").split("\n");
-  return rows
-    .map((row, at) => ({ line: at + 1, text: row.trim() }))
+  return text
+    .split("\n")
+    .map((row, at) => ({ line: at + 1, text: row.replace(UNSEEN, "") }))
     .filter((row) => row.text !== "" && !row.text.startsWith("#"));
 }
 
 const OF_A_LINE = /^line (\d+): (.*)$/s;
 
-/** Texts of the device that begin with `line N: `, without that, by line. */
+/** Texts of the device that begin with `line N: `, without that, by line; of several in one line all. */
 export function textsByLine(texts: readonly string[]): Map<number, string> {
   const found = new Map<number, string>();
   for (const text of texts) {
     const match = OF_A_LINE.exec(text);
-    if (match) found.set(Number(match[1]), match[2] ?? "");
+    if (!match) continue;
+    const [line, words] = [Number(match[1]), match[2] ?? ""];
+    const before = found.get(line);
+    found.set(line, before === undefined ? words : `${before}; ${words}`);
   }
   return found;
 }

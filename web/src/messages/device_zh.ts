@@ -211,6 +211,14 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "ws-opts.max-early-data has no effect, as the engine of this Python loses early data with VMess":
     "ws-opts.max-early-data 不起作用：此 Python 版本的引擎在 VMess 下会丢失早期数据",
   "the same holds for {n} more lines": "另有 {n} 行也是如此",
+  "there are notes on {n} more lines": "另有 {n} 行也有说明",
+  "in line {n} of what it encodes: {>why}": "编码内容的第 {n} 行：{why}",
+  '"{key}" has no effect here': '"{key}" 在此不起作用',
+  '"{key}" is taken as {word}': '"{key}" 按 {word} 处理',
+  "a comma in the name became a blank": "名称中的逗号已替换为空格",
+  "what cannot be seen was left out of the name": "名称中不可见的字符已去除",
+  "the name was cut to {n} characters": "名称已截短为 {n} 个字符",
+  "an earlier row has the name: this node is {name}": "名称与前面的行重复，此节点命名为 {name}",
   "these fields of config_json were kept and have no effect: {fields}":
     "config_json 的以下字段已保留，但不起作用：{fields}",
   "another program's firewall drops what its rules do not let through, and none of them names {lans}: clients may be blocked ({program}, table {table})":
@@ -364,6 +372,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "proxy services": "代理服务",
   "there is no {>kind} with the id {id}": "不存在 id 为 {id} 的{kind}",
   "there is no {>type} line {name}": "{type} 线路 {name} 不存在",
+  "there is a {>kind} {name} already": "{kind} {name} 已存在",
   "there is no {>kind} {name}": "{kind} {name} 不存在",
   l2tp: "L2TP",
   pptp: "PPTP",

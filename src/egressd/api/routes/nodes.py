@@ -163,7 +163,10 @@ def add(app: FastAPI, services: Services) -> None:
 
         socks5: `IP,Port,User,Pass[,Name]`. ss: `IP,Port,Cipher,Password[,Name]`.
         vlessvmess: `vless|uuid|server|port|...` or `vmess|uuid|server|port|...`.
-        others: a Clash entry such as `name: a, type: trojan, server: b, port: 443, ...`.
+        others: a Clash entry such as `name: a, type: trojan, server: b, port: 443, ...`, or whole
+        documents: a configuration of Clash or sing-box, a subscription's base64, sellers' rows.
+
+        What of a row has no effect is told in `msg`.
         """
         outcome = await nodes.import_rows(
             body.type,

@@ -6,7 +6,12 @@ from typing import Final
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import TEXT, Table, whole
-from egressd.formats.layers import TLS, no_ech_in_reality, one_server_name
+from egressd.formats.layers import (
+    TLS,
+    certificate_bears_server_name,
+    no_ech_in_reality,
+    one_server_name,
+)
 
 ANYTLS: Final = Entry(
     Table(
@@ -20,5 +25,5 @@ ANYTLS: Final = Entry(
         },
         TO_SERVER | {"password"},
     ),
-    (one_server_name, no_ech_in_reality),
+    (one_server_name, certificate_bears_server_name, no_ech_in_reality),
 )

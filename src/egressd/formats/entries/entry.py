@@ -16,11 +16,13 @@ Rule = Callable[[Values], Iterator[str]]
 class Entry:
     """A protocol's table, and the rules that look at several fields together.
 
-    A rule yields a sentence, beginning with a field's name, for each fault it finds.
+    A rule yields a sentence, beginning with a field's name, for each fault it finds; a rule of
+    ``idle`` the path of each field that has no effect beside the others.
     """
 
     table: Table
     rules: tuple[Rule, ...] = ()
+    idle: tuple[Rule, ...] = ()
 
 
 SERVER: Final[dict[str, Kind | Table]] = {

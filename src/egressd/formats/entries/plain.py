@@ -10,9 +10,11 @@ from egressd.formats.fields import BOOLEAN, HEADERS, Table, short_text, text_whe
 from egressd.formats.layers import (
     TLS,
     Values,
+    certificate_bears_server_name,
     no_ech_in_reality,
     one_server_name,
     reality_needs_tls,
+    tls_without_effect,
 )
 
 
@@ -24,6 +26,11 @@ def _user_before_password(values: Values) -> Iterator[str]:
 def _no_tls_to_socks(values: Values) -> Iterator[str]:
     if values.get("tls", False):
         yield "tls must be false: the engine does not speak SOCKS over TLS"
+
+
+def _udp_without_effect(values: Values) -> Iterator[str]:
+    if values.get("udp", False):
+        yield "udp"
 
 
 SOCKS5: Final = Entry(
@@ -50,5 +57,12 @@ HTTP: Final = Entry(
         },
         TO_SERVER,
     ),
-    (_user_before_password, one_server_name, reality_needs_tls, no_ech_in_reality),
+    (
+        _user_before_password,
+        one_server_name,
+        certificate_bears_server_name,
+        reality_needs_tls,
+        no_ech_in_reality,
+    ),
+    (tls_without_effect, _udp_without_effect),
 )

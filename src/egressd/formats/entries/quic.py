@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
-from egressd.formats.amounts import port_ranges, rate_mbps
+from egressd.formats.amounts import port_ranges, rate_mbps, seconds_range
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
-from egressd.formats.fields import BOOLEAN, PORT, TEXT, UUID_TEXT, Kind, Table, choice, whole
-from egressd.formats.layers import QUIC_TLS, Values, one_server_name
+from egressd.formats.fields import (
+    BOOLEAN,
+    PORT,
+    TEXT,
+    UUID_TEXT,
+    Kind,
+    Table,
+    choice,
+    text_where,
+    whole,
+)
+from egressd.formats.hosts import is_address
+from egressd.formats.layers import (
+    QUIC_TLS,
+    Values,
+    certificate_bears_server_name,
+    one_server_name,
+)
 from egressd.model.outbounds import CongestionControl, UdpRelayMode
 
 
@@ -24,9 +40,22 @@ RATE: Final = Kind("a rate such as 100 or 100 Mbps", _rate)
 
 
 def _ports(value: Any) -> str:
-    if not isinstance(value, str) or not port_ranges(value):
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError  # noqa: TRY004
+    ranges = port_ranges(str(value))
+    return ",".join(f"{low}-{high}" if low < high else str(low) for low, high in ranges)
+
+
+_HOP_LEAST, _HOP_MOST = 5, 3600
+
+
+def _hop_interval(value: Any) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError  # noqa: TRY004
+    low, high = seconds_range(value)
+    if not _HOP_LEAST <= low <= high <= _HOP_MOST:
         raise ValueError
-    return value.replace("/", ",")
+    return low if low == high else f"{low}-{high}"
 
 
 def _ech_config(values: Values) -> Iterator[str]:
@@ -49,13 +78,23 @@ def _hysteria_obfs(values: Values) -> Iterator[str]:
         yield "obfs and obfs-password must be given together"
 
 
+def _ports_without_effect(values: Values) -> Iterator[str]:
+    if "ports" in values and "port" in values:
+        yield "port"
+    if "hop-interval" in values and "ports" not in values:
+        yield "hop-interval"
+
+
 HYSTERIA2: Final = Entry(
     Table(
         {
             **SERVER,
             **QUIC_TLS,
             "ports": Kind("ports and ranges such as 443,8000-9000", _ports),
-            "hop-interval": whole(5, 3600),
+            "hop-interval": Kind(
+                f"a whole number from {_HOP_LEAST} to {_HOP_MOST}, or a range such as 15-30",
+                _hop_interval,
+            ),
             "password": TEXT,
             "up": RATE,
             "down": RATE,
@@ -64,13 +103,25 @@ HYSTERIA2: Final = Entry(
         },
         frozenset({"server"}),
     ),
-    (one_server_name, _ech_config, _hysteria_port, _hysteria_obfs),
+    (
+        one_server_name,
+        certificate_bears_server_name,
+        _ech_config,
+        _hysteria_port,
+        _hysteria_obfs,
+    ),
+    (_ports_without_effect,),
 )
 
 
 def _tuic_token(values: Values) -> Iterator[str]:
     if "token" in values:
         yield "token must not be given: TUIC is spoken in version 5, with uuid and password"
+
+
+def _mode_without_effect(values: Values) -> Iterator[str]:
+    if values.get("udp-over-stream", False) and "udp-relay-mode" in values:
+        yield "udp-relay-mode"
 
 
 TUIC: Final = Entry(
@@ -81,7 +132,10 @@ TUIC: Final = Entry(
             "uuid": UUID_TEXT,
             "password": TEXT,
             "token": TEXT,
-            "congestion-controller": choice(*get_args(CongestionControl)),
+            "ip": text_where("an IP address", is_address),
+            "congestion-controller": choice(
+                *get_args(CongestionControl), aliases={"reno": "new_reno", "newreno": "new_reno"}
+            ),
             "udp-relay-mode": choice(*get_args(UdpRelayMode)),
             "udp-over-stream": BOOLEAN,
             "reduce-rtt": BOOLEAN,
@@ -90,5 +144,6 @@ TUIC: Final = Entry(
         },
         TO_SERVER | {"uuid", "password"},
     ),
-    (one_server_name, _ech_config, _tuic_token),
+    (one_server_name, certificate_bears_server_name, _ech_config, _tuic_token),
+    (_mode_without_effect,),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
-from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Table, choice, whole
+from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Kind, Table, choice, whole
 from egressd.formats.layers import Values
 from egressd.model.outbounds import Cipher
 
@@ -55,6 +55,30 @@ def _plugin_with_options(values: Values) -> Iterator[str]:
         yield f"plugin-opts.mode must be {' or '.join(modes)} with {plugin}"
     if options.get("skip-cert-verify", False):
         yield "plugin-opts.skip-cert-verify must be false: the engine's plugin always verifies"
+    host = options.get("host")
+    for key in ("sni", "name-cert-verify"):
+        if options.get("tls", False) and options.get(key, host) != host:
+            yield f"plugin-opts.{key} must be plugin-opts.host: the engine's plugin has one name"
+
+
+def _mux(value: Any) -> bool:
+    """The plugin's switch, which is a number in SIP003 options: 0 is off."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:9])
+    if not isinstance(value, bool | int):
+        raise ValueError  # noqa: TRY004 (one exception type says "not of this kind")
+    return bool(value)
+
+
+def _without_effect(values: Values) -> Iterator[str]:
+    if "udp-over-tcp-version" in values and not values.get("udp-over-tcp", False):
+        yield "udp-over-tcp-version"
+    options = values.get("plugin-opts", {})
+    if values.get("plugin") == "obfs":
+        others = ["path", "tls", "mux", "sni", "name-cert-verify"]
+    else:
+        others = [] if options.get("tls", False) else ["sni", "name-cert-verify"]
+    yield from (f"plugin-opts.{key}" for key in others if options.get(key))
 
 
 SS: Final = Entry(
@@ -65,19 +89,24 @@ SS: Final = Entry(
             "password": TEXT,
             "udp-over-tcp": BOOLEAN,
             "udp-over-tcp-version": whole(1, 2),
-            "plugin": choice("obfs", "v2ray-plugin", aliases={"obfs-local": "obfs"}),
+            "plugin": choice(
+                "obfs", "v2ray-plugin", aliases={"obfs-local": "obfs", "simple-obfs": "obfs"}
+            ),
             "plugin-opts": Table(
                 {
                     "mode": choice("http", "tls", "websocket"),
                     "host": HOST,
                     "path": HTTP_PATH,
                     "tls": BOOLEAN,
-                    "mux": BOOLEAN,
+                    "mux": Kind("true or false", _mux, BOOLEAN.from_text),
                     "skip-cert-verify": BOOLEAN,
+                    "sni": HOST,
+                    "name-cert-verify": HOST,
                 }
             ),
         },
         TO_SERVER | {"cipher", "password"},
     ),
     (_ss_2022_key, _plugin_with_options),
+    (_without_effect,),
 )

@@ -6,19 +6,32 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
-from egressd.formats.fields import BOOLEAN, TEXT, UUID_TEXT, Kind, Table, choice, whole
+from egressd.formats.fields import BOOLEAN, TEXT, USER_ID, Kind, Table, choice, whole
 from egressd.formats.layers import (
     NETWORKS,
+    OTHER_NETWORKS,
     TLS,
     TRANSPORTS,
     Values,
+    certificate_bears_server_name,
     http_goes_without_tls,
     no_ech_in_reality,
     one_server_name,
     reality_needs_tls,
+    tls_without_effect,
+    transport_without_effect,
     upgrade_is_ws,
 )
 from egressd.model.outbounds import VMessCipher
+
+
+def _packets_without_effect(values: Values) -> Iterator[str]:
+    """Switches for how UDP is packed beside what says so itself."""
+    said = values.get("packet-encoding") or ("packetaddr" if values.get("packet-addr") else "xudp")
+    for key, word in (("packet-addr", "packetaddr"), ("xudp", "xudp")):
+        if values.get(key) and word != said:
+            yield key
+
 
 _PACKETS: Final[dict[str, Kind | Table]] = {
     "packet-encoding": choice("none", "xudp", "packetaddr", aliases={"packet": "packetaddr"}),
@@ -29,10 +42,17 @@ _PACKETS: Final[dict[str, Kind | Table]] = {
 
 _V2RAY_RULES: Final = (
     one_server_name,
+    certificate_bears_server_name,
     reality_needs_tls,
     no_ech_in_reality,
     http_goes_without_tls,
     upgrade_is_ws,
+)
+
+_V2RAY_IDLE: Final = (tls_without_effect, transport_without_effect, _packets_without_effect)
+
+VMESS_CIPHERS: Final = choice(
+    *get_args(VMessCipher), aliases={"chacha20-ietf-poly1305": "chacha20-poly1305"}
 )
 
 VMESS: Final = Entry(
@@ -42,9 +62,9 @@ VMESS: Final = Entry(
             **TLS,
             **TRANSPORTS,
             **_PACKETS,
-            "uuid": UUID_TEXT,
+            "uuid": USER_ID,
             "alterId": whole(0, 65535),
-            "cipher": choice(*get_args(VMessCipher)),
+            "cipher": VMESS_CIPHERS,
             "network": NETWORKS,
             "tls": BOOLEAN,
             "global-padding": BOOLEAN,
@@ -53,11 +73,15 @@ VMESS: Final = Entry(
         TO_SERVER | {"uuid"},
     ),
     _V2RAY_RULES,
+    _V2RAY_IDLE,
 )
 
 
+VISION: Final = "xtls-rprx-vision"
+
+
 def _vision(values: Values) -> Iterator[str]:
-    if "flow" not in values:
+    if not values.get("flow"):
         return
     if not values.get("tls", False):
         yield "tls must be true when flow is given"
@@ -72,10 +96,8 @@ VLESS: Final = Entry(
             **TLS,
             **TRANSPORTS,
             **_PACKETS,
-            "uuid": UUID_TEXT,
-            "flow": choice(
-                "xtls-rprx-vision", aliases={"xtls-rprx-vision-udp443": "xtls-rprx-vision"}
-            ),
+            "uuid": USER_ID,
+            "flow": choice(VISION, aliases={"xtls-rprx-vision-udp443": VISION, "none": ""}),
             "encryption": choice("none"),
             "network": NETWORKS,
             "tls": BOOLEAN,
@@ -83,6 +105,7 @@ VLESS: Final = Entry(
         TO_SERVER | {"uuid"},
     ),
     (*_V2RAY_RULES, _vision),
+    _V2RAY_IDLE,
 )
 
 TROJAN: Final = Entry(
@@ -91,11 +114,12 @@ TROJAN: Final = Entry(
             **SERVER,
             **TLS,
             "password": TEXT,
-            "network": choice("tcp", "ws", "grpc", "httpupgrade"),
+            "network": choice("tcp", "ws", "grpc", "httpupgrade", aliases=OTHER_NETWORKS),
             "ws-opts": TRANSPORTS["ws-opts"],
             "grpc-opts": TRANSPORTS["grpc-opts"],
         },
         TO_SERVER | {"password"},
     ),
-    (one_server_name, no_ech_in_reality, upgrade_is_ws),
+    (one_server_name, certificate_bears_server_name, no_ech_in_reality, upgrade_is_ws),
+    (transport_without_effect,),
 )

@@ -76,7 +76,7 @@ def parse_link(text: str) -> ParsedNode:
     """The node that a link stands for, unchecked. Raises Unreadable."""
     if len(text) > ROW_MAX:
         raise Unreadable(f"the link must not be over {ROW_MAX} characters")
-    if has_control_characters(text):
+    if has_control_characters(text.partition("#")[0]):
         raise Unreadable("the link must not contain control characters")
     reader = _READERS.get(text.partition("://")[0].lower())
     if reader is None:
@@ -104,15 +104,18 @@ def _fields_of(link: str) -> dict[str, Any]:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any], place: str = "") -> list[str]:
-    """Paths whose values differ. A switch that is off, or nothing at all, is not missed."""
+    """Paths whose values differ, and options that a reader adds to others. A switch that is off, or
+    nothing at all, is not missed, and a path that is the root says nothing.
+    """
     found = []
     for key, value in before.items():
         other = after.get(key)
         if not value or value == other:
             continue
-        if isinstance(value, Mapping):
-            inner = other if isinstance(other, Mapping) else {}
+        if isinstance(value, dict):
+            inner = other if isinstance(other, dict) else {}
             found += _differences(value, inner, f"{place}{key}.")
         else:
             found.append(place + key)
-    return found
+    added = (key for key in after if place and key not in before and after[key] not in ("", "/"))
+    return found + [place + key for key in added]

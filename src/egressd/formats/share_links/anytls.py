@@ -6,21 +6,35 @@ from typing import Any
 
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.node_draft import ParsedNode
-from egressd.formats.share_links.layers import read_tls, read_udp, write_tls, write_udp
-from egressd.formats.share_links.uri import decoded, encoded, link_to, port_or, split
+from egressd.formats.share_links.layers import (
+    needs_plain_tcp,
+    read_security,
+    read_tls,
+    read_udp,
+    write_tls,
+    write_udp,
+)
+from egressd.formats.share_links.result import node_of
+from egressd.formats.share_links.uri import decoded, encoded, link_to, number_or, split
 
 
 def read_anytls(link: str) -> ParsedNode:
-    """``anytls://password@host:port/?sni=…``; the port is 443 when there is none."""
+    """``anytls://password@host:port/?sni=…``; the port is 443 when there is none.
+
+    Raises Unreadable.
+    """
     uri = split(link)
+    notes: list[str] = []
+    security = read_security(uri.query, notes)
+    needs_plain_tcp(uri.query)
     config: dict[str, Any] = {
         "server": uri.host,
-        "port": port_or(uri.port, 443),
+        "port": number_or(uri.port, 443),
         "password": decoded(uri.user),
-        **read_tls(uri.query, name_key="sni"),
+        **read_tls(uri.query, name_key="sni", security=security),
         **read_udp(uri.query),
     }
-    return ParsedNode("anytls", config, uri.name)
+    return node_of("anytls", config, uri, notes)
 
 
 def write_anytls(config: NodeConfig, name: str) -> str:

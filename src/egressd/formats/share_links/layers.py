@@ -1,117 +1,229 @@
 """TLS and transport in a link's parameters, as Xray's proposal for VMess and VLESS has them.
 
 https://github.com/XTLS/Xray-core/discussions/716; Trojan and AnyTLS links use the same words.
+Shadowrocket's and trojan-go's are read as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
-from egressd.formats.fields import BOOLEAN
-from egressd.formats.layers import EARLY_DATA_HEADER, split_early_data
+from egressd.formats.fields import BOOLEAN, list_from_text
+from egressd.formats.hosts import is_address, parse_host
+from egressd.formats.json_text import read_object
+from egressd.formats.layers import EARLY_DATA_HEADER, OTHER_NETWORKS, split_early_data
 from egressd.formats.rows import Unreadable
+from egressd.formats.share_links.parameters import Parameters
+from egressd.model.errors import Invalid
+
+PARAMETER_OF: Final = {
+    "servername": "sni",
+    "client-fingerprint": "fp",
+    "skip-cert-verify": "allowInsecure",
+    "name-cert-verify": "vcn",
+    "ech-opts": "ech",
+    "reality-opts": "pbk",
+    "grpc-opts.grpc-service-name": "serviceName",
+    "ws-opts.path": "path",
+    "http-opts.path[1:]": "path[1:]",
+    "ws-opts.early-data-header-name": "eh",
+    "port": "",
+}
+"""Field of an entry -> the parameter that it came from, where another; empty for what is none."""
+
+_SECURITIES: Final = {
+    **dict.fromkeys(("", "none", "false", "0", "off", "auto"), ""),
+    **dict.fromkeys(("tls", "xtls", "true", "1", "on", "yes"), "tls"),
+    "reality": "reality",
+}
+_OBFS_NETWORKS: Final = {"websocket": "ws", "none": "tcp"}
+"""Shadowrocket's word for a transport -> the usual one, where another."""
 
 
-def read_layers(query: Mapping[str, str], *, name_key: str) -> dict[str, Any]:
-    """The Clash fields of `query`: ``tls``, the server's name under `name_key`, transport."""
-    config: dict[str, Any] = {}
-    security = query.get("security", "").lower()
-    if security not in ("", "none", "tls", "xtls", "reality"):
+def read_layers(
+    query: Parameters,
+    *,
+    name_key: str,
+    server: str,
+    notes: list[str],
+    security: str = "",
+    has_name_of_host: bool = False,
+) -> dict[str, Any]:
+    """The Clash fields of `query`: ``tls``, the server's name under `name_key`, transport.
+
+    `security` counts where the link says nothing of it. With `has_name_of_host` the server's name
+    is that of ``host`` where the link has no other and the server is an address: v2rayN, NekoBox
+    and HomeProxy read it so, whatever the transport. What was taken as what is added to `notes`.
+    Raises Unreadable.
+    """
+    security = read_security(query, notes) or security
+    config: dict[str, Any] = {"tls": True} if security else {}
+    config |= read_tls(query, name_key=name_key, security=security)
+    config |= _read_transport(query)
+    # Of VMess the Host header of a WebSocket is the name anyhow (see `formats.layers.server_name`).
+    is_known = name_key in config or (name_key == "servername" and "ws-opts" in config)
+    if has_name_of_host and security and not is_known and is_address(server):
+        config |= {name_key: name} if (name := _first_host(query)) else {}
+    if config.get("network") == "grpc":
+        name = config.get(name_key, server)
+        if query.get("authority").lower() not in ("", name.lower()):
+            raise Unreadable("authority must be the server's name (SNI), which the engine sends")
+    return config
+
+
+def _first_host(query: Parameters) -> str:
+    """The host that ``host`` begins with, if it is one."""
+    try:
+        return parse_host(query.get("host").partition(",")[0].strip())
+    except ValueError:
+        return ""
+
+
+def read_security(query: Parameters, notes: list[str]) -> str:
+    """What a link says of TLS: ``tls``, ``reality`` or nothing. Raises Unreadable."""
+    key = "security" if query.has("security") or not query.has("tls") else "tls"
+    word = query.get(key).lower()
+    if word not in _SECURITIES:
         raise Unreadable("security must be none, tls or reality")
-    if security not in ("", "none"):
-        config["tls"] = True
-    config |= read_tls(query, name_key=name_key)
-    return config | _read_transport(query)
+    if word in ("auto", "false"):
+        notes.append(f'"{query.shown(key)}" is taken as none')
+    security = _SECURITIES[word]
+    if query.has("pbk"):
+        if word and not security:
+            raise Unreadable("security must be reality when pbk is given")
+        return "reality"
+    return security
 
 
-def read_tls(query: Mapping[str, str], *, name_key: str) -> dict[str, Any]:
-    """The TLS fields of `query`, whether or not it says that there is TLS."""
-    # A link that pins a certificate would be less safe than it says (see `config_json`).
+def read_tls(query: Parameters, *, name_key: str, security: str = "") -> dict[str, Any]:
+    """The TLS fields of `query`, whether or not it says that there is TLS. Raises Unreadable."""
+    # A link that pins a certificate would be less safe than it says (see `engine_limits`).
     if query.get("pinSHA256") or query.get("pcs"):
         raise Unreadable("the link must not pin a certificate: the engine cannot")
-    # So would one whose REALITY server has to sign with ML-DSA too.
-    if query.get("pqv"):
-        raise Unreadable("the link must not have pqv: the engine does not check ML-DSA signatures")
-    if query.get("fm"):
-        raise Unreadable("the link must not have fm: the engine has no such masks")
     config: dict[str, Any] = {}
-    if name := query.get("sni") or query.get("peer"):
+    if name := query.get("sni", "peer", "servername"):
         config[name_key] = name
-    if alpn := query.get("alpn"):
-        config["alpn"] = alpn.split(",")
+    if alpn := list_from_text(query.get("alpn")):
+        config["alpn"] = alpn
     if fingerprint := query.get("fp"):
         config["client-fingerprint"] = fingerprint
     if ech := query.get("ech"):
         # Xray's other form says where to ask for it: the field's check refuses that.
-        config["ech-opts"] = {"enable": True, "config": ech}
-    if any(is_true(query.get(key, "")) for key in ("allowInsecure", "insecure", "allow_insecure")):
+        config["ech-opts"] = {"enable": True, "config": ech.replace(" ", "+")}
+    if query.is_on("allowInsecure", "insecure", "skip-cert-verify") or _is_unverified(query):
         config["skip-cert-verify"] = True
-    if query.get("security", "").lower() == "reality":
-        pairs = {"public-key": query.get("pbk", ""), "short-id": query.get("sid", "")}
+    if name := query.get("vcn"):
+        config["name-cert-verify"] = name
+    if security == "reality":
+        pairs = {"public-key": query.get("pbk"), "short-id": query.get("sid")}
         config["reality-opts"] = {key: value for key, value in pairs.items() if value}
     return config
 
 
-def read_udp(query: Mapping[str, str]) -> dict[str, Any]:
+def _is_unverified(query: Parameters) -> bool:
+    return query.get("verify_cert").lower() in ("0", "false")
+
+
+def read_udp(query: Parameters) -> dict[str, Any]:
     """Clash's ``udp`` switch, under a parameter of that name; other programs pass it over."""
-    return {"udp": BOOLEAN.from_text(query["udp"])} if query.get("udp") else {}
+    word = query.get("udp")
+    return {"udp": BOOLEAN.from_text(word)} if word else {}
 
 
-def is_true(text: str) -> bool:
-    """Whether a parameter says yes."""
-    return text.lower() in ("1", "true")
+def needs_plain_tcp(query: Parameters) -> None:
+    """Refuse a link of a protocol that has no transports but names one. Raises Unreadable."""
+    if query.get("type", "network").lower() not in ("", "tcp", "raw", "udp", "none"):
+        raise Unreadable("type must be tcp: the engine has no other transport here")
+    if query.get("headerType").lower() not in ("", "none"):
+        raise Unreadable("headerType must be none: the engine has no other here")
 
 
-def _read_transport(query: Mapping[str, str]) -> dict[str, Any]:
-    network = query.get("type", "").lower()
-    path, host = query.get("path", ""), query.get("host", "")
-    if network in ("", "tcp", "raw"):
-        return _read_http(query) if query.get("headerType", "").lower() == "http" else {}
-    if network in ("ws", "httpupgrade"):
-        return _read_websocket(network, query)
-    if network == "grpc":
-        name = query.get("serviceName", "")
-        return {"network": "grpc", "grpc-opts": {"grpc-service-name": name} if name else {}}
-    if network in ("h2", "http"):
-        options: dict[str, Any] = {"path": path} if path else {}
-        return {"network": "h2", "h2-opts": options | ({"host": host.split(",")} if host else {})}
-    return {"network": network}  # the field's check refuses it by name
+def _read_transport(query: Parameters) -> dict[str, Any]:
+    network = query.get("type", "network", "net").lower()
+    network = OTHER_NETWORKS.get(network, network)
+    header = query.get("headerType").lower()
+    obfs = query.get("obfs").lower()
+    meant = _OBFS_NETWORKS.get(obfs, obfs)
+    if network:
+        if meant not in ("", network, header):
+            query.leave("obfs")
+    elif obfs:
+        header = "http" if obfs == "http" else header
+        network = "tcp" if obfs == "http" else meant
+    if not network and (query.is_on("ws") or query.has("wspath")):
+        network = "ws"
+    if header not in ("none", network, "http" if network in ("", "tcp") else ""):
+        query.leave("headerType")
+    match network:
+        case "" | "tcp":
+            return _read_http(query) if header == "http" else {}
+        case "ws" | "httpupgrade":
+            return _read_websocket(network, query)
+        case "grpc":
+            name = query.get("serviceName") or (query.get("path") if query.has("obfs") else "")
+            if query.get("mode").lower() not in ("gun", "grpc", "none"):
+                query.leave("mode")
+            return {"network": "grpc", "grpc-opts": {"grpc-service-name": name} if name else {}}
+        case "h2" | "http":
+            path, host = query.get("path"), query.get("host", "obfsParam")
+            options: dict[str, Any] = {"path": path} if path else {}
+            return {"network": "h2", "h2-opts": options | ({"host": _hosts(host)} if host else {})}
+        case _:
+            return {"network": network}  # the field's check refuses it by name
 
 
-def _read_http(query: Mapping[str, str]) -> dict[str, Any]:
+def _hosts(text: str) -> list[str]:
+    return [host.strip(" ") or host for host in text.split(",")]
+
+
+def _read_http(query: Parameters) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if method := query.get("method"):
         options["method"] = method
     if path := query.get("path"):
         options["path"] = path.split(",")
-    if host := query.get("host"):
-        options["headers"] = {"Host": host.split(",")}
+    if host := query.get("host", "obfsParam"):
+        options["headers"] = {"Host": _hosts(host)}
     return {"network": "http", "http-opts": options}
 
 
-def _read_websocket(network: str, query: Mapping[str, str]) -> dict[str, Any]:
+def _read_websocket(network: str, query: Parameters) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    path, early = split_early_data(query.get("path", ""))
-    early = query.get("ed") or early
+    path, early = split_early_data(query.get("path", "wspath"))
+    if network == "ws":
+        early = query.get("ed") or early
+    elif early:
+        path = query.get("path", "wspath")  # the entry's check tells that it has no effect
     if path:
         options["path"] = path
-    if host := query.get("host"):
-        options["headers"] = {"Host": host}
+    if headers := _websocket_headers(query):
+        options["headers"] = headers
     if network == "ws" and early.isdecimal() and int(early[:9]):
         options["max-early-data"] = int(early[:9])
         options["early-data-header-name"] = query.get("eh") or EARLY_DATA_HEADER
     return {"network": network, "ws-opts": options}
 
 
+def _websocket_headers(query: Parameters) -> dict[str, Any]:
+    """``host``; Shadowrocket has it under a name of its own, or all headers there as JSON."""
+    host = query.get("host", "obfsParam", "wsHost")
+    if host.startswith("{"):
+        with suppress(Invalid):
+            if headers := read_object(host, "obfsParam"):
+                return headers
+    return {"Host": host} if host else {}
+
+
 # --- The other way. -------------------------------------------------------------------------
 
 
-def write_layers(fields: Mapping[str, Any]) -> dict[str, str]:
+def write_layers(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
     """`fields` (canonical, see `formats.layers`) as parameters. Empty ones stand for nothing."""
     has_tls = fields.get("tls", False) or fields.get("network") == "h2"
-    security = "tls" if has_tls else "none"
-    return {"security": security, **write_tls(fields), **_write_transport(fields)}
+    security = {"security": "tls" if has_tls else "none"}
+    return {**security, **write_tls(fields, insecure=insecure), **_write_transport(fields)}
 
 
 def write_tls(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
@@ -156,6 +268,7 @@ def _write_transport(fields: Mapping[str, Any]) -> dict[str, str]:
             query["serviceName"] = fields.get("grpc-opts", {}).get("grpc-service-name", "")
         case "h2":
             options = fields.get("h2-opts", {})
+            query["type"] = "http"  # Xray's word: HTTP/1.1 is a header of TCP's
             query["path"] = options.get("path", "")
             query["host"] = ",".join(options.get("host", []))
         case "http":

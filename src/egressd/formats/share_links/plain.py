@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.node_draft import ParsedNode
-from egressd.formats.share_links.layers import read_tls, read_udp, write_tls, write_udp
-from egressd.formats.share_links.uri import encoded, link_to, port_or, split, user_and_password
+from egressd.formats.seller_rows import seller_row
+from egressd.formats.share_links.layers import (
+    read_security,
+    read_tls,
+    read_udp,
+    write_tls,
+    write_udp,
+)
+from egressd.formats.share_links.result import node_of
+from egressd.formats.share_links.uri import (
+    Uri,
+    decoded,
+    encoded,
+    link_to,
+    number_or,
+    split,
+    user_and_password,
+)
+
+_SELLERS: Final = re.compile(r"([A-Za-z0-9]+://)([^/?#]+)(/?(?:[?#].*)?)\Z", re.DOTALL)
 
 
 def read_socks(link: str) -> ParsedNode:
-    """``socks5://user:password@host:port``; some programs write the user part in base64."""
-    uri = split(link)
-    config: dict[str, Any] = {"server": uri.host, "port": port_or(uri.port, 1080)}
-    config |= _credentials(*user_and_password(uri.user, may_be_base64=True))
-    return ParsedNode("socks5", config | read_udp(uri.query), uri.name)
+    """``socks5://user:password@host:port``; some programs write the user part in base64, or all.
+
+    Sellers write ``socks5://host:port:user:password``. Raises Unreadable.
+    """
+    uri = split(_usual(link))
+    notes: list[str] = []
+    config: dict[str, Any] = {"server": uri.host, "port": number_or(uri.port, 1080)}
+    config |= _credentials(uri)
+    if read_security(uri.query, notes):
+        config["tls"] = True  # the field's check refuses it
+    return node_of("socks5", config | read_udp(uri.query), uri, notes)
 
 
 def read_http(link: str) -> ParsedNode:
-    """``http://user:password@host:port``, or ``https://`` for a proxy reached over TLS."""
-    uri = split(link)
-    has_tls = uri.scheme == "https"
-    config: dict[str, Any] = {"server": uri.host, "port": port_or(uri.port, 443 if has_tls else 80)}
-    config |= _credentials(*user_and_password(uri.user))
-    if has_tls:
-        config |= {"tls": True, **read_tls(uri.query, name_key="sni")}
-    return ParsedNode("http", config, uri.name)
+    """``http://user:password@host:port``, or ``https://`` for a proxy reached over TLS.
+
+    The user part, or all, may be in base64. Sellers write as in `read_socks`. Raises Unreadable.
+    """
+    uri = split(_usual(link))
+    notes: list[str] = []
+    security = read_security(uri.query, notes) or ("tls" if uri.scheme == "https" else "")
+    config: dict[str, Any] = {
+        "server": uri.host,
+        "port": number_or(uri.port, 443 if security else 80),
+        **_credentials(uri),
+    }
+    if security:
+        config |= {"tls": True, **read_tls(uri.query, name_key="sni", security=security)}
+    return node_of("http", config | read_udp(uri.query), uri, notes)
 
 
 def write_socks5(config: NodeConfig, name: str) -> str:
@@ -44,7 +76,19 @@ def write_http(config: NodeConfig, name: str) -> str:
     return link_to(scheme, _user(fields), fields, query, name)
 
 
-def _credentials(username: str, password: str) -> dict[str, str]:
+def _usual(link: str) -> str:
+    """A link in the usual form, of one that has a seller's row behind its scheme."""
+    match = _SELLERS.match(link)
+    row = seller_row(decoded(match[2])) if match and "@" not in match[2] else None
+    if match is None or row is None or not row.username:
+        return link
+    host = f"[{row.host}]" if ":" in row.host else row.host
+    user = f"{encoded(row.username)}:{encoded(row.password)}"
+    return f"{match[1]}{user}@{host}:{row.port}{match[3]}"
+
+
+def _credentials(uri: Uri) -> dict[str, str]:
+    username, password = user_and_password(uri.user, may_be_base64=True)
     given = {"username": username, "password": password}
     return {key: value for key, value in given.items() if value}
 

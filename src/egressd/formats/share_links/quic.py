@@ -6,90 +6,178 @@ the form that programs write (https://github.com/daeuniverse/dae/discussions/182
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
+from egressd.formats.amounts import duration_ms, port_ranges
 from egressd.formats.config_json import NodeConfig
-from egressd.formats.node_draft import ParsedNode
-from egressd.formats.share_links.layers import is_true, read_tls, read_udp, write_tls, write_udp
+from egressd.formats.node_draft import ParsedNode, no_effect
+from egressd.formats.rows import Unreadable
+from egressd.formats.share_links.layers import (
+    needs_plain_tcp,
+    read_tls,
+    read_udp,
+    write_tls,
+    write_udp,
+)
+from egressd.formats.share_links.parameters import Parameters
+from egressd.formats.share_links.result import node_of
 from egressd.formats.share_links.uri import (
     decoded,
     encoded,
     link_to,
-    port_or,
+    number_or,
     split,
     user_and_password,
 )
 
+_RATES: Final = {"up": ("up", "upmbps"), "down": ("down", "downmbps")}
+"""Field -> the parameters that name it."""
+
 
 def read_hysteria2(link: str) -> ParsedNode:
-    """``hysteria2://auth@host:port/?…``; the port may be a list, and 443 when there is none."""
+    """``hysteria2://auth@host:port/?…``; the port may be a list, and 443 when there is none.
+
+    Raises Unreadable.
+    """
     uri = split(link)
+    query = uri.query
     config: dict[str, Any] = {"server": uri.host}
-    ports = uri.text("mport") or (uri.port if set(uri.port) & set(",-") else "")
+    listed = uri.port if set(uri.port) & set(",-;") else ""
+    ports = query.get("mport", "ports", "server_ports") or listed
     if ports:
         config["ports"] = ports
     else:
-        config["port"] = port_or(uri.port, 443)
-    if uri.user:
-        config["password"] = decoded(uri.user)
-    for key in ("obfs", "obfs-password", "up", "down"):
-        if value := uri.text(key):
-            config[key] = value
-    if config.get("obfs") == "none":
-        del config["obfs"]
-    config |= read_tls(uri.query, name_key="sni")
-    return ParsedNode("hysteria2", config | read_udp(uri.query), uri.name)
+        config["port"] = number_or(uri.port, 443)
+    if password := decoded(uri.user) or query.get("auth", "password"):
+        config["password"] = password
+    if query.get("obfs").lower() not in ("", "none"):
+        config["obfs"] = query.get("obfs")
+        config["obfs-password"] = query.get("obfs-password", "obfsParam")
+    for field, names in _RATES.items():
+        if value := query.get(*names):
+            config[field] = value
+    if interval := query.get("hop-interval", "mportHopInt"):
+        config["hop-interval"] = interval
+    notes: list[str] = []
+    _read_masks(query, config, notes)
+    _needs_tls(query)
+    config |= read_tls(query, name_key="sni")
+    return node_of("hysteria2", config | read_udp(query), uri, notes)
 
 
 def write_hysteria2(config: NodeConfig, name: str) -> str:
-    """The node as a ``hysteria2://`` link."""
+    """The node as a ``hysteria2://`` link.
+
+    A list of ports stands in ``mport``, and its first port in the usual place: v2rayN and mihomo
+    take no list there.
+    """
     fields = config.fields
     query = write_tls(fields, insecure="insecure") | write_udp(fields)
-    for key in ("obfs", "obfs-password", "up", "down"):
-        if key in fields:
-            query[key] = str(fields[key])
+    query |= {
+        key: str(fields[key])
+        for key in ("obfs", "obfs-password", "up", "down", "hop-interval")
+        if key in fields
+    }
+    if "ports" in fields:
+        query["mport"] = fields["ports"]
+        fields = fields | {"port": port_ranges(fields["ports"])[0][0]}
     user = encoded(fields.get("password", ""))
     return link_to("hysteria2", user, fields, query, name)
 
 
-_TUIC_WORDS = {
-    "congestion_control": "congestion-controller",
-    "udp_relay_mode": "udp-relay-mode",
+def _needs_tls(query: Parameters) -> None:
+    """Refuse a link that wants other than TLS over UDP. Raises Unreadable."""
+    if query.get("security").lower() not in ("", "tls", "none"):
+        raise Unreadable("security must be tls: the engine has no other over QUIC")
+    needs_plain_tcp(query)
+
+
+def _read_masks(query: Parameters, config: dict[str, Any], notes: list[str]) -> None:
+    """Xray's ``fm``, where its only mask is salamander. Raises Unreadable for others.
+
+    https://xtls.github.io/en/config/transports/finalmask.html
+    """
+    text = query.get("fm")
+    if not text:
+        return
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    match given:
+        case {"udp": [{"type": "salamander", "settings": {"password": str(password), **other}}]}:
+            is_fine = not other and config.get("obfs-password", password) == password
+        case _:
+            is_fine = False
+    if not is_fine or any(given[key] for key in given.keys() - {"udp", "quicParams"}):
+        raise Unreadable("the link must not have fm: the engine has no such masks")
+    config |= {"obfs": "salamander", "obfs-password": password}
+    quic = given.get("quicParams")
+    for key, value in (quic if isinstance(quic, dict) else {}).items():
+        match key, value:
+            case ("udpHop", {"ports": str(ports) | int(ports), **other}):
+                config.pop("port", None)
+                config.setdefault("ports", str(ports))
+                if interval := other.get("interval"):
+                    config.setdefault("hop-interval", str(interval))
+            case ("brutalUp" | "brutalDown", str() | int()):
+                config.setdefault(key.removeprefix("brutal").lower(), str(value))
+            case _:
+                notes.append(no_effect(f"fm.quicParams.{key}"))
+
+
+# --- TUIC. ----------------------------------------------------------------------------------
+
+_TUIC_WORDS: Final = {
+    "congestion-controller": ("congestion_control", "congestion_controller", "congestion"),
+    "udp-relay-mode": ("udp_relay_mode",),
+    "heartbeat-interval": ("heartbeat_interval",),
 }
-_TUIC_SWITCHES = {
-    "disable_sni": "disable-sni",
-    "reduce_rtt": "reduce-rtt",
-    "udp_over_stream": "udp-over-stream",
+"""Field -> the parameters that name it, the one that is written first."""
+_TUIC_SWITCHES: Final = {
+    "disable-sni": ("disable_sni",),
+    "reduce-rtt": ("reduce_rtt", "zero_rtt_handshake"),
+    "udp-over-stream": ("udp_over_stream",),
 }
+"""As `_TUIC_WORDS`, of switches."""
 
 
 def read_tuic(link: str) -> ParsedNode:
-    """``tuic://uuid:password@host:port?…``"""
+    """``tuic://uuid:password@host:port?…``; the port is 443 when there is none.
+
+    Shadowrocket has user and password among the parameters. Raises Unreadable.
+    """
     uri = split(link)
+    query = uri.query
     uuid, password = user_and_password(uri.user)
+    if query.get("version") not in ("", "5"):
+        raise Unreadable("version must be 5")
+    if query.get("token"):
+        raise Unreadable("token must not be given: TUIC is spoken in version 5")
+    _needs_tls(query)
     config: dict[str, Any] = {
         "server": uri.host,
-        "port": port_or(uri.port),
-        "uuid": uuid,
-        "password": password,
-        **read_tls(uri.query, name_key="sni"),
-        **read_udp(uri.query),
+        "port": number_or(uri.port, 443),
+        "uuid": uuid or query.get("uuid"),
+        "password": password or query.get("password"),
+        **read_tls(query, name_key="sni"),
+        **read_udp(query),
     }
-    for parameter, key in _TUIC_WORDS.items():
-        if value := uri.text(parameter):
-            config[key] = value
-    for parameter, key in _TUIC_SWITCHES.items():
-        if is_true(uri.text(parameter)):
-            config[key] = True
-    return ParsedNode("tuic", config, uri.name)
+    for key, names in _TUIC_WORDS.items():
+        if value := query.get(*names):
+            config[key] = number_or(value) if key == "heartbeat-interval" else value
+    if (heartbeat := duration_ms(query.get("heartbeat"))) is not None:
+        config.setdefault("heartbeat-interval", heartbeat)
+    config |= {key: True for key, names in _TUIC_SWITCHES.items() if query.is_on(*names)}
+    return node_of("tuic", config, uri)
 
 
 def write_tuic(config: NodeConfig, name: str) -> str:
     """The node as a ``tuic://`` link."""
     fields = config.fields
     query = write_tls(fields, insecure="allow_insecure") | write_udp(fields)
-    query |= {parameter: fields.get(key, "") for parameter, key in _TUIC_WORDS.items()}
-    switched_on = (parameter for parameter, key in _TUIC_SWITCHES.items() if fields.get(key, False))
-    query |= dict.fromkeys(switched_on, "1")
+    query |= {names[0]: str(fields.get(key, "")) for key, names in _TUIC_WORDS.items()}
+    query |= {names[0]: "1" for key, names in _TUIC_SWITCHES.items() if fields.get(key, False)}
     user = f"{fields['uuid']}:{encoded(fields['password'])}"
     return link_to("tuic", user, fields, query, name)

@@ -2,60 +2,68 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Any, Final
 
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.entries.shadowsocks import SS_2022_KEY_BYTES
+from egressd.formats.json_text import read_object
 from egressd.formats.node_draft import ParsedNode
 from egressd.formats.rows import Unreadable
-from egressd.formats.share_links.layers import is_true, read_udp, write_udp
+from egressd.formats.scalars import is_off
+from egressd.formats.share_links.layers import needs_plain_tcp, read_udp, write_udp
+from egressd.formats.share_links.parameters import Parameters
+from egressd.formats.share_links.plugin import (
+    OBFS_NAMES,
+    plugin_fields,
+    plugin_of,
+    plugin_text,
+)
+from egressd.formats.share_links.result import node_of
 from egressd.formats.share_links.uri import (
-    decoded,
     encoded,
     from_base64,
     link_to,
-    port_or,
+    number_or,
     split,
     to_base64,
     user_and_password,
 )
+from egressd.model.errors import Invalid
 
-_OPTION = re.compile(
-    # A backslash at the very end stands for itself: without that no place to begin would match.
-    r"((?:[^\\;=]|\\(?:.|\Z))*)(?:=((?:[^\\;]|\\(?:.|\Z))*))?(?:;|\Z)",
-    re.DOTALL,
+_PLUGIN_NAMES: Final = (*OBFS_NAMES, "v2ray-plugin")
+_BESIDE: Final = (
+    *("obfs", "obfs-host", "obfs-uri"),
+    *("mode", "host", "path", "tls", "mux", "skip-cert-verify", "allowInsecure", "sni"),
 )
+"""Options of a plugin that may stand beside it, as parameters of their own."""
 
 
 def read_ss(link: str) -> ParsedNode:
     """``ss://user@host:port/?plugin=…``, the user part being ``method:password`` or base64 of it.
 
-    In the older form everything between ``ss://`` and ``#`` is base64.
+    In the older form everything between ``ss://`` and ``?`` or ``#`` is base64. Raises Unreadable.
     """
-    body, _, fragment = link.partition("://")[2].partition("#")
-    if "@" not in body:
-        whole = from_base64(decoded(body.rstrip("/")))
-        if whole is None or "@" not in whole:
-            raise Unreadable("an ss link must be ss://BASE64(method:password)@host:port#name")
-        secret, _, address = whole.rpartition("@")
-        uri = split(f"ss://{address}#{fragment}")
-        cipher, _, password = secret.partition(":")
-    else:
-        uri = split(link)
-        cipher, password = user_and_password(uri.user, may_be_base64=True)
+    uri = split(link, needs_port=True)
+    query = uri.query
+    cipher, password = user_and_password(uri.user, may_be_base64=True)
+    if not cipher:
+        raise Unreadable("an ss link must be ss://BASE64(method:password)@host:port#name")
     config: dict[str, Any] = {
         "server": uri.host,
-        "port": port_or(uri.port),
+        "port": number_or(uri.port),
         "cipher": cipher,
         "password": password,
-        **read_udp(uri.query),
-        **_read_plugin(uri.text("plugin")),
+        **read_udp(query),
+        **_read_plugin(query),
     }
-    version = uri.text("uot", "udp-over-tcp")
-    if is_true(version) or version == "2":
+    needs_plain_tcp(query)
+    for name in ("security", "tls"):
+        if query.get(name).lower() not in ("", "none", "0", "false"):
+            raise Unreadable(f"{name} must be none: the engine has no TLS beneath Shadowsocks")
+    version = query.get("uot", "udp-over-tcp").lower()
+    if version in ("1", "2", "true"):
         config |= {"udp-over-tcp": True, "udp-over-tcp-version": 2 if version == "2" else 1}
-    return ParsedNode("ss", config, uri.name)
+    return node_of("ss", config, uri)
 
 
 def write_ss(config: NodeConfig, name: str) -> str:
@@ -72,52 +80,56 @@ def write_ss(config: NodeConfig, name: str) -> str:
     return link_to("ss", user, fields, query, name)
 
 
-def _read_plugin(text: str) -> dict[str, Any]:
-    """SIP003's ``name;option=value;…`` with backslash escapes, as Clash's fields."""
-    if not text:
+def _read_plugin(query: Parameters) -> dict[str, Any]:
+    """The plugin of a link as Clash's fields. Raises Unreadable."""
+    text = query.get("plugin")
+    if document := query.get("v2ray-plugin"):
+        return plugin_fields("v2ray-plugin", _read_json(document))
+    if is_off(text):
+        return _read_obfs(query)
+    name, given = plugin_of(text)
+    if not given:
+        given = {key: query.get(key) for key in _BESIDE if query.is_given(key)}
+    if name not in _PLUGIN_NAMES:
+        return {"plugin": name}  # the field's check refuses it by name
+    return plugin_fields(name, given)
+
+
+def _read_obfs(query: Parameters) -> dict[str, Any]:
+    """The plugin of simple-obfs without its name, as Shadowrocket and old Clash have it."""
+    mode = query.get("obfs").lower()
+    if mode in ("", "none", "plain"):
         return {}
-    pairs = [
-        (_unescaped(match[1]), _unescaped(match[2] or ""))
-        for match in _OPTION.finditer(text)
-        if match[1]
-    ]
-    given = dict(pairs[1:])
-    name = pairs[0][0] if pairs else text
-    if name in ("obfs-local", "simple-obfs", "obfs"):
-        options: dict[str, Any] = {
-            "mode": given.pop("obfs", ""),
-            "host": given.pop("obfs-host", ""),
-        }
-        options = {key: value for key, value in options.items() if value}
-        return {"plugin": "obfs", "plugin-opts": options | given}
-    if name == "v2ray-plugin":
-        options = {"mode": given.pop("mode", "websocket")}
-        if "tls" in given:
-            options["tls"] = given.pop("tls") in ("", "true", "1")
-        if "mux" in given:
-            options["mux"] = given.pop("mux") != "0"
-        return {"plugin": name, "plugin-opts": options | given}
-    return {"plugin": name}
+    if mode not in ("http", "tls"):
+        raise Unreadable("obfs must be http or tls: the engine has no other beneath Shadowsocks")
+    given = {"mode": mode, "host": query.get("obfs-host", "obfsParam", "host")}
+    return plugin_fields("obfs", given | {"path": query.get("obfs-uri", "path")})
+
+
+def _read_json(text: str) -> dict[str, str]:
+    """Shadowrocket's way: a plugin's options as JSON in base64. Raises Unreadable."""
+    document = from_base64(text.replace(" ", "+"))
+    try:
+        given = read_object(document or "", "v2ray-plugin")
+    except Invalid as invalid:
+        raise Unreadable(str(invalid)) from None
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in given.items()
+        if value is not None and value != ""
+    }
 
 
 def _write_plugin(fields: dict[str, Any]) -> str:
     plugin, given = fields.get("plugin"), fields.get("plugin-opts", {})
     if plugin == "obfs":
         options = {"obfs": given["mode"], "obfs-host": given.get("host", "")}
-        return "obfs-local" + _options(options)
+        return plugin_text("obfs-local", options)
     if plugin == "v2ray-plugin":
         options = {"mode": given.get("mode", ""), "host": given.get("host", "")}
         options["path"] = given.get("path", "")
         if "mux" in given:
             options["mux"] = "1" if given["mux"] else "0"
-        return "v2ray-plugin" + _options(options) + (";tls" if given.get("tls", False) else "")
+        text = plugin_text("v2ray-plugin", options)
+        return text + (";tls" if given.get("tls", False) else "")
     return ""
-
-
-def _options(options: dict[str, str]) -> str:
-    escaped = {key: re.sub(r"([\\;=])", r"\\\1", value) for key, value in options.items()}
-    return "".join(f";{key}={value}" for key, value in escaped.items() if value)
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)

@@ -6,16 +6,26 @@ takes for a slip.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from egressd.formats.rows import Unreadable
+from egressd.formats.hosts import is_address
+from egressd.formats.rows import Unreadable, trimmed
+from egressd.formats.share_links.parameters import Parameters, parameters_of
 
-_PARAMETERS_MAX: Final = 64
+_AMPERSAND: Final = re.compile(r"&(?:amp|#0*38|#x0*26);|\\u0026", re.IGNORECASE)
+_ESCAPED_MAX: Final = 3
+"""Times that an ampersand may have been escaped."""
+_ADDRESS: Final = re.compile(r"(?:.*@)?[^@/?#\s]+:[0-9]{1,5}\Z")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]+={0,2}\Z")
+_NUMBER: Final = re.compile(r"\s*([0-9]{1,5})(?:\.0+)?\s*\Z")
+_DESCRIPTION: Final = "?serverDescription="
+"""What Remnawave puts behind a link's name for one client program."""
 
 
 class Uri(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,64 +35,102 @@ class Uri(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     host: str
     port: str
-    query: dict[str, str]
+    query: Parameters
     name: str
-
-    def text(self, key: str, *others: str) -> str:
-        """The first of the parameters that is given and not empty, or an empty string."""
-        return next((self.query[k] for k in (key, *others) if self.query.get(k)), "")
-
-    def render(self) -> str:
-        """The link. Parameters without a value are left out."""
-        parameters = "&".join(f"{key}={encoded(v)}" for key, v in self.query.items() if v)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return (
-            f"{self.scheme}://{self.user}{'@' if self.user else ''}{host}:{self.port}"
-            f"{'?' if parameters else ''}{parameters}#{encoded(self.name)}"
-        )
+    notes: tuple[str, ...] = ()
 
 
-def split(text: str) -> Uri:
-    """Take a link apart. Raises Unreadable."""
-    scheme, _, rest = text.partition("://")
+def split(text: str, *, needs_port: bool = False) -> Uri:
+    """Take a link apart. Raises Unreadable.
+
+    ``needs_port``: links of this scheme always name one, so that it is known where a bare IPv6
+    address ends.
+    """
+    scheme, _, rest = unescaped(text).partition("://")
     rest, _, fragment = rest.partition("#")
-    rest, _, query = rest.partition("?")
-    authority, _, path = rest.partition("/")
-    if path:
-        raise Unreadable(
-            "the link must have no path (write / in a password as %2F; "
-            "a subscription's address is not a node)"
-        )
-    user, _, address = authority.rpartition("@")
-    if address.startswith("["):
-        host, closed, port = address[1:].partition("]")
-        if not closed or (port and not port.startswith(":")):
-            raise Unreadable("server must be a host name or an IP address")
-        port = port.removeprefix(":")
-    else:
-        host, _, port = address.partition(":")
+    body, _, query = rest.partition("?")
+    user, address = _authority(scheme.lower(), body.strip())
+    host, port = _host_and_port(address, needs_port=needs_port)
+    parameters = parameters_of(query.strip())
+    name, _, description = fragment.partition(_DESCRIPTION)
     return Uri(
         scheme=scheme.lower(),
         user=user,
         host=decoded(host),
         port=port,
-        query=_query(query),
-        name=decoded(fragment),
+        query=parameters,
+        name=trimmed(decoded(name)) or parameters.get("remarks", "remark"),
+        notes=('"serverDescription" has no effect here',) if description else (),
     )
 
 
+def unescaped(text: str) -> str:
+    """A link as it was before it stood in HTML or in JSON, where ``&`` is written otherwise."""
+    for _ in range(_ESCAPED_MAX):
+        if ";" in text or "\\u" in text:
+            text = _AMPERSAND.sub("&", text)
+    return text
+
+
+def _authority(scheme: str, body: str) -> tuple[str, str]:
+    """The user, and ``host:port``. Some programs write both in base64, as one."""
+    at, slash = body.rfind("@"), body.find("/")
+    if at > slash >= 0 and scheme in ("http", "https") and not is_base64(body[:at]):
+        at = -1  # the path's, and not the end of a user part that holds a slash
+    if at < 0:
+        whole = from_base64(decoded(body.rstrip("/")))
+        if whole is not None and _ADDRESS.match(whole.strip()):
+            user, _, address = whole.strip().rpartition("@")
+            return quote(user, safe=":"), address
+    user, address = (body[:at], body[at + 1 :]) if at >= 0 else ("", body)
+    address, _, path = address.partition("/")
+    if path:
+        raise Unreadable(
+            "the link must have no path (write / in a password as %2F; "
+            "a subscription's address is not a node)"
+        )
+    return user, address
+
+
+def _host_and_port(address: str, *, needs_port: bool) -> tuple[str, str]:
+    if address.startswith("["):
+        host, closed, port = address[1:].partition("]")
+        if not closed or (port and not port.startswith(":")):
+            raise Unreadable("server must be a host name or an IP address")
+        return host, port.removeprefix(":")
+    if address.count(":") > 1 and "," not in address:
+        return _bare_ipv6(address, needs_port=needs_port)
+    host, _, port = address.partition(":")
+    return host, port
+
+
+def _bare_ipv6(address: str, *, needs_port: bool) -> tuple[str, str]:
+    """An IPv6 address without brackets, where one reading of it makes sense only."""
+    host, _, port = address.rpartition(":")
+    with_port = is_address(host) and ":" in host and _NUMBER.match(port) is not None
+    if is_address(address) and not (with_port and needs_port):
+        if with_port:
+            raise Unreadable("an IPv6 server with a port must stand in brackets")
+        return address, ""
+    if with_port:
+        return host, port
+    host, _, port = address.partition(":")
+    return host, port
+
+
 def link_to(
-    scheme: str, user: str, fields: Mapping[str, Any], query: dict[str, str], name: str
+    scheme: str, user: str, fields: Mapping[str, Any], query: Mapping[str, str], name: str
 ) -> str:
-    """A link to a node's server. `user` is given as it stands in the link."""
-    return Uri(
-        scheme=scheme,
-        user=user,
-        host=fields["server"],
-        port=fields["ports"] if "ports" in fields else str(fields["port"]),
-        query=query,
-        name=name,
-    ).render()
+    """A link to a node's server. `user` is given as it stands in the link. Parameters without a
+    value are left out.
+    """
+    parameters = "&".join(f"{key}={encoded(value)}" for key, value in query.items() if value)
+    server = fields["server"]
+    host = f"[{server}]" if ":" in server else server
+    return (
+        f"{scheme}://{user}{'@' if user else ''}{host}:{fields['port']}"
+        f"{'?' if parameters else ''}{parameters}#{encoded(name)}"
+    )
 
 
 def decoded(text: str) -> str:
@@ -113,6 +161,11 @@ def user_and_password(user: str, *, may_be_base64: bool = False) -> tuple[str, s
     return name, password
 
 
+def is_base64(text: str) -> bool:
+    """Whether `text` is made of base64's letters, and stands for a text."""
+    return _BASE64.match(decoded(text)) is not None and from_base64(decoded(text)) is not None
+
+
 def from_base64(text: str) -> str | None:
     """The text that base64 (either alphabet, padded or not) stands for; None if it is none."""
     plain = text.strip().rstrip("=").replace("-", "+").replace("_", "/")
@@ -128,23 +181,12 @@ def to_base64(text: str, *, url_safe: bool = False) -> str:
     return made.rstrip("=").replace("+", "-").replace("/", "_") if url_safe else made
 
 
-def port_or(text: str, default: int | None = None) -> int | str:
-    """The port's number. What is no number comes back as it is, for the field's check to refuse."""
+def number_or(text: str, default: int | None = None) -> int | str:
+    """A whole number as programs write it (``443``, ``443.0``).
+
+    What is none comes back as it is, for the field's check to refuse.
+    """
     if not text and default is not None:
         return default
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 5 else text
-
-
-def _query(text: str) -> dict[str, str]:
-    """Parameters by name; the first one counts. A plus is a space, as Go's and Java's make it."""
-    made: dict[str, str] = {}
-    parts = text.split("&", _PARAMETERS_MAX) if text else []
-    if len(parts) > _PARAMETERS_MAX:
-        raise Unreadable(f"the link must not have over {_PARAMETERS_MAX} parameters")
-    try:
-        for part in parts:
-            key, _, value = part.partition("=")
-            made.setdefault(unquote_plus(key), unquote_plus(value, errors="strict"))
-    except UnicodeError as error:
-        raise Unreadable("the link's % escapes must be UTF-8") from error
-    return made
+    match = _NUMBER.match(text)
+    return int(match[1]) if match else text

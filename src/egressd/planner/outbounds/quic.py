@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from egressd.formats.amounts import port_ranges, rate_mbps
+from egressd.formats.amounts import port_ranges, rate_mbps, seconds_range
 from egressd.model.outbounds import Hysteria2, Tuic
 from egressd.planner.outbounds.tls import tls
 
@@ -15,13 +15,17 @@ _H3 = {"alpn": ["h3"]}
 
 def hysteria2(fields: Mapping[str, Any], **server: Any) -> Hysteria2:
     """https://sing-box.sagernet.org/configuration/outbound/hysteria2/"""
+    ports = tuple(port_ranges(fields["ports"])) if "ports" in fields else ()
+    # Without ports to hop among there is no interval.
+    least, most = seconds_range(fields.get("hop-interval", 0)) if ports else (0, 0)
     return Hysteria2(
         **server,
         tls=tls({**_H3, **fields}),
         password=fields.get("password", ""),
         salamander=fields.get("obfs-password", ""),
-        server_ports=tuple(port_ranges(fields["ports"])) if "ports" in fields else (),
-        hop_interval_s=fields.get("hop-interval", 0),
+        server_ports=ports,
+        hop_interval_s=least,
+        hop_interval_max_s=most if most > least else 0,
         up_mbps=rate_mbps(fields.get("up", 0)),
         down_mbps=rate_mbps(fields.get("down", 0)),
     )

@@ -46,7 +46,7 @@ def host_header(fields: Mapping[str, Any]) -> str:
 
 
 def _websocket(options: Mapping[str, Any], *, early_data: bool) -> WebSocket:
-    asked = options if early_data else {}
+    asked = options if early_data and options.get("max-early-data") else {}
     return WebSocket(
         path=options.get("path", "/"),
         headers=tuple(options.get("headers", {}).items()),

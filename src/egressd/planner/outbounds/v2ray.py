@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from uuid import UUID, uuid5
 
 from egressd.model.outbounds import PacketEncoding, Tls, Trojan, VLess, VMess
 from egressd.planner.outbounds import engine
 from egressd.planner.outbounds.tls import tls
 from egressd.planner.outbounds.transport import host_header, transport
 
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
 
 def vmess(fields: Mapping[str, Any], **server: Any) -> VMess:
     """https://sing-box.sagernet.org/configuration/outbound/vmess/"""
     return VMess(
         **server,
-        uuid=fields["uuid"],
+        uuid=_user_id(fields["uuid"]),
         alter_id=fields.get("alterId", 0),
         security=fields.get("cipher", "auto"),
         packet_encoding=_packet_encoding(fields),
@@ -30,7 +34,7 @@ def vless(fields: Mapping[str, Any], **server: Any) -> VLess:
     """https://sing-box.sagernet.org/configuration/outbound/vless/"""
     return VLess(
         **server,
-        uuid=fields["uuid"],
+        uuid=_user_id(fields["uuid"]),
         flow=fields.get("flow", ""),
         packet_encoding=_packet_encoding(fields),
         tls=_tls(fields),
@@ -43,6 +47,14 @@ def trojan(fields: Mapping[str, Any], **server: Any) -> Trojan:
     return Trojan(
         **server, password=fields["password"], tls=tls(fields), transport=transport(fields)
     )
+
+
+def _user_id(text: str) -> str:
+    """A UUID as it is, and of another text the one that Xray, mihomo and sing-box make of it.
+
+    https://xtls.github.io/en/development/protocols/vless.html
+    """
+    return text if _UUID.match(text) else str(uuid5(UUID(int=0), text))
 
 
 def _tls(fields: Mapping[str, Any]) -> Tls | None:

@@ -1,0 +1,310 @@
+"""The keys of Clash entries as programs spell them, and as the tables of `entries` name them.
+
+mihomo takes ``skip_cert_verify`` and ``ServerName`` for ``skip-cert-verify`` and ``servername``;
+panels write keys of older Clash versions, of Stash, or of their own. `normalised` is the one place
+that knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from egressd.formats.entries import PROTOCOLS
+from egressd.formats.fields import Table, fold
+from egressd.formats.scalars import Scalar, is_absent, is_off, is_same, text_of
+
+
+class Normal:
+    """An entry with its keys as the tables name them, values as they were.
+
+    ``idle`` are keys that were left out, since they have no effect beside the others.
+    """
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self.idle: list[str] = []
+        self._given_as: dict[str, str] = {}
+        """What the entry calls a path, where another name."""
+
+    def put(self, made: dict[str, Any], path: str, value: Any, *, given_as: str) -> None:
+        """Give `made` a value for the key at `path`, which stood at `given_as`.
+
+        Where it has one already, that must be the same.
+        """
+        key = path.rpartition(".")[2]
+        if key not in made or is_absent(made[key]):
+            made[key] = value
+            self._given_as[path] = given_as
+        elif not is_absent(value) and not is_same(made[key], value):
+            other = self._given_as.get(path, path)
+            self.problems.append(f"{given_as} must be the same as {other} when both are given")
+
+
+def normalised(protocol: str, given: Mapping[str, Any]) -> Normal:
+    """The entry `given` with its keys as the table of `protocol` names them.
+
+    Values may be `Scalar`. Where a thing is said twice, both must say the same.
+    """
+    made = Normal()
+    made.fields = _renamed(
+        PROTOCOLS[protocol].table, given, "", made, _OTHER_NAMES.get(protocol, {})
+    )
+    for mend in _MENDS[protocol]:
+        mend(made)
+    return made
+
+
+def _renamed(
+    table: Table,
+    given: Mapping[str, Any],
+    place: str,
+    into: Normal,
+    others: Mapping[str, str] = {},
+) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    keys = table.keys
+    for key, value in given.items():
+        name = key
+        if key not in keys:
+            folded = fold(key)
+            name = table.folded.get(folded) or others.get(folded) or key
+        kind = keys.get(name)
+        if isinstance(kind, Table) and isinstance(value, dict):
+            value = _renamed(kind, value, f"{place}{name}.", into)  # noqa: PLW2901
+        into.put(made, place + name, value, given_as=place + key)
+    return made
+
+
+def protocol_of(kind: str) -> str:
+    """The protocol that an entry's ``type`` names; a word that is none comes back as it is."""
+    word = kind.lower()
+    return _OTHER_TYPES.get(word, word)
+
+
+_OTHER_TYPES: Final = {"socks": "socks5", "shadowsocks": "ss", "hy2": "hysteria2"}
+
+
+# --- What is said under other keys, by protocol. ----------------------------------------------
+
+
+def _move(made: Normal, key: str, table: str, name: str) -> None:
+    """Put the value of `key` into the object under `table`, as `name`."""
+    value = made.fields.pop(key, None)
+    if is_absent(value):
+        return
+    options = made.fields.get(table)
+    options = dict(options) if isinstance(options, dict) else {}
+    made.put(options, f"{table}.{name}", value, given_as=key)
+    made.fields[table] = options
+
+
+def _websocket_keys(made: Normal) -> None:
+    _move(made, "ws-path", "ws-opts", "path")
+    _move(made, "ws-headers", "ws-opts", "headers")
+
+
+def _upgrade_options(made: Normal) -> None:
+    """The options of HTTP upgrade under a name of its own, as 3x-ui has them."""
+    fields = made.fields
+    options = fields.get("http-upgrade-opts")
+    if not isinstance(options, dict) or text_of(fields.get("network")).lower() != "httpupgrade":
+        return
+    del fields["http-upgrade-opts"]
+    table = PROTOCOLS["vless"].table.keys["ws-opts"]
+    assert isinstance(table, Table)
+    mine = fields.get("ws-opts")
+    both = dict(mine) if isinstance(mine, dict) else {}
+    for key, value in _renamed(table, options, "http-upgrade-opts.", made).items():
+        made.put(both, f"ws-opts.{key}", value, given_as=f"http-upgrade-opts.{key}")
+    fields["ws-opts"] = both
+
+
+def _host_of(options: str) -> Callable[[Normal], None]:
+    def mend(made: Normal) -> None:
+        """A host beside the headers stands for the header of that name."""
+        given = made.fields.get(options)
+        if not isinstance(given, dict):
+            return
+        key = next((key for key in given if fold(key) == "host"), None)
+        if key is None:
+            return
+        rest = {name: value for name, value in given.items() if name != key}
+        headers = rest.get("headers")
+        headers = dict(headers) if isinstance(headers, dict) else {}
+        name = next((name for name in headers if name.lower() == "host"), "Host")
+        if not is_absent(given[key]):
+            path = f"{options}.headers.{name}"
+            made.put(headers, path, given[key], given_as=f"{options}.{key}")
+            rest["headers"] = headers
+        made.fields[options] = rest
+
+    return mend
+
+
+def _empty_reality(made: Normal) -> None:
+    """REALITY without a key is plain TLS."""
+    options = made.fields.get("reality-opts")
+    if isinstance(options, dict) and is_absent(options.get("public-key")):
+        del made.fields["reality-opts"]
+        rest = (key for key, value in options.items() if not is_off(value))
+        made.idle += [f"reality-opts.{key}" for key in rest]
+
+
+def _ech_that_is_off(made: Normal) -> None:
+    """Encrypted Client Hello that is switched off, whatever its other fields say."""
+    options = made.fields.get("ech-opts")
+    if isinstance(options, dict) and is_off(options):
+        del made.fields["ech-opts"]
+
+
+def _tls_is_certain(made: Normal) -> None:
+    """TLS is always on: to say so is fine, and the contrary has no effect."""
+    value = made.fields.pop("tls", None)
+    if not is_absent(value) and is_off(value):
+        made.idle.append("tls")
+
+
+def _no_tls(made: Normal) -> None:
+    if not is_off(made.fields.pop("tls", None)):
+        made.problems.append("tls must be false: the engine has no TLS beneath this protocol")
+
+
+def _no_network(made: Normal) -> None:
+    """There is one transport: to name it is fine."""
+    word = text_of(made.fields.pop("network", None)).lower()
+    if word not in ("", "tcp", "raw", "none", "udp", "tcp,udp"):
+        made.problems.append("network must be tcp: the engine has no other transport here")
+
+
+def _drop(made: Normal, *keys: str) -> None:
+    """Leave keys out, and tell of those that said something."""
+    for key in keys:
+        if not is_off(made.fields.pop(key, None)):
+            made.idle.append(key)
+
+
+def _hysteria_obfs(made: Normal) -> None:
+    if is_off(made.fields.get("obfs")):
+        _drop(made, "obfs", "obfs-password")
+
+
+def _ports_in_a_list(made: Normal) -> None:
+    ports = made.fields.get("ports")
+    if isinstance(ports, list):
+        said = (text_of(port) or str(port) for port in ports)
+        made.fields["ports"] = ",".join(said)
+
+
+def _shadowsocks_plugin(made: Normal) -> None:
+    """No plugin, simple-obfs in the keys that it had first, and options by their SIP003 names."""
+    fields = made.fields
+    if is_off(fields.get("plugin")):
+        fields.pop("plugin", None)
+        if "plugin-opts" in fields and is_off(fields["plugin-opts"]):
+            del fields["plugin-opts"]
+    mode = text_of(fields.get("obfs")).lower()
+    if mode in ("http", "tls"):
+        made.put(fields, "plugin", "obfs", given_as="obfs")
+        _move(made, "obfs", "plugin-opts", "mode")
+        _move(made, "obfs-host", "plugin-opts", "host")
+        _move(made, "obfs-uri", "plugin-opts", "path")
+    elif mode in ("", "none", "plain"):
+        fields.pop("obfs", None)
+        _drop(made, "obfs-host", "obfs-uri")
+    else:
+        made.problems.append("obfs must be http or tls")
+    options = fields.get("plugin-opts")
+    if not isinstance(options, dict):
+        return
+    renamed: dict[str, Any] = {}
+    for key, value in options.items():
+        name = plugin_field(key)
+        headers = value if name == "headers" and isinstance(value, dict) else {}
+        if len(headers) == 1 and (host := headers.get("Host")) is not None:
+            name, value = "host", host  # noqa: PLW2901
+        made.put(renamed, f"plugin-opts.{name}", value, given_as=f"plugin-opts.{key}")
+    fields["plugin-opts"] = renamed
+
+
+def plugin_field(option: str) -> str:
+    """The field of ``plugin-opts`` that an option of a plugin is, whoever calls it so."""
+    table = PROTOCOLS["ss"].table.keys["plugin-opts"]
+    assert isinstance(table, Table)
+    folded = fold(option)
+    return _PLUGIN_NAMES.get(folded) or table.folded.get(folded) or option
+
+
+_PLUGIN_NAMES: Final = {
+    "obfs": "mode",
+    "obfshost": "host",
+    "obfsuri": "path",
+    "allowinsecure": "skip-cert-verify",
+    "insecure": "skip-cert-verify",
+}
+"""Plugin options, folded, as simple-obfs (https://github.com/shadowsocks/simple-obfs) and
+Shadowrocket call them, and as Clash does.
+"""
+
+
+def _version(number: str) -> Callable[[Normal], None]:
+    def mend(made: Normal) -> None:
+        value = made.fields.pop("version", None)
+        said = value.text if isinstance(value, Scalar) else str(value or "")
+        if said not in ("", number):
+            made.problems.append(f"version must be {number}")
+
+    return mend
+
+
+_TRANSPORTS: Final = (
+    _websocket_keys,
+    _upgrade_options,
+    _host_of("ws-opts"),
+    _host_of("http-opts"),
+    _empty_reality,
+    _ech_that_is_off,
+)
+
+_V2RAY_NAMES: Final = {
+    "wspath": "ws-path",
+    "wsheaders": "ws-headers",
+    "httpupgradeopts": "http-upgrade-opts",
+}
+_OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "vmess": _V2RAY_NAMES,
+    "vless": _V2RAY_NAMES,
+    "trojan": _V2RAY_NAMES,
+    "hysteria2": {
+        "auth": "password",
+        "authstr": "password",
+        "upspeed": "up",
+        "downspeed": "down",
+        "upmbps": "up",
+        "downmbps": "down",
+        "mport": "ports",
+    },
+    "tuic": {"congestioncontrol": "congestion-controller"},
+    "ss": {"obfshost": "obfs-host", "obfsuri": "obfs-uri"},
+}
+"""Folded key -> the key that stands for it, by protocol."""
+
+_MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
+    "socks5": (_no_network,),
+    "http": (_no_network, _empty_reality, _ech_that_is_off),
+    "ss": (_no_tls, _no_network, _shadowsocks_plugin),
+    "vmess": _TRANSPORTS,
+    "vless": _TRANSPORTS,
+    "trojan": (_tls_is_certain, *_TRANSPORTS),
+    "hysteria2": (
+        _tls_is_certain,
+        _no_network,
+        _version("2"),
+        _hysteria_obfs,
+        _ports_in_a_list,
+        _ech_that_is_off,
+    ),
+    "tuic": (_tls_is_certain, _no_network, _version("5"), _ech_that_is_off),
+    "anytls": (_tls_is_certain, _no_network, _empty_reality, _ech_that_is_off),
+}

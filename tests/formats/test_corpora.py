@@ -1,0 +1,18 @@
+"""Texts in the shapes that people have give the nodes, notes and reasons that are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.formats.corpora import CORPUS, Case, cases, imported
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_what_an_import_gives_is_what_is_right(case: Case) -> None:
+    assert imported(case.text, case.import_type) == list(case.expected)
+
+
+def test_every_case_is_read() -> None:
+    titles = sum(file.read_text().count("\n## ") + 1 for file in CORPUS.glob("*.txt"))
+    assert len(cases()) == titles
+    assert all(case.expected for case in cases())

@@ -1,0 +1,18 @@
+"""docs/formats.md: its example gives what it says."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+
+
+def test_the_example_prints_what_is_shown() -> None:
+    source, shown = re.findall(r"```(?:python|text)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(compile(source, str(GUIDE), "exec"), {})
+    assert printed.getvalue() == shown

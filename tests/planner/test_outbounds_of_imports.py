@@ -1,0 +1,39 @@
+"""The outbounds of imported nodes, held against the real engine: it starts with all of them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import singbox
+
+from tests.formats.corpora import CORPUS, cases_of, outbounds
+
+
+def problem(told: Sequence[dict[str, Any]]) -> str:
+    """Why the engine refuses one of the outbounds, or an empty string."""
+    document = {
+        "log": {"disabled": True},
+        "dns": {"servers": [{"type": "local", "tag": "device"}]},
+        "outbounds": [{**outbound, "tag": str(at)} for at, outbound in enumerate(told)],
+        "route": {"final": "0", "default_domain_resolver": "device"},
+    }
+    instance = singbox.SingBox()
+    try:
+        instance.startFromJSON(json.dumps(document))
+    except singbox.SingBoxError as error:
+        return str(error)
+    instance.stop()
+    return ""
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in CORPUS.glob("*.txt")))
+def test_the_engine_starts_with_what_imports_give(name: str) -> None:
+    told = [outbound for case in cases_of(CORPUS / f"{name}.txt") for outbound in outbounds(case)]
+    assert told
+    assert problem(told) == ""
+
+
+def test_the_engine_says_what_is_wrong() -> None:
+    told = {"type": "trojan", "server": "a.example", "server_port": 1, "tls": {"enabled": True}}
+    assert problem([told, {**told, "tls": {"enabled": True, "min_version": "9"}}])
