@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egressd.formats.amounts import port_ranges
@@ -65,6 +65,7 @@ def test_every_protocol_is_read() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(deadline=None)
 @given(data=st.data(), name=names)
 def test_what_is_exported_is_the_same_node_elsewhere(
     protocol: str, data: st.DataObject, name: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egressd.formats.config_json import read_config
@@ -40,6 +40,7 @@ def imported(text: str) -> list[NodeDraft]:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_entries_of_clash(protocol: str, writer: str, data: st.DataObject) -> None:
     configs = data.draw(st.lists(CONFIGS[protocol], min_size=1, max_size=2))
@@ -52,6 +53,7 @@ def test_entries_of_clash(protocol: str, writer: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_outbounds_of_sing_box(protocol: str, data: st.DataObject) -> None:
     config: dict[str, Any] = data.draw(CONFIGS[protocol])

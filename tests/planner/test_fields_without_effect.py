@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from egressd.formats.config_json import read_config
@@ -134,6 +134,7 @@ def test_every_field_is_drawn(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_what_is_told_has_no_effect_and_what_is_not_has_one(
     protocol: str, data: st.DataObject
