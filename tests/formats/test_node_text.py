@@ -50,7 +50,7 @@ def test_lines_are_those_of_the_text(case: Case) -> None:
 def is_plain(case: Case) -> bool:
     """Whether a case's text holds no base64 of its own."""
     return not re.search(
-        r"^[\"\s]*(?:data:.*,)?[A-Za-z0-9+/_-]{16,}=*\"?\s*$", case.text, re.MULTILINE
+        r"^[\"\s]*(?:data:.*,)?[A-Za-z0-9+/_-]{16,}(?:=|%3D)*\"?\s*$", case.text, re.MULTILINE
     )
 
 

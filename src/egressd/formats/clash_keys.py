@@ -28,12 +28,14 @@ class Normal:
         self._given_as: dict[str, str] = {}
         """What the entry calls a path, where another name."""
 
-    def put(self, made: dict[str, Any], path: str, value: Any, *, given_as: str) -> None:
-        """Give `made` a value for the key at `path`, which stood at `given_as`.
+    def put(
+        self, made: dict[str, Any], key: str, value: Any, *, given_as: str, place: str = ""
+    ) -> None:
+        """Give `made`, the object at `place`, a value for `key`, which stood at `given_as`.
 
         Where it has one already, that must be the same.
         """
-        key = path.rpartition(".")[2]
+        path = place + key
         if key not in made or is_absent(made[key]):
             made[key] = value
             self._given_as[path] = given_as
@@ -69,11 +71,11 @@ def _renamed(
         name = key
         if key not in keys:
             folded = fold(key)
-            name = table.folded.get(folded) or others.get(folded) or key
+            name = table.folded.get(folded) or others.get(place + folded) or key
         kind = keys.get(name)
         if isinstance(kind, Table) and isinstance(value, dict):
-            value = _renamed(kind, value, f"{place}{name}.", into)  # noqa: PLW2901
-        into.put(made, place + name, value, given_as=place + key)
+            value = _renamed(kind, value, f"{place}{name}.", into, others)  # noqa: PLW2901
+        into.put(made, name, value, given_as=place + key, place=place)
     return made
 
 
@@ -96,13 +98,30 @@ def _move(made: Normal, key: str, table: str, name: str) -> None:
         return
     options = made.fields.get(table)
     options = dict(options) if isinstance(options, dict) else {}
-    made.put(options, f"{table}.{name}", value, given_as=key)
+    made.put(options, name, value, given_as=key, place=f"{table}.")
     made.fields[table] = options
 
 
 def _websocket_keys(made: Normal) -> None:
     _move(made, "ws-path", "ws-opts", "path")
     _move(made, "ws-headers", "ws-opts", "headers")
+
+
+def _grpc_key(made: Normal) -> None:
+    _move(made, "grpc-service-name", "grpc-opts", "grpc-service-name")
+
+
+def _no_header_of_tcp(made: Normal) -> None:
+    """TCP that looks like HTTP, as Xray has it, under plain TCP."""
+    if text_of(made.fields.get("network")).lower() not in _PLAIN:
+        return
+    for key in [key for key in made.fields if fold(key) in ("tcpopts", "rawopts")]:
+        options = made.fields[key]
+        if isinstance(options, dict) and not is_off(options.get("header")):
+            made.problems.append(f"{key}.header must not be given: write it as network http")
+
+
+_PLAIN: Final = ("", "tcp", "raw", "none")
 
 
 def _upgrade_options(made: Normal) -> None:
@@ -117,7 +136,7 @@ def _upgrade_options(made: Normal) -> None:
     mine = fields.get("ws-opts")
     both = dict(mine) if isinstance(mine, dict) else {}
     for key, value in _renamed(table, options, "http-upgrade-opts.", made).items():
-        made.put(both, f"ws-opts.{key}", value, given_as=f"http-upgrade-opts.{key}")
+        made.put(both, key, value, given_as=f"http-upgrade-opts.{key}", place="ws-opts.")
     fields["ws-opts"] = both
 
 
@@ -135,8 +154,8 @@ def _host_of(options: str) -> Callable[[Normal], None]:
         headers = dict(headers) if isinstance(headers, dict) else {}
         name = next((name for name in headers if name.lower() == "host"), "Host")
         if not is_absent(given[key]):
-            path = f"{options}.headers.{name}"
-            made.put(headers, path, given[key], given_as=f"{options}.{key}")
+            given_as = f"{options}.{key}"
+            made.put(headers, name, given[key], given_as=given_as, place=f"{options}.headers.")
             rest["headers"] = headers
         made.fields[options] = rest
 
@@ -224,7 +243,7 @@ def _shadowsocks_plugin(made: Normal) -> None:
         headers = value if name == "headers" and isinstance(value, dict) else {}
         if len(headers) == 1 and (host := headers.get("Host")) is not None:
             name, value = "host", host  # noqa: PLW2901
-        made.put(renamed, f"plugin-opts.{name}", value, given_as=f"plugin-opts.{key}")
+        made.put(renamed, name, value, given_as=f"plugin-opts.{key}", place="plugin-opts.")
     fields["plugin-opts"] = renamed
 
 
@@ -260,6 +279,8 @@ def _version(number: str) -> Callable[[Normal], None]:
 
 _TRANSPORTS: Final = (
     _websocket_keys,
+    _grpc_key,
+    _no_header_of_tcp,
     _upgrade_options,
     _host_of("ws-opts"),
     _host_of("http-opts"),
@@ -268,6 +289,8 @@ _TRANSPORTS: Final = (
 )
 
 _V2RAY_NAMES: Final = {
+    "grpcservicename": "grpc-service-name",
+    "grpc-opts.servicename": "grpc-service-name",
     "wspath": "ws-path",
     "wsheaders": "ws-headers",
     "httpupgradeopts": "http-upgrade-opts",
@@ -288,7 +311,7 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "tuic": {"congestioncontrol": "congestion-controller"},
     "ss": {"obfshost": "obfs-host", "obfsuri": "obfs-uri"},
 }
-"""Folded key -> the key that stands for it, by protocol."""
+"""Folded key (behind the path of the object that it is in) -> the key that stands for it."""
 
 _MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
     "socks5": (_no_network,),

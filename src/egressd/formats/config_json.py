@@ -121,8 +121,10 @@ def read_fields(protocol: str, given: Mapping[str, Any]) -> Reading:
         if reason := refusal_of(path, value):
             reading.problems.append(f"{path} must not be given: {reason}")
     values = reading.values
-    for rule in entry.rules:
-        reading.problems += rule(values)
+    # A field that is no good is missing for the rules, which must not say that it is.
+    faulty = {problem.partition(" ")[0] for problem in reading.problems}
+    found = (problem for rule in entry.rules for problem in rule(values))
+    reading.problems += (p for p in found if p.partition(" ")[0] not in faulty)
     reading.problems = list(dict.fromkeys(reading.problems))
     reading.unknown = {key: value for key, value in reading.unknown.items() if not is_off(value)}
     for rule in entry.idle:

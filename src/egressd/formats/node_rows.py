@@ -20,6 +20,7 @@ _VMESS: Final = ("alterId", "cipher", "network", "security", "sni", "path", "hos
 _V2RAY_START: Final = ("scheme", "uuid", "server", "port")
 _ITS_OWN: Final = ("uuid", "server", "port", "alterId", "cipher", "flow", "name")
 """Fields of a ``vless|`` or ``vmess|`` row that are no parameters of its layers."""
+_COLUMN_OF: Final = {**PARAMETER_OF, "network": "network", "grpc-opts.grpc-service-name": "path"}
 
 
 def socks5_row(row: str) -> ParsedNode:
@@ -93,7 +94,7 @@ def vlessvmess_row(row: str) -> ParsedNode:
         has_name_of_host=protocol == "vmess",
     )
     notes += map(no_effect, layers.unused())
-    return ParsedNode(protocol, config, given.get("name", ""), tuple(notes), PARAMETER_OF)
+    return ParsedNode(protocol, config, given.get("name", ""), tuple(notes), _COLUMN_OF)
 
 
 def clash_node(entry: Any) -> ParsedNode:

@@ -35,6 +35,8 @@ _ROW_READERS: Final[Mapping[str, Callable[[str], ParsedNode]]] = {
 NODE_IMPORT_TYPES: Final = (*_ROW_READERS, "others")
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}\Z")
+_PADDING: Final = re.compile(r"(?:%3d){1,2}\Z", re.IGNORECASE)
+"""Padding as it stands in an address."""
 _DATA_URL: Final = re.compile(r"data:[^,]{0,64},")
 _BASE64_BEGIN: Final = re.compile(
     rf"""["]?(?:{_DATA_URL.pattern})?[A-Za-z0-9+/_-]{{12,}}[A-Za-z0-9+/=_-]{{4}}"""
@@ -82,7 +84,7 @@ def _plain_text(encoded: str) -> str | None:
     encoded = trimmed(encoded)
     if encoded[:1] == encoded[-1:] == '"':  # an answer in JSON
         encoded = encoded[1:-1]
-    encoded = _DATA_URL.sub("", encoded)
+    encoded = _PADDING.sub("", _DATA_URL.sub("", encoded))
     plain = from_base64(encoded) if _BASE64.match(encoded) else None
     if plain is None or has_control_characters(plain[:_BEGINNING].translate(_LINE_ENDS)):
         return None

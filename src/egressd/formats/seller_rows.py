@@ -53,7 +53,8 @@ def seller_row(text: str) -> SellerRow | None:
         if found := _address(behind):
             return _with(found, before)
         before, _, behind = text.partition("@")
-        return _with(_address(before), behind)
+        if found := _address(before):
+            return _with(found, behind)
     if found := _address(text):
         return SellerRow(*found)
     first = _ADDRESS_FIRST.match(text)

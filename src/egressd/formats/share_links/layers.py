@@ -25,6 +25,9 @@ PARAMETER_OF: Final = {
     "name-cert-verify": "vcn",
     "ech-opts": "ech",
     "reality-opts": "pbk",
+    "reality-opts.public-key": "pbk",
+    "reality-opts.short-id": "sid",
+    "network": "type",
     "grpc-opts.grpc-service-name": "serviceName",
     "ws-opts.path": "path",
     "http-opts.path[1:]": "path[1:]",
@@ -62,6 +65,8 @@ def read_layers(
     config: dict[str, Any] = {"tls": True} if security else {}
     config |= read_tls(query, name_key=name_key, security=security)
     config |= _read_transport(query)
+    if security and config.get("network") == "http":
+        raise Unreadable("headerType must be none with TLS: the engine speaks HTTP/2 there")
     # Of VMess the Host header of a WebSocket is the name anyhow (see `formats.layers.server_name`).
     is_known = name_key in config or (name_key == "servername" and "ws-opts" in config)
     if has_name_of_host and security and not is_known and is_address(server):
@@ -83,10 +88,15 @@ def _first_host(query: Parameters) -> str:
 
 def read_security(query: Parameters, notes: list[str]) -> str:
     """What a link says of TLS: ``tls``, ``reality`` or nothing. Raises Unreadable."""
+    if query.is_bare("tls"):
+        raise Unreadable("tls must have a value: 1 or 0")
+    has_both = query.has("security") and query.has("tls")
     key = "security" if query.has("security") or not query.has("tls") else "tls"
     word = query.get(key).lower()
     if word not in _SECURITIES:
         raise Unreadable("security must be none, tls or reality")
+    if has_both and bool(_SECURITIES.get(query.get("tls").lower())) != bool(_SECURITIES[word]):
+        raise Unreadable("tls must be the same as security when both are given")
     if word in ("auto", "false"):
         notes.append(f'"{query.shown(key)}" is taken as none')
     security = _SECURITIES[word]
@@ -114,7 +124,7 @@ def read_tls(query: Parameters, *, name_key: str, security: str = "") -> dict[st
         config["ech-opts"] = {"enable": True, "config": ech.replace(" ", "+")}
     if query.is_on("allowInsecure", "insecure", "skip-cert-verify") or _is_unverified(query):
         config["skip-cert-verify"] = True
-    if name := query.get("vcn"):
+    if name := query.get("vcn", "verifyPeerCertByName", "verifyPeerCertInNames"):
         config["name-cert-verify"] = name
     if security == "reality":
         pairs = {"public-key": query.get("pbk"), "short-id": query.get("sid")}
@@ -134,10 +144,16 @@ def read_udp(query: Parameters) -> dict[str, Any]:
 
 def needs_plain_tcp(query: Parameters) -> None:
     """Refuse a link of a protocol that has no transports but names one. Raises Unreadable."""
-    if query.get("type", "network").lower() not in ("", "tcp", "raw", "udp", "none"):
+    if query.get("type", "network", "net").lower() not in ("", "tcp", "raw", "udp", "none"):
         raise Unreadable("type must be tcp: the engine has no other transport here")
     if query.get("headerType").lower() not in ("", "none"):
         raise Unreadable("headerType must be none: the engine has no other here")
+
+
+def needs_no_reality(query: Parameters) -> None:
+    """Refuse a link of a protocol that has no REALITY but names a key of it. Raises Unreadable."""
+    if query.get("pbk"):
+        raise Unreadable("pbk must not be given: the engine has no REALITY here")
 
 
 def _read_transport(query: Parameters) -> dict[str, Any]:
@@ -152,7 +168,7 @@ def _read_transport(query: Parameters) -> dict[str, Any]:
     elif obfs:
         header = "http" if obfs == "http" else header
         network = "tcp" if obfs == "http" else meant
-    if not network and (query.is_on("ws") or query.has("wspath")):
+    if not network and (query.is_on("ws") or (query.has("wspath") and not query.is_given("ws"))):
         network = "ws"
     if header not in ("none", network, "http" if network in ("", "tcp") else ""):
         query.leave("headerType")
@@ -162,7 +178,7 @@ def _read_transport(query: Parameters) -> dict[str, Any]:
         case "ws" | "httpupgrade":
             return _read_websocket(network, query)
         case "grpc":
-            name = query.get("serviceName") or (query.get("path") if query.has("obfs") else "")
+            name = _service_name(query)
             if query.get("mode").lower() not in ("gun", "grpc", "none"):
                 query.leave("mode")
             return {"network": "grpc", "grpc-opts": {"grpc-service-name": name} if name else {}}
@@ -172,6 +188,14 @@ def _read_transport(query: Parameters) -> dict[str, Any]:
             return {"network": "h2", "h2-opts": options | ({"host": _hosts(host)} if host else {})}
         case _:
             return {"network": network}  # the field's check refuses it by name
+
+
+def _service_name(query: Parameters) -> str:
+    """``serviceName``, or what Shadowrocket and others have in ``path``."""
+    name, path = query.get("serviceName"), query.get("path")
+    if name and path not in ("/", name):
+        query.leave("path")
+    return name or (path if path != "/" else "")
 
 
 def _hosts(text: str) -> list[str]:

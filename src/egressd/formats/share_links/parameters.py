@@ -7,7 +7,7 @@ silence, whichever program thought of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, unquote_plus
@@ -29,10 +29,15 @@ _ESCAPED_TWICE: Final[Mapping[str, re.Pattern[str]]] = {
 reads them so. A path may hold escapes of its own, but none of a slash."""
 
 _NAMES: Final = frozenset(
-    {"sni", "peer", "servername", "host", "obfsparam", "alpn", "flow", "path"}
+    {
+        *("sni", "peer", "servername", "host", "obfsparam", "alpn", "flow", "path", "wspath"),
+        *("servicename", "fp", "pbk", "sid", "spx", "ech", "vcn"),
+    }
 )
 _NOTHING: Final = frozenset({"null", "none", "undefined"})
 """What programs write for a name that they have none of: the null of JavaScript, Python's None."""
+_HALF_ESCAPED: Final = "amp"
+"""What is before a name where HTML's ``&amp;`` has lost its semicolon. No name begins so."""
 
 _KEY_MAX: Final = 32
 """Characters of a name that a reader may ask for."""
@@ -42,12 +47,17 @@ _key: Final = lru_cache(1024)(fold)
 class Parameters:
     """Parameters by their folded names (`fields.fold`); the first of a name counts.
 
-    `shown` has the names by which the text has some of them.
+    `shown` has the names by which the text has some of them. `bare` are the folded names of those
+    that have no ``=``: other programs take them for empty, so that they say nothing, which is told.
     """
 
     def __init__(
-        self, pairs: Iterable[tuple[str, str]], shown: Mapping[str, str] | None = None
+        self,
+        pairs: Iterable[tuple[str, str]],
+        shown: Mapping[str, str] | None = None,
+        bare: Collection[str] = (),
     ) -> None:
+        self._bare = bare
         self._shown = shown or {}
         self._given: dict[str, tuple[str, str]] = {}
         self._used: set[str] = set()
@@ -82,7 +92,8 @@ class Parameters:
         is_on = False
         for name in names:
             if (key := _key(name)) in self._given:
-                self._used.add(key)
+                if key not in self._bare:
+                    self._used.add(key)
                 is_on = is_on or self._given[key][1].lower() in _YES
         return is_on
 
@@ -97,6 +108,10 @@ class Parameters:
     def has(self, name: str) -> bool:
         """Whether a parameter is given and not empty; it does not count as used by that."""
         return bool(self._given.get(_key(name), ("", ""))[1])
+
+    def is_bare(self, name: str) -> bool:
+        """Whether a parameter is given without a ``=``; as `has`."""
+        return _key(name) in self._bare
 
     def is_given(self, name: str) -> bool:
         """Whether a parameter is given, though it may be empty; as `has`."""
@@ -113,7 +128,7 @@ class Parameters:
         """
         names = [*self._repeated]
         for key, (name, value) in self._given.items():
-            if key in self._used or is_off(value):
+            if key in self._used or (is_off(value) and key not in self._bare):
                 continue
             if reason := CANNOT.get(key):
                 raise Unreadable(f"the link must not have {name}: {reason}")
@@ -129,13 +144,16 @@ def parameters_of(query: str) -> Parameters:
     parts = query.split("&", _PARAMETERS_MAX) if query else []
     if len(parts) > _PARAMETERS_MAX:
         raise Unreadable(f"the link must not have over {_PARAMETERS_MAX} parameters")
-    pairs = []
+    pairs, bare = [], set()
     try:
         for part in parts:
-            key, _, value = part.partition("=")
+            key, equals, value = part.partition("=")
             if key:
                 key = key if key.isalnum() else unquote_plus(key)
+                key = key.removeprefix(_HALF_ESCAPED) or key
+                if not equals:
+                    bare.add(fold(key))
                 pairs.append((key, unquote_plus(value, errors="strict")))
     except UnicodeError as error:
         raise Unreadable("the link's % escapes must be UTF-8") from error
-    return Parameters(pairs)
+    return Parameters(pairs, bare=bare)

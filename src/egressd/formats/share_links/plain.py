@@ -9,6 +9,7 @@ from egressd.formats.config_json import NodeConfig
 from egressd.formats.node_draft import ParsedNode
 from egressd.formats.seller_rows import seller_row
 from egressd.formats.share_links.layers import (
+    needs_plain_tcp,
     read_security,
     read_tls,
     read_udp,
@@ -38,6 +39,7 @@ def read_socks(link: str) -> ParsedNode:
     notes: list[str] = []
     config: dict[str, Any] = {"server": uri.host, "port": number_or(uri.port, 1080)}
     config |= _credentials(uri)
+    needs_plain_tcp(uri.query)
     if read_security(uri.query, notes):
         config["tls"] = True  # the field's check refuses it
     return node_of("socks5", config | read_udp(uri.query), uri, notes)
@@ -50,6 +52,7 @@ def read_http(link: str) -> ParsedNode:
     """
     uri = split(_usual(link))
     notes: list[str] = []
+    needs_plain_tcp(uri.query)
     security = read_security(uri.query, notes) or ("tls" if uri.scheme == "https" else "")
     config: dict[str, Any] = {
         "server": uri.host,

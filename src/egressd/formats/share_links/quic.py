@@ -14,6 +14,7 @@ from egressd.formats.config_json import NodeConfig
 from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable
 from egressd.formats.share_links.layers import (
+    needs_no_reality,
     needs_plain_tcp,
     read_tls,
     read_udp,
@@ -90,6 +91,7 @@ def _needs_tls(query: Parameters) -> None:
     """Refuse a link that wants other than TLS over UDP. Raises Unreadable."""
     if query.get("security").lower() not in ("", "tls", "none"):
         raise Unreadable("security must be tls: the engine has no other over QUIC")
+    needs_no_reality(query)
     needs_plain_tcp(query)
 
 

@@ -9,7 +9,11 @@ from typing import Final
 from egressd.formats.rows import INVISIBLE, ROW_MAX, trimmed
 from egressd.formats.seller_rows import seller_rows
 
-_SCHEMES: Final = "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ss"
+_SCHEMES: Final = (
+    "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ss"
+    "|ssr|hysteria|wireguard|socks4a|socks4|snell|juicity|mieru|trojan-go"
+)
+"""Those that are read, and others that programs write, which are no part of the link before."""
 _START: Final = re.compile(
     rf"(?:{_SCHEMES})://"
     r"|(?<=[\s,;|\"'])https?://(?:[^\s/?#@]+@[^\s/?#]+|[^\s/?#:@]+:[0-9]+(?![^\s/?#]))",

@@ -10,7 +10,12 @@ from egressd.formats.json_text import read_object
 from egressd.formats.node_draft import ParsedNode
 from egressd.formats.rows import Unreadable
 from egressd.formats.scalars import is_off
-from egressd.formats.share_links.layers import needs_plain_tcp, read_udp, write_udp
+from egressd.formats.share_links.layers import (
+    needs_no_reality,
+    needs_plain_tcp,
+    read_udp,
+    write_udp,
+)
 from egressd.formats.share_links.parameters import Parameters
 from egressd.formats.share_links.plugin import (
     OBFS_NAMES,
@@ -57,6 +62,7 @@ def read_ss(link: str) -> ParsedNode:
         **_read_plugin(query),
     }
     needs_plain_tcp(query)
+    needs_no_reality(query)
     for name in ("security", "tls"):
         if query.get(name).lower() not in ("", "none", "0", "false"):
             raise Unreadable(f"{name} must be none: the engine has no TLS beneath Shadowsocks")

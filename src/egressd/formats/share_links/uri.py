@@ -50,13 +50,13 @@ def split(text: str, *, needs_port: bool = False) -> Uri:
     rest, _, fragment = rest.partition("#")
     body, _, query = rest.partition("?")
     user, address = _authority(scheme.lower(), body.strip())
-    host, port = _host_and_port(address, needs_port=needs_port)
+    host, port = _host_and_port(decoded(address), needs_port=needs_port)
     parameters = parameters_of(query.strip())
     name, _, description = fragment.partition(_DESCRIPTION)
     return Uri(
         scheme=scheme.lower(),
         user=user,
-        host=decoded(host),
+        host=host,
         port=port,
         query=parameters,
         name=trimmed(decoded(name)) or parameters.get("remarks", "remark"),

@@ -17,7 +17,13 @@ from egressd.formats.hosts import is_address
 from egressd.formats.json_text import parse_object, write_object
 from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable, trimmed
-from egressd.formats.share_links.layers import read_layers, read_udp, write_layers, write_udp
+from egressd.formats.share_links.layers import (
+    PARAMETER_OF,
+    read_layers,
+    read_udp,
+    write_layers,
+    write_udp,
+)
 from egressd.formats.share_links.parameters import Parameters, parameters_of
 from egressd.formats.share_links.plugin import OBFS_NAMES, plugin_of
 from egressd.formats.share_links.result import node_of
@@ -98,6 +104,8 @@ def read_trojan(link: str) -> ParsedNode:
         **read_udp(query),
     }
     del config["tls"]  # always
+    if query.get("tls").lower() in _WITHOUT_TLS:
+        notes.append(no_effect("tls"))
     return node_of("trojan", config, uri, notes)
 
 
@@ -119,8 +127,8 @@ def read_vmess(link: str) -> ParsedNode:
     body, _, fragment = unescaped(link).partition("://")[2].partition("#")
     encoded_part, _, query = body.partition("?")
     text = from_base64(decoded(encoded_part.rstrip("/")))
-    if text is not None and text.lstrip().startswith("{"):
-        return _read_v2rayn(text, parameters_of(query), decoded(fragment))
+    if text is not None and trimmed(text).startswith("{"):
+        return _read_v2rayn(trimmed(text), parameters_of(query), decoded(fragment))
     uri = split(link, needs_port=True)
     if not uri.user:
         raise Unreadable(
@@ -184,6 +192,7 @@ _V2RAYN_NETWORKS: Final = {"http": "h2"}
 """Transport as links have it -> v2rayN's word, where another."""
 _JSON_NAMES: Final = {"type": "headerType", "tls": "security"}
 """v2rayN's key -> the parameter of other links that it says the same as."""
+_JSON_WORDS: Final = {**PARAMETER_OF, "network": "net", "grpc-opts.grpc-service-name": "path"}
 _JSON_SHOWN: Final = {parameter: key for key, parameter in _JSON_NAMES.items()} | {
     "serviceName": "path"
 }
@@ -193,7 +202,7 @@ def _read_v2rayn(text: str, beside: Parameters, fragment: str) -> ParsedNode:
     """v2rayN's JSON. `beside` are parameters of the link: some programs have the name there."""
     try:
         # A control character in the name is nothing to refuse a node for.
-        document = parse_object(text.strip("\0 \r\n\t"), "the link's JSON")
+        document = parse_object(text.rstrip("\0 \r\n\t"), "the link's JSON")
     except Invalid as invalid:
         raise Unreadable(str(invalid)) from None
     _part_host_and_path(document)
@@ -202,13 +211,13 @@ def _read_v2rayn(text: str, beside: Parameters, fragment: str) -> ParsedNode:
     query.get("v")
     notes: list[str] = []
     server = query.get("add").strip()
-    cipher = query.get("scy", "cipher", "encryption", "method")
+    cipher = query.get(*_JSON_CIPHERS)
     config: dict[str, Any] = {
         "server": server,
         "port": number_or(query.get("port")),
         "uuid": query.get("id").strip(),
         "alterId": number_or(query.get("aid", "alterId"), 0),
-        "cipher": _cipher(cipher or "auto", "scy", notes),
+        "cipher": _cipher(cipher or "auto", _cipher_key(document), notes),
         **read_layers(
             query, name_key="servername", server=server, notes=notes, has_name_of_host=True
         ),
@@ -219,7 +228,15 @@ def _read_v2rayn(text: str, beside: Parameters, fragment: str) -> ParsedNode:
     name = name or beside.get("remarks", "remark")
     notes += map(no_effect, beside.unused())
     uri = Uri(scheme="vmess", user="", host="", port="", query=query, name=name)
-    return node_of("vmess", config, uri, notes)
+    return node_of("vmess", config, uri, notes, _JSON_WORDS)
+
+
+_JSON_CIPHERS: Final = ("scy", "cipher", "encryption", "method")
+
+
+def _cipher_key(document: Mapping[str, Any]) -> str:
+    """The key that has the cipher."""
+    return next((key for key in (*_JSON_CIPHERS, "security") if document.get(key)), "scy")
 
 
 def _part_host_and_path(document: dict[str, Any]) -> None:
@@ -238,8 +255,8 @@ def _pairs_of_json(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     is_grpc = str(document.get("net")).lower() in ("grpc", "gun")
     for key, value in document.items():
         name = _JSON_NAMES.get(key, key)
-        if key == "security":  # V2Ray's word for the cipher, and not for TLS
-            name = "cipher"
+        if key == "security" and str(value).lower() not in ("tls", "reality"):
+            name = "cipher"  # V2Ray's word for it
         elif key == "path" and is_grpc:
             name = "serviceName"
         elif key == "type" and is_grpc:
