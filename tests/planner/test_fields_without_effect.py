@@ -187,7 +187,7 @@ def says_nothing(protocol: str, config: dict[str, Any], path: str, told: set[str
             return bool(value == "websocket")  # there is no other
         case "ws-opts.v2ray-http-upgrade":
             return bool(config["network"] == "httpupgrade")
-        case "ws-opts.max-early-data":
+        case "ws-opts.max-early-data" | "ws-opts.early-data-header-name":
             return "ed=" in config["ws-opts"].get("path", "")
         case "ech-opts.config" | "ech-opts.query-server-name":
             return not config["ech-opts"].get("enable", False)

@@ -188,8 +188,13 @@ def transport_without_effect(values: Values) -> Iterator[str]:
         asked_for = split_early_data(options.get("path", ""))[1]
         if network == "httpupgrade" and asked_for:
             yield "ed"
-        early = network == "ws" and (asked_for or options.get("max-early-data"))
-        if "early-data-header-name" in options and not early:
+        most = int(asked_for or options.get("max-early-data", 0)) if network == "ws" else 0
+        if options.get("max-early-data", most) != most:
+            yield "ws-opts.max-early-data"
+        header = options.get("early-data-header-name", EARLY_DATA_HEADER)
+        if (asked_for and header != EARLY_DATA_HEADER) or (
+            not most and "early-data-header-name" in options
+        ):
             yield "ws-opts.early-data-header-name"
         if options.get("v2ray-http-upgrade-fast-open", False):
             yield "ws-opts.v2ray-http-upgrade-fast-open"
