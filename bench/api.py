@@ -63,7 +63,7 @@ def rounds(samples: list[float]) -> Figures:
 
 def import_nodes(api: Connection) -> Figures:
     """Seconds for an import of nodes into a device without any, again and again."""
-    text = "\n".join(f"198.51.100.{n % 250 + 1},{1000 + n},u,p,node{n}" for n in range(NODES))
+    text = "\n".join(f"192.0.2.{n % 250 + 1},{1000 + n},u,p,node{n}" for n in range(NODES))
     body = {"type": "socks5", "text": text}
     samples = []
     for _ in range(ROUNDS):
