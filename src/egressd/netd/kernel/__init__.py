@@ -1,18 +1,18 @@
-"""Adapters to the kernel: small modules that do one thing each, and know of no plan.
+"""Adapters to the kernel: small modules that do one thing each and know no plan.
 
-They act on the network namespace of the process and need its CAP_NET_ADMIN. Called by the
-reconciler and its hands, by `lines`, and by `app` to make them and to watch. Most calls take well
-under a millisecond and may be made in the event loop; those that say otherwise (a full nftables
-load, conntrack, sockets) want a thread. May import `model`, and `planner` for its registry of
-numbers; of netd `bpf` alone.
+They act on the network namespace of the process and need its CAP_NET_ADMIN. Callers are the
+reconciler and the modules it uses, `lines`, and `app`, which makes the adapters and runs their
+watchers. Most calls take well under a millisecond and may be made in the event loop; calls that
+take longer (a full nftables load, conntrack, sockets) document it and belong in a thread. May
+import `model`, and `planner` for its registry of numbers; of netd `bpf` alone.
 
-- `nft`: nftables transactions; `nft_events`: word of other programs' changes.
+- `nft`: nftables transactions; `nft_events`: events about other programs' changes.
 - `shaping`: speed limits and each rule's counters.
-- `facts`: interfaces, addresses, routes; and word of their changes.
+- `facts`: interfaces, addresses, routes; and events about their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
-- `conntrack`, `sockets`: what is left of clients that moved, and how many flows there are.
-- `sysctl`, `memory`, `traffic`: kernel parameters; how much memory processes hold, and what
-  interfaces have carried. `firewalls`: other programs' tables that hold clients up.
-- `announcements`: what the watchers of `facts`, `nft_events` and `shaping` have in common.
+- `conntrack`, `sockets`: flows left over from clients that moved, and numbers of flows.
+- `sysctl`, `memory`, `traffic`: kernel parameters; the memory that processes hold, and the
+  bytes that interfaces have carried. `firewalls`: other programs' tables that block clients.
+- `announcements`: the common base of the watchers of `facts`, `nft_events` and `shaping`.
 - `netlink`, `picker`, `follower`, `ranges`: messages, paced calls, and address sets beneath them.
 """

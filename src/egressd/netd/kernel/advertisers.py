@@ -1,4 +1,4 @@
-"""Hosts that pose as IPv6 routers behind LANs, as packets have told (the set ``advertised``)."""
+"""Hosts that pose as IPv6 routers behind LANs, as packets have shown (the set ``advertised``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from egressd.netd.kernel.set_elements import INET, dump
 
 _SET: Final = "advertised"
 _NAME_LENGTH: Final = 16
-"""IFNAMSIZ: how long an interface's name is in a set, filled with zeros."""
+"""IFNAMSIZ: bytes of an interface's name in a set, padded with zeros."""
 _ADDRESS_LENGTH: Final = 16
 
 

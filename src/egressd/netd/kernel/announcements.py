@@ -1,4 +1,4 @@
-"""What the kernel announces to all who listen, and calls that follow from it.
+"""Kernel multicast announcements, and the calls that follow from them.
 
 A base for the watchers of `facts`, `nft_events` and `shaping.events`, and the filter that keeps
 announcements of our own changes from waking this process at all.
@@ -17,9 +17,9 @@ from egressd.netd.kernel.netlink import Listener
 
 
 class Announcements(ABC):
-    """Listens, and makes a call soon after what it heard.
+    """Listens, and makes a call soon after an announcement.
 
-    See `Follower` for how often it calls. An asynchronous context manager: it watches from
+    See `Follower` for the pace of the calls. An asynchronous context manager: it watches from
     entering to leaving.
     """
 
@@ -39,16 +39,17 @@ class Announcements(ABC):
 
     @abstractmethod
     def _listen(self) -> Listener:
-        """Begin to listen; what is heard and matters goes to ``self._follower.tell()``."""
+        """Begin to listen; pass each relevant event on to ``self._follower.tell()``."""
 
     @abstractmethod
     async def _call(self) -> None:
-        """What follows."""
+        """Handle the events since the last call."""
 
 
 def not_from(ports: Collection[int], kind: int | None = None) -> bytes:
-    """Classic BPF that drops what the netlink ports `ports` caused, and, with `kind`, messages
-    of any other type."""
+    """Return classic BPF that drops messages caused by the netlink ports `ports` and, if `kind` is
+    given, messages of any other type.
+    """
     checks = [Check("I", PORT_AT, "is not", port) for port in sorted(ports)]
     if kind is not None:
         checks.insert(0, Check("H", TYPE_AT, "is", kind))

@@ -1,8 +1,8 @@
 """Tracked connections of clients, through nfnetlink (linux/netfilter/nfnetlink_conntrack.h).
 
-A client's entry is one that it opened (the source of the original direction), or one from outside
-that it answers (the source of the reply: a port forward to it, say). Whom a client asks is not
-its owner, even if that is an address of the LAN's.
+A client owns an entry if it opened the connection (the source of the original direction), or if it
+answers a connection from outside (the source of the reply: of a port forward to it, for example).
+The destination of a client's connection does not own the entry, even if it is an address in a LAN.
 """
 
 from __future__ import annotations
@@ -40,39 +40,42 @@ _DNS_PORT: Final = 53
 _BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
 _FEW: Final = 2
-"""Up to so many clients the kernel is to look for each (100,000 entries: 66 ms a client, 450 ms to
-read all). It does not let go of the processor meanwhile, so that of four clients' looks 20 writes a
-second felt more than of reading all: p99 330 ms in place of 180."""
+"""Above this many clients, dump the whole table instead of filtering per client. With 100,000
+entries a filtered dump takes 66 ms per client, a full dump 450 ms; but a filtered dump does not
+yield the CPU, so with four clients the p99 latency of 20 writes/s rose to 330 ms, against 180 ms
+for a full dump."""
 
 _LIMITS: Final = Path("/proc/sys/net/netfilter")
 _CROWDED: Final = 0.95
 _FULL: Final = 0.999
-"""What expires is taken at once, so that it is never quite full for long."""
+"""Fraction of the limit from which the table counts as full. Expired entries are removed at once,
+so the table never stays quite full for long."""
 
 
 class Flow(NamedTuple):
-    """What an entry tells of a client's flow."""
+    """The part of an entry that describes a client's flow."""
 
     mark: int
     far: bytes = bytes(4)
-    """Whom the client talks to, 4 bytes in network order."""
+    """Address of the client's peer, 4 bytes in network order."""
     protocol: int = 0
     """``socket.IPPROTO_*``."""
     port: int = 0
-    """The far end's; 0 where the protocol has none."""
+    """Port of the peer; 0 if the protocol has no ports."""
     is_source_translated: bool = False
     is_backwards: bool = False
-    """The client's packets are the answers in it, and it is not translated: nor will they be."""
+    """True if the client is the replying side of an untranslated flow, so its packets will not be
+    NATed either."""
 
 
 def delete_stale(
     clients: Iterable[str], lans: Ranges, is_current: Callable[[bytes, Flow], bool]
 ) -> int:
-    """Delete entries of clients (addresses, networks, ``first-last`` ranges); how many.
+    """Delete entries of clients (addresses, networks, ``first-last`` ranges); return their number.
 
-    All addresses that clients may have are in `lans`. Entries for which
-    ``is_current(client, flow)`` holds stay: `client` is the address, 4 bytes in network order.
-    Raises OSError when the kernel refuses.
+    `lans` holds all addresses that clients may have. Entries for which ``is_current(client, flow)``
+    is true stay: `client` is the address, 4 bytes in network order. Raises OSError if the kernel
+    refuses.
     """
     wanted = Ranges(lans.clip(clients))
     deleted = 0
@@ -89,18 +92,19 @@ def delete_stale(
 
 
 def forget_questions(resolver: IPv4Address) -> int:
-    """Delete the UDP flows in which a resolver is asked, whoever asks, so that the next question of
-    each goes where it is to go now; how many there were. Raises OSError.
+    """Delete the UDP flows of DNS queries to a resolver, from every source, so that the next query
+    of each source takes the present route; return their number. Raises OSError.
     """
     return _forget(resolver, lambda flow: (flow.protocol, flow.port) == (IPPROTO_UDP, _DNS_PORT))
 
 
 def forget_own(address: IPv4Address) -> int:
-    """Delete the flows that were begun with `address` while it was this machine's own; how many.
+    """Delete the flows that were opened from `address` while it was this machine's own address;
+    return their number.
 
-    They are not translated, and would not be if they went on by way of a WAN or line: they would
-    never get out. The engine's own flows are not translated either, nor what a WAN brought in.
-    Raises OSError.
+    These flows are not translated, and would stay untranslated if they continued by a WAN or line:
+    their packets would never get out. The engine's own flows and flows that came in by a WAN are
+    not translated either, and stay. Raises OSError.
     """
 
     def is_stuck(flow: Flow) -> bool:
@@ -112,10 +116,11 @@ def forget_own(address: IPv4Address) -> int:
 
 
 def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, int]) -> int | None:
-    """The mark of the TCP connection that somebody has made to `local`, an address and a port of
-    this machine's, from `remote`; None where it is not tracked. Raises OSError.
+    """Return the mark of the TCP connection from `remote` to `local`, an address and a port of this
+    machine; None if the connection is not tracked. Raises OSError.
     """
-    # As this machine sees it, which is by its answers: a port forward may have led it here.
+    # The reply direction is what this machine sees: a port forward may have led the connection
+    # here.
     addresses = attribute(_IP_SOURCE, local[0].packed) + attribute(_IP_TARGET, remote[0].packed)
     ports = attribute(_PORT_SOURCE, local[1].to_bytes(2, "big"))
     ports += attribute(_PORT_TARGET, remote[1].to_bytes(2, "big"))
@@ -132,7 +137,7 @@ def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, in
 
 
 def count(networks: Iterable[IPv4Network]) -> int:
-    """How many tracked connections were opened from `networks`. Raises OSError.
+    """Return the number of tracked connections opened from `networks`. Raises OSError.
 
     Reads all entries: 0.4 s for 100,000, half of it in the kernel.
     """
@@ -142,8 +147,8 @@ def count(networks: Iterable[IPv4Network]) -> int:
 
 
 def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
-    """A sentence while there is hardly room for another connection: the kernel drops the packets
-    that would open one beyond its limit.
+    """Return a warning while the table is nearly full, else nothing: the kernel drops packets that
+    would open a connection beyond its limit.
     """
     tracked, limit = _fullness(limits)
     if not limit or tracked < limit * _CROWDED:
@@ -155,7 +160,7 @@ def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
 
 
 def why_full(limits: Path = _LIMITS) -> str:
-    """A sentence while there is no room for another connection; else empty."""
+    """Return an explanation while the table is full; else an empty string."""
     tracked, limit = _fullness(limits)
     if not limit or tracked < limit * _FULL:
         return ""
@@ -166,7 +171,7 @@ def why_full(limits: Path = _LIMITS) -> str:
 
 
 def _fullness(limits: Path) -> tuple[int, int]:
-    """How many connections are tracked, and how many may be; 0 of none yet."""
+    """Return the number of tracked connections and the limit; zeros if nothing is tracked yet."""
     try:
         tracked = int((limits / "nf_conntrack_count").read_text())
         return tracked, int((limits / "nf_conntrack_max").read_text())
@@ -175,7 +180,9 @@ def _fullness(limits: Path) -> tuple[int, int]:
 
 
 def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
-    """Delete those of the flows that an address answers; how many. Raises OSError."""
+    """Delete the flows answered by an address for which `is_meant` is true; return their number.
+    Raises OSError.
+    """
     deleted = 0
     with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
         for body in asked.stream(_GET, _HEADER + _filter(_REPLY, answerer.packed)):
@@ -186,8 +193,8 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
 
 
 def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
-    """Whether the entry was still there. With its id, so that a connection of the same tuple made
-    since is left alone.
+    """Delete an entry; return False if it was already gone. The request bears the entry's id, so
+    that a newer connection with the same tuple is left alone.
     """
     key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
     try:
@@ -200,7 +207,7 @@ def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
 
 
 def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
-    """Entries among which are all those of `wanted`."""
+    """Yield entries that include all of `wanted`."""
     if wanted.size <= _FEW:
         for host in (address for network in wanted.networks() for address in network):
             for side in (_ORIGINAL, _REPLY):
@@ -212,7 +219,9 @@ def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
 
 
 def _filter(side: int, source: bytes) -> bytes:
-    """Have the kernel list only what comes from `source` in that direction (since Linux 5.8)."""
+    """Return attributes that make the kernel list only entries whose source in that direction is
+    `source` (since Linux 5.8).
+    """
     return nest(side, nest(_IP, attribute(_IP_SOURCE, source))) + nest(
         _FILTER, attribute(side, u32(_BY_SOURCE))
     )
@@ -239,15 +248,15 @@ def _source(tuple_: bytes) -> bytes:
 
 
 # The kernel writes an entry's two tuples first, each beginning with the source address
-# (ctnetlink_fill_info). Reading just there takes a third of the time of parsing all.
+# (ctnetlink_fill_info). Reading only these takes a third of the time of parsing everything.
 
 
 def _opener(body: bytes) -> bytes:
-    """The source address of the original direction."""
+    """Return the source address of the original direction."""
     return body[16:20]
 
 
 def _answerer(body: bytes) -> bytes:
-    """The source address of the reply."""
+    """Return the source address of the reply."""
     start = 4 + (number(body[4:6]) + 3 & ~3)
     return body[start + 12 : start + 16]

@@ -1,7 +1,7 @@
-"""What the machine has: interfaces, addresses and routes, and word of it when they change.
+"""The machine's interfaces, addresses and routes, and events about their changes.
 
-Interfaces are joined with their addresses and routes by index: the kernel's messages may
-show a name that an interface had before, as happens with pppd's.
+Interfaces are joined with their addresses and routes by index: the kernel's messages may show a
+name that an interface had before, as happens with pppd's.
 """
 
 from __future__ import annotations
@@ -50,21 +50,23 @@ _UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10
 _AF_INET, _AF_INET6 = 2, 10
 _TUN, _WIREGUARD = "tun", "wireguard"
 _USERSPACE: Final = Path("/var/run/wireguard")
-"""Where programs that do WireGuard by a tun interface (wireguard-go) have a socket for each."""
+"""The directory in which userspace WireGuard programs (wireguard-go) keep a socket for each of
+their tun interfaces."""
 _UNICAST: Final = 1
 _SCOPE_UNIVERSE: Final = 0
 """RT_SCOPE_UNIVERSE."""
 
 _GROUPS: Final = (1, 5, 7, 8, 9, 11, 19, 24)
 """RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV6_RULE,
-_IPV4_NETCONF: the last one's are ``forwarding`` and ``rp_filter``, of an interface or of all."""
+_IPV4_NETCONF: the last one announces ``forwarding`` and ``rp_filter``, of one interface or of all.
+"""
 
 
 def read() -> Facts:
-    """The present state, in about a millisecond. Raises OSError when the kernel won't tell.
+    """Read the present state, in about a millisecond. Raises OSError if the kernel refuses.
 
-    An interface whose name egressd does not work with (`is_interface_name`: the kernel allows
-    quotes, braces and ``*``) is as if it were not there.
+    Interfaces whose name egressd does not accept (`is_interface_name`: the kernel allows quotes,
+    braces and ``*``) are left out.
     """
     with NetlinkSocket(ROUTE) as asked:
         links = asked.dump(
@@ -87,9 +89,9 @@ def read() -> Facts:
 
 
 def device_towards(destination: IPv4Address, source: IPv4Address) -> int:
-    """The index of the interface by which this machine's packets from `source` leave.
+    """Return the index of the interface by which this machine's packets from `source` leave.
 
-    Policy rules count, but those for marks. Raises NetlinkError when there is no route.
+    Policy rules count, except rules for marks. Raises NetlinkError if there is no route.
     """
     request = _ROUTE.pack(_AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
     request += attribute(_RTA_DESTINATION, destination.packed)
@@ -130,7 +132,7 @@ def _interface(
 def _addresses(
     asked: NetlinkSocket,
 ) -> tuple[dict[int, list[IPv4Interface]], dict[int, list[IPv4Address]]]:
-    """Addresses, and the far ends of point-to-point ones, by index of the interface."""
+    """Return addresses, and the far ends of point-to-point addresses, by interface index."""
     addresses = defaultdict(list)
     peers = defaultdict(list)
     for body in asked.dump(_GET_ADDRESS, _ADDRESS.pack(_AF_INET, 0, 0, 0, 0)):
@@ -145,7 +147,7 @@ def _addresses(
 
 
 def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
-    """IPv6 addresses of global scope, by index of the interface; none on a kernel without IPv6."""
+    """Return IPv6 addresses of global scope by interface index; none on a kernel without IPv6."""
     addresses = defaultdict(list)
     for body in fib.listed(asked, _GET_ADDRESS, _ADDRESS.pack(_AF_INET6, 0, 0, 0, 0)):
         _, _, _, scope, index = _ADDRESS.unpack_from(body)
@@ -156,7 +158,7 @@ def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
 
 
 def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
-    """The main table's unicast routes; one that has several next hops gives one route each."""
+    """Yield the main table's unicast routes; a route with several next hops yields one for each."""
     for length, found, hop, name in _main_table(asked, _AF_INET, names):
         gateway = hop.get(_RTA_GATEWAY)
         yield Route(
@@ -168,7 +170,7 @@ def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
 
 
 def _routes6(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route6]:
-    """The same of IPv6, without those of each link."""
+    """Yield the main table's IPv6 unicast routes, without the link-local ones."""
     for length, found, hop, name in _main_table(asked, _AF_INET6, names):
         destination = IPv6Network((found.get(_RTA_DESTINATION, bytes(16)), length))
         if destination.is_link_local:
@@ -185,8 +187,8 @@ def _routes6(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route6]:
 def _main_table(
     asked: NetlinkSocket, family: int, names: dict[int, str]
 ) -> Iterator[tuple[int, dict[int, bytes], dict[int, bytes], str]]:
-    """Of each next hop the length of its route's destination, the route's and its own attributes,
-    and the name of its interface.
+    """For each next hop yield the prefix length of its route's destination, the attributes of the
+    route, its own attributes, and the name of its interface.
     """
     request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
     try:
@@ -210,7 +212,7 @@ def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:
 
 
 def _is_uplink(asked: NetlinkSocket, interface: Interface) -> bool:
-    """Whether any table has a default route by the interface, in one piece or in two halves."""
+    """Return whether any table has a default route by the interface, whole or as two halves."""
     request = _ROUTE.pack(_AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
     request += attribute(_RTA_DEVICE, u32(interface.index))
     for body in asked.dump(_GET_ROUTE, request):
@@ -221,7 +223,7 @@ def _is_uplink(asked: NetlinkSocket, interface: Interface) -> bool:
 
 
 def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
-    """The attributes that say where a route leads, once for each next hop."""
+    """Yield the attributes of each next hop of a route."""
     hops = found.get(_RTA_MULTIPATH)
     if hops is None:
         yield found
@@ -237,8 +239,8 @@ class Watcher(Announcements):
     """Awaits ``on_change()`` soon after links, addresses, routes, rules, forwarding or the source
     check (``rp_filter``) changed.
 
-    Our own changes count too, so a call that has nothing left to do must change nothing.
-    Events that the kernel had to drop count as a change.
+    Our own changes count too, so a call that has nothing left to do must change nothing. Events
+    that the kernel had to drop count as a change.
     """
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:

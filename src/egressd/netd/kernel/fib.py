@@ -1,7 +1,7 @@
-"""Routes and policy rules as rtnetlink messages, both ways.
+"""Encoding and decoding of routes and policy rules as rtnetlink messages.
 
-The formats are those of linux/rtnetlink.h and linux/fib_rules.h. What is written bears
-`ROUTE_PROTOCOL`; of what is read only that is recognised.
+The formats are those of linux/rtnetlink.h and linux/fib_rules.h. Encoded routes and rules bear
+`ROUTE_PROTOCOL`; decoding recognises only these.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _KIND_NAMES: Final[dict[int, Literal["unicast", "local", "unreachable"]]] = {
 }
 _KINDS: Final = {name: kind for kind, name in _KIND_NAMES.items()}
 _ON_LINK: Final = 4
-"""RTNH_F_ONLINK: a WAN with an address of its own alone (/32) has its gateway in no network."""
+"""RTNH_F_ONLINK: the gateway of a WAN whose address is a single one (/32) is in no network."""
 _MADE_BY_KERNEL: Final = 2
 """RTPROT_KERNEL."""
 _ADVERTISED: Final = 9
-"""RTPROT_RA: of the kernel's own router discovery, and of systemd-networkd's."""
+"""RTPROT_RA: routes from the kernel's own router discovery, and from systemd-networkd's."""
 _SCOPE_GLOBAL, _SCOPE_LINK, _SCOPE_HOST = 0, 253, 254
 
 _RULE = struct.Struct("=8BI")
@@ -58,11 +58,13 @@ _ACTIONS: Final = {name: action for action, name in _ACTION_NAMES.items()}
 FAMILIES: Final[tuple[Literal[4, 6], ...]] = (4, 6)
 _FAMILIES: Final = {4: AF_INET, 6: AF_INET6}
 NO_SUCH_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EOPNOTSUPP)
-"""Errors of a kernel without IPv6."""
+"""The errors of a kernel without IPv6."""
 
 
 def listed(kernel: NetlinkSocket, kind: int, request: bytes) -> list[bytes]:
-    """All that the kernel has of a kind; nothing where it lacks the family. Raises OSError."""
+    """Return everything that the kernel has of a kind; nothing if it lacks the family. Raises
+    OSError.
+    """
     try:
         return list(kernel.dump(kind, request))
     except NetlinkError as error:
@@ -72,9 +74,9 @@ def listed(kernel: NetlinkSocket, kind: int, request: bytes) -> list[bytes]:
 
 
 def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
-    """The body of a request about `route`; `indexes` maps interface names.
+    """Return the body of a request about `route`; `indexes` maps interface names.
 
-    Raises KeyError when its device is not among them.
+    Raises KeyError if its device is not among them.
     """
     values: list[tuple[int, bytes]] = [(_TABLE, u32(route.table))]
     if route.destination.prefixlen:
@@ -99,8 +101,8 @@ def encode_route(route: RouteEntry, indexes: Mapping[str, int]) -> bytes:
 
 
 def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
-    """The body of a request about the main table's route that the kernel makes by itself when an
-    interface gets an address with that far end.
+    """Return the body of a request about the main table's route that the kernel makes by itself
+    when an interface gets an address with that far end.
     """
     return _ROUTE.pack(
         AF_INET, 32, 0, 0, TABLE_MAIN, _MADE_BY_KERNEL, _SCOPE_LINK, _KINDS["unicast"], 0
@@ -108,17 +110,17 @@ def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
 
 
 def advertised_routes_request() -> bytes:
-    """The body of a request for the main table's routes that an IPv6 router has advertised."""
+    """Return the body of a request for the main table's routes advertised by an IPv6 router."""
     return _ROUTE.pack(AF_INET6, 0, 0, 0, TABLE_MAIN, _ADVERTISED, 0, _KINDS["unicast"], 0)
 
 
 def device_of(body: bytes) -> int:
-    """The index of the interface of a route as the kernel lists it."""
+    """Return the index of the interface of a route as listed by the kernel."""
     return number(attributes(body, _ROUTE.size).get(_DEVICE))
 
 
 def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:
-    """The route that the kernel lists, or None for one that cannot be ours."""
+    """Return the route in a message of the kernel's list, or None if it cannot be ours."""
     family, length, _, _, table, protocol, _, kind, _ = _ROUTE.unpack_from(body)
     if protocol != ROUTE_PROTOCOL or kind not in _KIND_NAMES:
         return None
@@ -129,7 +131,7 @@ def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:
         if family == AF_INET6
         else IPv4Network((found.get(_DESTINATION, bytes(4)), length))
     )
-    # Of an IPv6 route that leads nowhere the kernel says that it is the loopback's.
+    # The kernel lists IPv6 unreachable routes with the loopback as their interface.
     is_nowhere = family == AF_INET6 and kind == _KINDS["unreachable"]
     device = "" if is_nowhere else names.get(number(found.get(_DEVICE)), "")
     return RouteEntry(
@@ -143,12 +145,12 @@ def decode_route(body: bytes, names: Mapping[int, str]) -> RouteEntry | None:
 
 
 def routes_request(family: Literal[4, 6]) -> bytes:
-    """The body of a request for all routes of ours of a family."""
+    """Return the body of a request for all our routes of a family."""
     return _ROUTE.pack(_FAMILIES[family], 0, 0, 0, 0, ROUTE_PROTOCOL, 0, 0, 0)
 
 
 def encode_rule(rule: PolicyRule) -> bytes:
-    """The body of a request about `rule`."""
+    """Return the body of a request about `rule`."""
     values: list[tuple[int, bytes]] = [
         (_PRIORITY, u32(rule.priority)),
         (_PROTOCOL, bytes([ROUTE_PROTOCOL])),
@@ -177,7 +179,7 @@ def encode_rule(rule: PolicyRule) -> bytes:
 
 
 def decode_rule(body: bytes) -> PolicyRule | None:
-    """The policy rule that the kernel lists, or None for one that cannot be ours."""
+    """Return the policy rule in a message of the kernel's list, or None if it cannot be ours."""
     family, _, _, _, _, _, _, action, _ = _RULE.unpack_from(body)
     found = attributes(body, _RULE.size)
     if found.get(_PROTOCOL) != bytes([ROUTE_PROTOCOL]) or action not in _ACTION_NAMES:
@@ -198,7 +200,7 @@ def decode_rule(body: bytes) -> PolicyRule | None:
 
 
 def decode_foreign_rule(body: bytes) -> ForeignRule | None:
-    """A policy rule that another program made; None for ours and the kernel's own."""
+    """Return a policy rule that another program made; None for our own and the kernel's."""
     family, _, _, _, _, _, _, _, _ = _RULE.unpack_from(body)
     found = attributes(body, _RULE.size)
     priority = number(found.get(_PRIORITY))
@@ -214,12 +216,12 @@ def decode_foreign_rule(body: bytes) -> ForeignRule | None:
 
 
 def rules_request(family: Literal[4, 6]) -> bytes:
-    """The body of a request for all policy rules of a family."""
+    """Return the body of a request for all policy rules of a family."""
     return _RULE.pack(_FAMILIES[family], 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def _scope(route: RouteEntry) -> int:
-    """How far the destination is, as ip-route(8) takes it when nothing is said."""
+    """Return the route's scope, by the defaults of ip-route(8)."""
     if route.kind == "local":
         return _SCOPE_HOST
     if route.kind == "unicast" and route.gateway is None and route.destination.version == 4:
@@ -228,5 +230,5 @@ def _scope(route: RouteEntry) -> int:
 
 
 def _short_table(table: int) -> int:
-    """The header's byte for tables; the attribute tells larger numbers."""
+    """Return the header's byte for the table; larger numbers are in the attribute only."""
     return table if table < 256 else 0

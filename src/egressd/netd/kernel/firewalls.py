@@ -1,9 +1,10 @@
-"""Other programs' firewalls: what in them holds egressd's clients up.
+"""Obstacles to egressd's clients in other programs' firewalls.
 
-A packet passes the chains of all tables of a hook, and one that drops it is enough (nft(8)).
-Docker, ufw and firewalld bring such chains. Nothing leaks that way, but nothing tells why clients
-are blocked, either. Marks are told for the same reason: egressd goes by those of connections and,
-behind its own chain, of packets, and another program's make a flow look like one that has moved.
+A packet passes the chains of all tables of a hook, and one chain that drops it is enough (nft(8)).
+Docker, ufw and firewalld bring such chains. Nothing leaks that way, but nothing explains why
+clients are blocked, either. Marks are reported for the same reason: egressd relies on its own
+connection marks and, behind its own chain, packet marks; another program's marks make a flow look
+like one that has moved.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ _DROPS_ALL = re.compile(r"^\t\t(?:counter )?(?:drop|reject\b.*)$", re.MULTILINE)
 _MARKS_FLOWS = re.compile(
     r'^(?!.*meta mark (?!set)).*(?:ct mark set|xt target "CONNMARK")', re.MULTILINE
 )
-"""A rule that marks connections of packets which bear no mark of that program's: wg-quick's rules
-only mark those of its own tunnel."""
+"""Rules that mark connections whose packets bear no mark of that program: wg-quick's rules only
+mark those of its own tunnel."""
 _MARKS_PACKETS = re.compile(r"meta mark set")
 
 
 def obstacles(nft: Nft, topology: Topology) -> tuple[str, ...]:
-    """A sentence for each table that may block clients, as far as its text tells. Raises Failed.
+    """Return a sentence for each table that may block clients, as far as its text shows. Raises
+    Failed.
 
-    A base chain that drops what is left counts where no rule of its table names a LAN, by its
-    interface or by a network of its: where rules do, somebody has thought of the clients, and what
-    is let through is theirs to say.
+    A base chain that drops all unmatched packets counts only if no rule of its table names a LAN,
+    by its interface or by one of its networks. If rules do, the administrator has taken the clients
+    into account, and the rules decide what passes.
     """
     return tuple(_obstacles(nft, topology))
 
 
 def legacy_obstacles(topology: Topology) -> tuple[str, ...]:
-    """The same for iptables' own table in the kernel. Raises OSError."""
+    """Do the same for the table of iptables' own kernel interface. Raises OSError."""
     table = legacy_iptables.read()
     if table is None or not table.dropping:
         return ()

@@ -1,4 +1,4 @@
-"""Turns a stream of events into calls of a function: few, one at a time, none forgotten."""
+"""A pacer that turns a stream of events into calls: few, one at a time, and no event is missed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = structlog.get_logger()
 class Follower:
     """Awaits `call` soon after `tell`.
 
-    Events within 20 ms make one call; what is told during a call leads to another. After a
-    call the next waits for four times as long as that one took (`rest_max_s` at most), so
-    that a machine which changes all the time doesn't keep us busy. A call that raises is
-    logged and made again after a second.
+    Events within 20 ms make one call; an event during a call leads to another. After a call the
+    next waits for four times the duration of that call (`rest_max_s` at most), so that a machine
+    that changes all the time doesn't keep us busy. A call that raises is logged and repeated after
+    a second.
     """
 
     def __init__(self, call: Callable[[], Awaitable[None]], rest_max_s: float = 0.5) -> None:
@@ -32,11 +32,11 @@ class Follower:
         self._task = asyncio.create_task(self._follow())
 
     def tell(self) -> None:
-        """Say that something happened."""
+        """Report an event."""
         self._told.set()
 
     async def close(self) -> None:
-        """Call no more; a call under way is cancelled."""
+        """Make no more calls; a call under way is cancelled."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -1,5 +1,5 @@
-"""What older programs say through iptables' own interface in the kernel, which nftables knows
-nothing of: ``iptables-legacy``, and firewalls that come with it.
+"""Rules that older programs set through iptables' own kernel interface, which nftables does not
+show: ``iptables-legacy``, and firewalls that come with it.
 
 The structures are those of linux/netfilter_ipv4/ip_tables.h and linux/netfilter/x_tables.h.
 """
@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 _NAMES: Final = Path("/proc/self/net/ip_tables_names")
-"""The tables there are. To ask the kernel for another one would make it."""
+"""The tables that exist. A request for another table would make the kernel create it."""
 _IPT_SO_GET_INFO, _IPT_SO_GET_ENTRIES = 64, 65
 _FILTER: Final = b"filter"
 _INFO: Final = struct.Struct("=32sI5I5III")
@@ -37,10 +37,10 @@ _CHAINS: Final = {1: "INPUT", 2: "FORWARD", 3: "OUTPUT"}
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """The table ``filter``, as far as it may block clients."""
+    """The part of the table ``filter`` that may block clients."""
 
     dropping: tuple[str, ...]
-    """Chains that drop what no rule of theirs takes."""
+    """Chains that drop packets which no rule matches."""
     interfaces: frozenset[str]
     """Interfaces that rules name."""
     networks: frozenset[IPv4Network]
@@ -48,7 +48,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 def read() -> Filter | None:
-    """The table, or None where there is none. Raises OSError."""
+    """Return the table, or None if there is none. Raises OSError."""
     try:
         names = _NAMES.read_bytes().split()
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _drops(table: bytes, at: int) -> bool:
 
 
 def _entries(table: bytes) -> Iterator[tuple[list[str], list[IPv4Network]]]:
-    """The interfaces and networks of each rule."""
+    """Yield the interfaces and networks of each rule."""
     at = 0
     while at < len(table):
         source, destination, source_mask, mask, into, out, *rest = _ENTRY.unpack_from(table, at)
@@ -90,7 +90,7 @@ def _entries(table: bytes) -> Iterator[tuple[list[str], list[IPv4Network]]]:
 
 
 def _ask(option: int, given: bytes, size: int) -> bytes:
-    """What getsockopt(2) leaves in a buffer of `size` bytes that begins with `given`."""
+    """Return the contents of a getsockopt(2) buffer of `size` bytes that began as `given`."""
     buffer = ctypes.create_string_buffer(given, size)
     length = ctypes.c_uint32(size)
     getsockopt = ctypes.CDLL(None, use_errno=True).getsockopt

@@ -1,4 +1,4 @@
-"""Where the kernel would send a client's packet: the look-up itself, with all policy rules."""
+"""The kernel's route look-up for a client's packet, with all policy rules."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _DESTINATION, _SOURCE, _IN, _OUT, _MARK = 1, 2, 3, 4, 16  # RTA_*
 _KIND_AT: Final = 7
 _LOCAL: Final = 2  # RTN_LOCAL
 _ANYWHERE: Final = IPv4Address("1.1.1.1")
-"""Some address outside. Nothing is sent there."""
+"""An arbitrary outside address. Nothing is sent there."""
 
 
 class Way(NamedTuple):
-    """What became of a look-up."""
+    """The result of a look-up."""
 
     interface: int
-    """The index of the interface that the packet leaves by."""
+    """Index of the interface by which the packet leaves."""
     is_local: bool
-    """Whether it stays here."""
+    """True if the packet stays on this machine."""
 
 
 def way_of(source: IPv4Address, interface: int, mark: int) -> Way:
-    """Where a packet goes that came in by an interface from `source`, and bears `mark`.
+    """Return the route of a packet from `source` that came in by `interface` and bears `mark`.
 
-    Raises NetlinkError when it goes nowhere.
+    Raises NetlinkError if there is none.
     """
     request = _MESSAGE.pack(AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
     request += attribute(_DESTINATION, _ANYWHERE.packed) + attribute(_SOURCE, source.packed)

@@ -1,4 +1,4 @@
-"""How much memory there is, and how much processes hold."""
+"""The machine's memory, and the memory that processes hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _HIERARCHY: Final = Path("/sys/fs/cgroup")
 
 
 def available(groups: Path = _GROUPS_OF_THIS, hierarchy: Path = _HIERARCHY) -> int:
-    """Bytes of memory that this process and its children may take at all: the machine's, or what a
-    control group above it allows, where that is less (cgroups(7), both versions).
+    """Return the bytes of memory that this process and its children may take in all: the machine's
+    memory, or the limit of a control group above it if that is less (cgroups(7), both versions).
     """
     physical = os.sysconf("SC_PHYS_PAGES") * _PAGE
     return min([physical, *_allowed(groups, hierarchy)])
@@ -41,10 +41,10 @@ def _allowed(groups: Path, hierarchy: Path) -> Iterator[int]:
 
 
 def resident(pids: Iterable[int]) -> int:
-    """Bytes of memory that the processes hold together; those that are gone hold none.
+    """Return the bytes of memory that the processes hold together; ended processes hold none.
 
-    Pages that several of them share count once between them (``Pss``, proc_pid_smaps(5));
-    a process that may not be looked into counts with its resident size.
+    Pages shared by several of them count once (``Pss``, proc_pid_smaps(5)); a process whose details
+    may not be read counts with its resident size.
     """
     return sum(_resident(Path("/proc") / str(pid)) for pid in pids)
 

@@ -1,6 +1,6 @@
-"""Which module of the kernel's is missing, by what the kernel says when it cannot do something.
+"""Advice on missing kernel modules, derived from the kernel's error messages.
 
-The kernel loads modules by itself, where it has them and may.
+The kernel loads modules by itself if it has them and is allowed to.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _NFT: Final = {
     "symhash": "nft_hash",
     "tproxy": "nft_tproxy",
 }
-"""The word that an nftables expression begins with -> the module that brings it."""
+"""The first word of an nftables expression -> the module that provides it."""
 _NETLINK: Final = {
     "Specified qdisc kind is unknown": "sch_htb sch_tbf",
     "Unknown device type": "ifb",
     "Failed to load TC action module": "act_mirred",
     "TC classifier not found": "cls_bpf",
 }
-"""What rtnetlink says without a module, and those that egressd uses."""
+"""rtnetlink's error text when a module is missing -> the modules that egressd uses."""
 
 
 def for_nft(reason: str, culprit: str) -> str:
-    """What to do about an expression that the kernel does not know; empty for another fault."""
+    """Return advice for an expression that the kernel does not know; empty for another fault."""
     module = _NFT.get(culprit.partition(" ")[0])
     is_unknown = "No such file or directory" in reason or "not supported" in reason
     return _advice(module) if module and is_unknown else ""
 
 
 def for_netlink(reason: str) -> str:
-    """What to do about a kind of thing that the kernel does not know; empty for another fault."""
+    """Return advice for a kind of object that the kernel does not know; empty for another fault."""
     return next((_advice(names) for told, names in _NETLINK.items() if told in reason), "")
 
 

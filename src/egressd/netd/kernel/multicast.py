@@ -1,4 +1,4 @@
-"""The interfaces that other programs (igmpproxy, smcroute) have the kernel route multicast to.
+"""The interfaces to which other programs (igmpproxy, smcroute) make the kernel route multicast.
 
 Read from /proc/net/ip_mr_vif and /proc/net/ip_mr_cache (the kernel's ipmr.c).
 """
@@ -11,11 +11,13 @@ from typing import Final
 
 _FOLDER: Final = Path("/proc/self/net")
 _OUTGOING_AT: Final = 6
-"""The field of a cached route from which on its ``vif:ttl`` pairs are listed."""
+"""The index of the first ``vif:ttl`` field of a cached route."""
 
 
 def destinations(folder: Path = _FOLDER) -> frozenset[str]:
-    """Names of the interfaces that multicast routes lead to; none on a kernel without them."""
+    """Return the names of the interfaces that multicast routes lead to; none on a kernel without
+    them.
+    """
     found: set[str] = set()
     with suppress(FileNotFoundError):
         vifs = {

@@ -1,4 +1,4 @@
-"""Which neighbours answer the kernel's question for their link address (rtnetlink(7), arp(7))."""
+"""The states of neighbours: results of link address resolution (rtnetlink(7), arp(7))."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _INCOMPLETE, _FAILED, _NO_ARP, _PERMANENT = 0x01, 0x20, 0x40, 0x80  # NUD_*
 
 
 def is_unanswered(interface: int, address: IPv4Address) -> bool:
-    """Whether a neighbour was asked for in vain, or is being asked for. Raises OSError."""
+    """Return whether the resolution of a neighbour's address failed or is under way. Raises
+    OSError.
+    """
     return any(
         state & (_INCOMPLETE | _FAILED)
         for index, state, found in _entries()
@@ -26,9 +28,11 @@ def is_unanswered(interface: int, address: IPv4Address) -> bool:
 
 
 def living(interfaces: Collection[int]) -> set[bytes]:
-    """The addresses, 4 bytes in network order, of those who answered on interfaces. Raises OSError.
+    """Return the addresses, 4 bytes in network order, of neighbours that answered on `interfaces`.
+    Raises OSError.
 
-    The kernel forgets who is not heard of for some minutes, once there are more than 128.
+    The kernel drops neighbours that have been silent for some minutes, once there are more than
+    128.
     """
     unsure = _INCOMPLETE | _FAILED | _NO_ARP | _PERMANENT
     return {

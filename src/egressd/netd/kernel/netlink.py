@@ -1,9 +1,9 @@
-"""Netlink: the messages, a socket that asks the kernel, and one that hears its events.
+"""Netlink: the messages, a request socket, and a listener for events.
 
 It serves rtnetlink, nfnetlink and sock_diag alike, which share this framing (see
-Documentation/userspace-api/netlink/intro.rst of the kernel). Why not pyroute2: its blocking
-sockets refuse to work inside a running event loop, its asynchronous ones take 0.5 ms a request
-where this takes 0.02, and importing it costs 24 MB and a quarter of a second.
+Documentation/userspace-api/netlink/intro.rst of the kernel). It replaces pyroute2 because that
+one's blocking sockets refuse to work inside a running event loop, its asynchronous ones take 0.5 ms
+a request where this takes 0.02, and importing it costs 24 MB and a quarter of a second.
 
 Numbers are in host byte order unless a protocol says otherwise (nfnetlink: big endian).
 """
@@ -50,7 +50,7 @@ _DUMP_ATTEMPTS = 8
 
 
 class NetlinkError(OSError):
-    """The kernel refused a request. ``strerror`` holds its own words when it gave any."""
+    """The kernel refused a request. ``strerror`` holds the kernel's own message if it sent one."""
 
 
 class Message(NamedTuple):
@@ -65,22 +65,22 @@ class Message(NamedTuple):
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """An attribute (type, length, value), padded to 4 bytes."""
+    """Return an attribute (type, length, value), padded to 4 bytes."""
     return _ATTRIBUTE.pack(4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def nest(kind: int, *inner: bytes) -> bytes:
-    """An attribute made of attributes."""
+    """Return an attribute made of attributes."""
     return attribute(kind | _NESTED, b"".join(inner))
 
 
 def encode(values: Iterable[tuple[int, bytes]]) -> bytes:
-    """Attributes one after another."""
+    """Return attributes one after another."""
     return b"".join(attribute(kind, value) for kind, value in values)
 
 
 def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
-    """The attributes found in `data` from offset `start` on, by type."""
+    """Return the attributes in `data` from offset `start` on, by type."""
     found: dict[int, bytes] = {}
     end = len(data)
     unpack = _ATTRIBUTE.unpack_from
@@ -94,7 +94,7 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
 
 
 def items(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield the attributes one by one: of a list several have the same type."""
+    """Yield the attributes one by one: in a list several have the same type."""
     while start + 4 <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, start)
         if length < 4:
@@ -104,25 +104,25 @@ def items(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def text(value: bytes) -> str:
-    """A NUL-terminated string attribute as text."""
+    """Return a NUL-terminated string attribute as text."""
     return value.split(b"\0", 1)[0].decode(errors="replace")
 
 
 def u32(value: int) -> bytes:
-    """A 32-bit number in host byte order."""
+    """Return a 32-bit number in host byte order."""
     return value.to_bytes(4, sys.byteorder)
 
 
 def number(value: bytes | None) -> int:
-    """A number attribute in host byte order; 0 when it is not there."""
+    """Return a number attribute in host byte order; 0 if it is missing."""
     return 0 if value is None else int.from_bytes(value, sys.byteorder)
 
 
 class NetlinkSocket:
-    """Asks the kernel of the network namespace it was made in, and waits for the answer.
+    """Sends requests to the kernel of the network namespace it was made in, and waits for answers.
 
-    The kernel works on a request while it is being sent, so nothing here waits for longer
-    than the work takes. Not to be shared between threads. A context manager.
+    The kernel works on a request while it is being sent, so nothing here waits for longer than the
+    work takes. Not to be shared between threads. A context manager.
     """
 
     def __init__(self, protocol: int) -> None:
@@ -138,7 +138,7 @@ class NetlinkSocket:
         self.close()
 
     def close(self) -> None:
-        """Ask nothing more. May be called again."""
+        """Close the socket. May be called again."""
         self._socket.close()
 
     @property
@@ -148,17 +148,17 @@ class NetlinkSocket:
         return port
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[bytes]:
-        """Have the kernel do or tell something: the bodies of its answers, if it has any.
+        """Send a request; return the bodies of the kernel's answers, if there are any.
 
-        Raises NetlinkError when it refuses.
+        Raises NetlinkError if the kernel refuses.
         """
         self._send(kind, REQUEST | ACK | flags, body)
         return [message.body for message in self._answers()]
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The bodies of everything the kernel lists, as of one moment.
+        """Return the bodies of everything the kernel lists, as of one moment.
 
-        Asks again when the list changed underneath. Raises NetlinkError.
+        Repeats the request if the list changed meanwhile. Raises NetlinkError.
         """
         for _ in range(_DUMP_ATTEMPTS - 1):
             try:
@@ -168,9 +168,10 @@ class NetlinkSocket:
         return list(self.stream(kind, body))
 
     def stream(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """As `dump`, one by one. Raises InterruptedError when the list changed underneath.
+        """Yield the items of `dump` one by one. Raises InterruptedError if the list changed
+        meanwhile.
 
-        To be read to its end: the socket is busy until then.
+        The caller must read to the end: the socket is busy until then.
         """
         self._send(kind, REQUEST | DUMP, body)
         interrupted = False
@@ -186,7 +187,7 @@ class NetlinkSocket:
         self._socket.send(_HEADER.pack(size, kind, flags, self._sequence, 0) + body)
 
     def _answers(self) -> Iterator[Message]:
-        """The messages that answer the last request, up to its end."""
+        """Yield the messages that answer the last request, up to its end."""
         while True:
             for message in _split(self._socket.recv(_RECEIVE_BYTES)):
                 if message.sequence != self._sequence:
@@ -198,7 +199,7 @@ class NetlinkSocket:
 
 
 def _split(data: bytes) -> Iterator[Message]:
-    """The messages in a datagram."""
+    """Yield the messages in a datagram."""
     at, end = 0, len(data)
     unpack, size = _HEADER.unpack_from, _HEADER.size
     while at + size <= end:
@@ -210,10 +211,10 @@ def _split(data: bytes) -> Iterator[Message]:
 
 
 def _raise_for(flags: int, body: bytes) -> None:
-    """Raise what an error or end-of-dump message says, if anything.
+    """Raise the error in an error or end-of-dump message, if there is one.
 
-    Layout: the negative errno; in error messages the header of the request (all of it
-    unless capped); then attributes.
+    Layout: the negative errno; in error messages the header of the request (all of it unless
+    capped); then attributes.
     """
     number = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
     if not number:
@@ -228,11 +229,11 @@ def _raise_for(flags: int, body: bytes) -> None:
 
 
 class Listener:
-    """Hears multicast messages in the running event loop.
+    """Receives multicast messages in the running event loop.
 
-    Calls ``heard(messages, lost)``; ``lost`` says that the kernel had to drop some (ENOBUFS),
-    so that what is known must be read anew. `program` is a classic BPF program (an array
-    of ``struct sock_filter``) that sees each datagram first: a return value of 0 drops it.
+    Calls ``heard(messages, lost)``; ``lost`` is true if the kernel had to drop some (ENOBUFS), so
+    that the known state must be read anew. `program` is a classic BPF program (an array of ``struct
+    sock_filter``) that sees each datagram first: a return value of 0 drops it.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class Listener:
         self._heard = heard
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
         self._socket.setblocking(False)
-        self._socket.bind((0, 0))  # without an address of its own it would hear nothing
+        self._socket.bind((0, 0))  # an unbound socket would receive nothing
         if program:
             self.attach(program)
         for group in groups:
@@ -254,11 +255,11 @@ class Listener:
         self._loop.add_reader(self._socket, self._read)
 
     def attach(self, program: bytes) -> None:
-        """Put another BPF program in the place of the present one, if any."""
+        """Replace the present BPF program, if any."""
         bpf.attach(self._socket, program)
 
     def close(self) -> None:
-        """Hear nothing more. May be called again."""
+        """Stop listening. May be called again."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._socket.close()

@@ -1,8 +1,8 @@
 """nftables through libnftables, in this process: one string in, one transaction.
 
-Spawning ``nft`` takes 16 to 20 ms a change; this takes under 0.1. Text and not JSON, which
-libnftables is very slow at (2.6 s for 10,000 concatenated elements). The functions are
-those of libnftables(3).
+Spawning ``nft`` takes 16 to 20 ms a change; this takes under 0.1. The format is text, because
+libnftables is very slow with JSON (2.6 s for 10,000 concatenated elements). The functions are those
+of libnftables(3).
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def _library_file() -> tuple[str, int]:
 
 
 def is_library_replaced() -> bool:
-    """Return whether another file is in the place of the library that this process has loaded.
+    """Return whether the file of the library that this process has loaded was replaced.
 
-    So it is after an upgrade of the package: this process goes on with what it has loaded.
+    An upgrade of the package replaces it: this process continues with the loaded one.
     """
     path, inode = _library_file()
     try:
@@ -91,7 +91,7 @@ _HOLD: Final = "\n".join(
             f"add chain inet {NFT_HOLD_TABLE} {hook} {{ type nat hook {hook} priority 0; }}"
             for hook in _HOOKS
         ),
-        # Connection tracking goes with the last rule that asks it for something.
+        # The kernel stops connection tracking with the last rule that requests it.
         f"add rule inet {NFT_HOLD_TABLE} prerouting ct state established",
         "",
     )
@@ -116,13 +116,13 @@ class _Context:
         self._library.nft_ctx_free(self._context)
 
     def run(self, script: str, *, flags: int = 0, dry_run: bool = False) -> tuple[str, str]:
-        """The problem (empty when there is none) and the output."""
+        """Carry out commands; return the problem (empty if there is none) and the output."""
         library, context = self._library, self._context
         with self._lock:
             library.nft_ctx_output_set_flags(context, _NUMERIC_ALL | _STATELESS | flags)
             library.nft_ctx_set_dry_run(context, dry_run)
             failed = library.nft_run_cmd_from_buffer(context, script.encode())
-            # Reading a buffer is what empties it.
+            # Reading a buffer empties it.
             output: bytes = library.nft_ctx_get_output_buffer(context)
             errors: bytes = library.nft_ctx_get_error_buffer(context)
             if not self._has_run:
@@ -134,14 +134,14 @@ class _Context:
 
 
 def _keep_sockets() -> None:
-    """Keep the netlink sockets of this process from programs that it starts.
+    """Keep programs that this process starts from inheriting its netlink sockets.
 
-    libnftables opens one for a context when that runs for the first time, without close-on-exec. A
-    line's daemon, which outlives netd, would go on owning what the socket owns: no later netd could
+    libnftables opens a socket, without close-on-exec, when a context runs for the first time. A
+    line's daemon, which outlives netd, would keep owning what the socket owns: no later netd could
     claim the network namespace.
     """
     for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the listing itself is gone, and others may be
+        with suppress(OSError):  # the listing's own descriptor is closed by now, and others may be
             if os.get_inheritable(int(entry.name)):
                 found = socket.socket(fileno=int(entry.name))
                 if found.family == socket.AF_NETLINK:
@@ -152,11 +152,11 @@ def _keep_sockets() -> None:
 class Nft:
     """nftables of the network namespace that it is made in.
 
-    Methods may be called from any thread, and let other threads run. Changes take turns, and
-    so do look-ups; neither waits for the other. (A context remembers what it has listed until
-    its next command: a change after a listing of 10,000 elements would take 5 ms, not 0.1.
-    Scripts are parsed by one thread at a time: up to nftables 1.0.8, names of protocols are
-    looked up by functions of the C library that aren't thread-safe.)
+    Methods may be called from any thread, and let other threads run. Changes take turns, and so do
+    look-ups; neither waits for the other. (A context keeps what it has listed until its next
+    command: a change after a listing of 10,000 elements would take 5 ms, not 0.1. Scripts are
+    parsed by one thread at a time: up to nftables 1.0.8, protocol names are looked up by functions
+    of the C library that aren't thread-safe.)
     """
 
     def __init__(self) -> None:
@@ -164,13 +164,13 @@ class Nft:
             library = _library()
         except OSError as error:
             raise Failed("load libnftables", str(error)) from error
-        _library_file()  # read while it surely is the one in place
+        _library_file()  # read while the loaded file is certainly still in place
         self._changing = _Context(library)
         self._looking = _Context(library)
         self._holding = _Context(library)
 
     def close(self) -> None:
-        """Free what it holds. No method may be called afterwards."""
+        """Free the contexts. No method may be called afterwards."""
         self._changing.close()
         self._looking.close()
         self._holding.close()
@@ -182,11 +182,12 @@ class Nft:
             raise Failed("change nftables", problem)
 
     def claim(self) -> bool:
-        """Be the one netd of this network namespace for as long as this process lives; whether it
-        is.
+        """Claim the network namespace for this netd for as long as this process lives; return False
+        if another netd holds it.
 
-        The kernel says who is: a table of its owner's alone (``flags owner``, nft(8)) can be made
-        by one who may change the namespace, and ends with that one's socket. Raises Failed.
+        The kernel decides: a table with an owner (``flags owner``, nft(8)) can be made only by a
+        process that may change the namespace, and disappears with the owner's socket. Raises
+        Failed.
         """
         problem, _ = self._holding.run(_CLAIM)
         if problem and _NOT_OURS not in problem:
@@ -194,44 +195,45 @@ class Nft:
         return not problem
 
     def hold_translation(self) -> None:
-        """Keep the kernel translating known flows for as long as this process lives, whatever other
-        programs flush.
+        """Make the kernel translate known flows for as long as this process lives, even if other
+        programs flush the ruleset.
 
         Without a rule that uses connection tracking and a chain of type nat the kernel neither
-        knows nor translates flows: an answer to a client that comes while our table is gone would
-        be taken for this machine's own. So there is a table of such chains that only its owner can
-        take away (``flags owner``, nft(8)). Raises Failed.
+        tracks nor translates flows: an answer to a client that arrives while our table is missing
+        would be taken for this machine's own. The extra table has such chains, and only its owner
+        can remove it (``flags owner``, nft(8)). Raises Failed.
         """
         problem, _ = self._holding.run(_HOLD)
         if problem:
             raise Failed("keep flows translated", problem)
 
     def check(self, script: str) -> None:
-        """Raise Failed if `run` would, as far as that can be known without doing it."""
+        """Raise Failed if `run` would, as far as that can be known without running it."""
         problem, _ = self._changing.run(script, dry_run=True)
         if problem:
             raise Failed("check an nftables change", problem)
 
     def chains(self) -> str | None:
-        """Our table (family inet) as ``nft list`` prints it, without the elements of its sets.
+        """Return our table (family inet) as ``nft list`` prints it, without the elements of its
+        sets.
 
-        None when there is no such table. Equal text means equal rules: counters are left
-        out and everything is numeric.
+        None if there is no such table. Equal text means equal rules: counters are left out and
+        everything is numeric.
         """
         return self._list(f"list table inet {NFT_TABLE}", _TERSE)
 
     def listed(self, what: str) -> str:
-        """What ``nft list`` prints of it ("chains", "table ip filter"), without the elements of
-        sets; nothing when it is not there.
+        """Return the output of ``nft list`` for an object ("chains", "table ip filter"), without
+        the elements of sets; nothing if the object does not exist.
         """
         return self._list(f"list {what}", _TERSE) or ""
 
     def elements(self, name: str) -> dict[str, str] | None:
-        """The elements of a set or map of our table: key -> value.
+        """Return the elements of a set or map of our table: key -> value.
 
-        In nft's own words: ``0x10000007`` for a mark, ``"lan0" . 10.0.0.0/8`` for a
-        concatenation, an empty value in a set. A range that is a network is printed as one
-        (see `as_listed`). None when there is no such set.
+        Both are in nft's notation: ``0x10000007`` for a mark, ``"lan0" . 10.0.0.0/8`` for a
+        concatenation, an empty value in a set. A range that is a network is printed as one (see
+        `as_listed`). None if there is no such set.
         """
         for kind in ("map", "set"):
             listed = self._list(f"list {kind} inet {NFT_TABLE} {name}", 0)
@@ -240,7 +242,7 @@ class Nft:
         return None
 
     def value(self, name: str, key: str) -> str | None:
-        """What a map of our table holds for `key`; None when it holds nothing."""
+        """Return the value for `key` in a map of our table; None if there is none."""
         found = self._list(f"get element inet {NFT_TABLE} {name} {{ {key} }}", 0)
         return None if found is None else next(iter(_parse_elements(found).values()), None)
 
@@ -254,9 +256,9 @@ class Nft:
 
 
 def as_listed(key: str) -> str:
-    """The key of an element as nft prints it: protocols by number, networks as networks.
+    """Return the key of an element as nft prints it: protocols by number, networks as networks.
 
-    (A range is told as a network where it is one.)
+    (A range that is a network is printed as a network.)
     """
     *first, last = (_PROTOCOLS.get(part, part) for part in key.split(" . "))
     if bounds := _RANGE.fullmatch(last):
@@ -275,10 +277,9 @@ def _parse_elements(listed: str) -> dict[str, str]:
 
 
 def _reason(errors: str) -> str:
-    """libnftables' error text without the source it quotes, which may be a whole plan.
+    """Return libnftables' error text without the source it quotes, which may be a whole plan.
 
-    An error is ``where: Error: what``, a line of source and a line of ``^`` under the
-    culprit.
+    An error is ``where: Error: what``, a line of source and a line of ``^`` under the culprit.
     """
     lines = errors.splitlines()
     reasons = []

@@ -1,14 +1,14 @@
-"""Tells when another process changed nftables.
+"""A watcher of other processes' nftables changes.
 
-The kernel announces each committed transaction with NFT_MSG_NEWGEN on nfnetlink's multicast
-group NFNLGRP_NFTABLES. The message bears the netlink port of the socket that sent the
-transaction, which is unique in the network namespace: that is how our own are known. (The
-process id that it carries too is the *thread's*, as the first pid namespace numbers it: of
-no use in a container or with worker threads.) A BPF program keeps both our own transactions
-and the announcements of single elements from waking this process at all.
+The kernel announces each committed transaction with NFT_MSG_NEWGEN on nfnetlink's multicast group
+NFNLGRP_NFTABLES. The message bears the netlink port of the socket that sent the transaction, which
+is unique in the network namespace; our own transactions are recognised by it. (The process id in
+the message is the *thread's*, as the first pid namespace numbers it, and so of no use in a
+container or with worker threads.) A BPF program keeps both our own transactions and the
+announcements of single elements from waking this process at all.
 
-Where only changes of one family's tables matter, the announcements of what a transaction
-changes are heard in place of its end: they name the family.
+If only changes of one family's tables matter, the announcements of a transaction's single changes
+are received in place of its end: they name the family.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PROCESS_ID, _PROCESS_NAME = 2, 3  # NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
 _NFGENMSG_BYTES = 4
 
 LOST: Final = "changes of the ruleset came faster than they could be read"
-"""The reason given when the kernel dropped announcements."""
+"""The reason given if the kernel dropped announcements."""
 
 
 class ForeignChanges(Announcements):
     """Awaits ``on_change(reason)`` soon after another process changed nftables.
 
-    `reason` says who it was, for a log. With `family`, changes of other families' tables are
-    not told. Announcements that the kernel had to drop count as foreign.
+    `reason` names that process, for a log. With `family`, changes of other families' tables are not
+    reported. Announcements that the kernel had to drop count as foreign.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ForeignChanges(Announcements):
     def _heard(self, messages: list[Message], lost: bool) -> None:
         foreign = self._foreign(messages)
         if foreign and not self._ports >= (ports := _own_ports()):
-            # A socket of ours that we hadn't met: that of an Nft which ran for the first time.
+            # A socket of ours that was unknown: that of an Nft which ran for the first time.
             self._ports = ports
             self._listener.attach(self._program())
             foreign = self._foreign(messages)
@@ -87,7 +87,7 @@ class ForeignChanges(Announcements):
 
 
 def _own_ports() -> frozenset[int]:
-    """The netlink ports of the nfnetlink sockets of this process."""
+    """Return the netlink ports of the nfnetlink sockets of this process."""
     ports = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:

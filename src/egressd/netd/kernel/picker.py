@@ -1,4 +1,4 @@
-"""Picks attributes out of thousands of netlink messages that are made alike."""
+"""A fast extractor of attributes from thousands of netlink messages with the same layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TYPE_MASK: Final = 0x3FFF
 
 
 class _Layout(NamedTuple):
-    """Where the wanted attributes lie in messages whose attributes' headers are the same."""
+    """The places of the wanted attributes in messages with the same attribute headers."""
 
     mask: int
     headers: int
@@ -19,21 +19,21 @@ class _Layout(NamedTuple):
 
 
 class Picker:
-    """Finds attributes by their paths: the type of each, preceded by those it is nested in.
+    """Finds attributes by their paths: the type of each, preceded by the types it is nested in.
 
-    Where they lie is learned from one message. As long as all others that are equally long have the
-    same headers in the same places, which one comparison tells, each takes half a microsecond;
+    Their places are learned from one message. As long as all other messages of the same length have
+    the same headers in the same places, which one comparison shows, each takes half a microsecond;
     `netlink.attributes` takes five to ten.
     """
 
     def __init__(self, start: int, *paths: tuple[int, ...]) -> None:
-        """`start`: how many bytes come before the first attribute."""
+        """`start`: the number of bytes before the first attribute."""
         self._start = start
         self._paths = paths
         self._layouts: dict[int, _Layout] = {}
 
     def pick(self, data: bytes) -> list[bytes]:
-        """The attribute at each path; empty where there is none."""
+        """Return the attribute at each path; empty if there is none."""
         layout = self._layouts.get(len(data))
         if layout is None or int.from_bytes(data, "little") & layout.mask != layout.headers:
             layout = self._layouts[len(data)] = self._learn(data)

@@ -1,4 +1,4 @@
-"""Counts the questions for names that the kernel has sent on, by the mark of the way they took."""
+"""Counters of the DNS queries that the kernel has forwarded, by the mark of their egress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SET: Final = "questions"
 
 
 def read() -> dict[int, int]:
-    """Mark -> how many flows of questions there were, of the ways asked by in the last minute.
+    """Return mark -> number of query flows, for the egresses used for queries in the last minute.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""IPv4 addresses given as addresses, networks and ranges: a set of them, and numbers for them."""
+"""Sets of IPv4 addresses, given as addresses, networks and ranges, and numbers for them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from socket import AF_INET, inet_ntoa, inet_pton
 
 
 class Ranges:
-    """Addresses to look for. Takes ``192.0.2.7``, ``192.0.2.0/24`` and ``192.0.2.3-192.0.2.9``."""
+    """A set of addresses. Takes ``192.0.2.7``, ``192.0.2.0/24`` and ``192.0.2.3-192.0.2.9``."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         spans = list(_joined(sorted(map(_span, texts))))
         self._firsts = [first.to_bytes(4, "big") for first, _ in spans]
         self._lasts = [last.to_bytes(4, "big") for _, last in spans]
         self.size = sum(last - first + 1 for first, last in spans)
-        """How many addresses there are."""
+        """Number of addresses in the set."""
 
     def __contains__(self, address: bytes) -> bool:
-        """Whether the address, 4 bytes in network order, is one of them. O(log n)."""
+        """Return whether the address, 4 bytes in network order, is in the set. O(log n)."""
         place = bisect_right(self._firsts, address) - 1
         return place >= 0 and address <= self._lasts[place]
 
     def networks(self) -> Iterator[IPv4Network]:
-        """The same addresses as disjoint networks, in order."""
+        """Yield the same addresses as disjoint networks, in order."""
         for first, last in zip(self._firsts, self._lasts, strict=True):
             yield from summarize_address_range(IPv4Address(first), IPv4Address(last))
 
     def clip(self, texts: Iterable[str]) -> Iterator[str]:
-        """What of these is within: addresses as they are, of all else ``first-last`` ranges."""
+        """Yield the parts of `texts` within the set: addresses unchanged, all others as
+        ``first-last`` ranges.
+        """
         for text in texts:
             first, last = (end.to_bytes(4, "big") for end in _span(text))
             place = max(bisect_right(self._firsts, first) - 1, 0)
@@ -43,7 +45,7 @@ class Ranges:
 
 
 class RangeMap:
-    """Numbers of disjoint ``first-last`` ranges, found by address. Does not change."""
+    """Numbers of disjoint ``first-last`` ranges, found by address. Immutable."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         spans = sorted((*_span(text), number) for text, number in numbers.items())
@@ -52,13 +54,13 @@ class RangeMap:
         self._numbers = [number for _, _, number in spans]
 
     def get(self, address: bytes) -> int:
-        """The number of the range that the address, 4 bytes in network order, is in; 0 if it is
-        in none. O(log n).
+        """Return the number of the range that contains the address, 4 bytes in network order; 0 if
+        no range does. O(log n).
         """
         return self._at(int.from_bytes(address, "big"))
 
     def differing(self, other: RangeMap) -> Iterator[str]:
-        """The ranges whose addresses have another number in `other`, in order. O(n log n)."""
+        """Yield the ranges whose addresses have another number in `other`, in order. O(n log n)."""
         if other is self:
             return
         edges = {*self._firsts, *other._firsts}
@@ -77,10 +79,10 @@ def _range(first: bytes, last: bytes) -> str:
 
 
 def _span(text: str) -> tuple[int, int]:
-    """The first and the last address, as numbers."""
+    """Return the first and the last address, as numbers."""
     begin, dash, end = text.partition("-")
     try:
-        # By far the most are addresses and ranges; an `IPv4Network` takes ten times as long.
+        # Most texts by far are addresses and ranges; an `IPv4Network` takes ten times as long.
         first = inet_pton(AF_INET, begin)
         last = inet_pton(AF_INET, end) if dash else first
     except OSError:
@@ -92,7 +94,7 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, with those joined that overlap or touch."""
+    """Yield spans in order, joining those that overlap or touch."""
     begun: tuple[int, int] | None = None
     for first, last in spans:
         if begun is None:

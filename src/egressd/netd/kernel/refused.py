@@ -1,4 +1,4 @@
-"""Who has reached a bound: what packets have put into sets of the nftables table.
+"""Clients and networks that reached a limit, from sets of the nftables table that packets fill.
 
 `egressd.planner.chains.bounds` and `egressd.planner.services_guard` have the rules.
 """
@@ -38,7 +38,7 @@ _BY_ADDRESS: Final = {
 
 
 class Refused(NamedTuple):
-    """Who was refused something: ``source`` is an IP address or a network, ``port`` a proxy
+    """A refusal: ``source`` is the IP address or network that was refused, ``port`` a proxy
     service's.
     """
 
@@ -48,7 +48,7 @@ class Refused(NamedTuple):
 
 
 def read() -> dict[Refused, int]:
-    """Who was refused what in the last seconds, and how many packets each time. Raises OSError."""
+    """Return the refusals of the last seconds, with the packets of each. Raises OSError."""
     found = {}
     with NetlinkSocket(NETFILTER) as kernel:
         for name, kind in _BY_ADDRESS.items():
@@ -58,7 +58,7 @@ def read() -> dict[Refused, int]:
             network = f"{_address(each.key)}/{NETWORK_BITS}"
             found[Refused(NETWORK_SESSIONS, network)] = _packets(each)
         for each in dump(kernel, INET, "full_strangers"):
-            # Each part of a key fills up words of 32 bits.
+            # Each part of a key is padded to words of 32 bits.
             found[Refused(STRANGERS, _address(each.key[:4]), _port(each.key[4:]))] = _packets(each)
         for each in dump(kernel, INET, "full_services"):
             found[Refused(SERVICE, port=_port(each.key))] = _packets(each)

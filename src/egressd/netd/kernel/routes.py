@@ -1,10 +1,10 @@
-"""Converges routes and policy rules to what is wanted, never leaving a moment without.
+"""Converges routes and policy rules to the wanted ones without a gap in between.
 
-Ours bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed, but what
-`withdraw_peers` and `withdraw_advertised` are asked for. To delete and
-add again what stays sends packets elsewhere meanwhile (measured: every second one). So what is
-right is left alone, a route that differs is replaced in place, what is missing is added, and
-only then goes what is no longer wanted.
+Our routes and rules bear the protocol number `ROUTE_PROTOCOL`; nothing else is ever removed, except
+by `withdraw_peers` and `withdraw_advertised`. Deleting and re-adding entries that stay would send
+packets elsewhere meanwhile (measured: every second one). So correct entries are left alone, a route
+that differs is replaced in place, missing entries are added, and only then unwanted entries are
+removed.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from egressd.netd.kernel.netlink import (
 
 _GONE: Final = (errno.ENOENT, errno.ESRCH)
 _IS_OFF: Final = (*fib.NO_SUCH_FAMILY, errno.EACCES)
-"""Of an IPv6 route, the last where ``disable_ipv6`` is set."""
+"""Errors for an IPv6 route; the last one is returned if ``disable_ipv6`` is set."""
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """What `sync` did, in ip-route(8)'s and ip-rule(8)'s words; true if it changed anything."""
+    """The result of `sync` in ip-route(8)'s and ip-rule(8)'s notation; true if anything changed."""
 
     added: tuple[str, ...]
     replaced: tuple[str, ...]
     removed: tuple[str, ...]
     problems: tuple[str, ...]
-    """What the kernel refused, each a sentence with its reason. All the rest is done."""
+    """Requests that the kernel refused, each a sentence with its reason. All the rest is done."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.replaced or self.removed)
 
 
 def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
-    """Make our routes and rules just these. Repeat-safe: a second call changes nothing.
+    """Make our routes and rules exactly these. Repeat-safe: a second call changes nothing.
 
-    Additions go from the floor up: unreachable routes before those that lead somewhere,
-    prohibiting rules before those that look up; removals go the other way. Rules that only get
-    another priority are in force all the time. A route whose
-    interface is missing is a problem; a rule's may be. What is IPv6's is passed over on a
-    kernel without IPv6. Raises OSError when the kernel won't list what it has.
+    Additions start with the default-deny entries: unreachable routes before those that lead
+    somewhere, prohibiting rules before those that look up; removals go the other way. Rules that
+    only get another priority are in force all the time. A route whose interface is missing is a
+    problem; a rule's interface may be missing. IPv6 entries are skipped on a kernel without IPv6.
+    Raises OSError if the kernel does not list its entries.
     """
     with NetlinkSocket(ROUTE) as kernel:
         synchronisation = _Synchronisation(kernel)
@@ -64,8 +64,8 @@ def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
 
 
 def withdraw_peers(interfaces: Iterable[Interface]) -> None:
-    """Take the far ends of these interfaces out of the main table, where the kernel puts them: who
-    is at such an address is then reached as ever. Repeat-safe. Raises OSError.
+    """Remove the far ends of these interfaces from the main table, where the kernel puts them:
+    hosts at such addresses are then reached as before. Repeat-safe. Raises OSError.
     """
     with NetlinkSocket(ROUTE) as kernel:
         for interface in interfaces:
@@ -78,36 +78,37 @@ def withdraw_peers(interfaces: Iterable[Interface]) -> None:
 
 
 def withdraw_advertised(names: Collection[str]) -> None:
-    """Take the routes of IPv6 routers behind these interfaces out of the main table: what was heard
-    there before nobody was to be. Repeat-safe. Raises OSError.
+    """Remove the routes of IPv6 routers behind these interfaces from the main table: routes that
+    were accepted there before router advertisements were refused. Repeat-safe. Raises OSError.
     """
     unheard = {index for index, name in socket.if_nameindex() if name in names}
     with NetlinkSocket(ROUTE) as kernel:
         for body in fib.listed(kernel, fib.GET_ROUTE, fib.advertised_routes_request()):
             if fib.device_of(body) in unheard:
                 try:
-                    kernel.request(fib.DELETE_ROUTE, body)  # what is listed names itself
+                    kernel.request(fib.DELETE_ROUTE, body)  # a listed route is a complete request
                 except NetlinkError as error:
                     if error.errno not in _GONE:
                         raise
 
 
 def _place(route: RouteEntry) -> tuple[int, IPv4Network | IPv6Network, int]:
-    """What tells the routes of a table apart: a new one of the same place replaces the old."""
+    """Return the identity of a route in its table: a new route with the same one replaces the old.
+    """
     return route.table, route.destination, route.metric
 
 
 def _selectors(rule: PolicyRule) -> PolicyRule:
-    """The rule without its priority: what stays the same when rules move."""
+    """Return the rule without its priority: the part that stays the same when rules move."""
     return replace(rule, priority=0)
 
 
 def _turn(rule: PolicyRule, moved: Set[PolicyRule]) -> int:
-    """The place of a rule among those that are added; removals go the other way.
+    """Return the place of a rule in the order of additions; removals go the other way.
 
-    A rule that prohibits comes ahead of those that look up. When all move to other priorities it
-    comes last, and goes first: it holds where it was meanwhile, and must not stand ahead of rules
-    that are still to follow.
+    A prohibiting rule precedes rules that look up. When all rules move to other priorities it is
+    added last and removed first: its old copy remains in force meanwhile, and the new one must not
+    stand ahead of rules that are still to follow.
     """
     if rule.action != "prohibit":
         return 1
@@ -188,7 +189,7 @@ class _Synchronisation:
             self._kernel.request(fib.NEW_RULE, fib.encode_rule(rule), CREATE | EXCLUSIVE)
         except NetlinkError as error:
             if error.errno == errno.EEXIST:
-                return  # someone else's is just the same
+                return  # another program's rule is identical
             if rule.family == 6 and error.errno in fib.NO_SUCH_FAMILY:
                 return
             self._problems.append(f"could not add rule {rule}: {error.strerror}")

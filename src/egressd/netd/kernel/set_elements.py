@@ -1,4 +1,4 @@
-"""Lists the elements of a set or map of egressd's nftables tables, as the kernel has them.
+"""Reads the elements of a set or map of egressd's nftables tables, as the kernel has them.
 
 Through nfnetlink (linux/netfilter/nf_tables.h), whose numbers are big endian.
 """
@@ -31,7 +31,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 
 
 class RawElement(NamedTuple):
-    """An element's parts as the kernel writes them; what it lacks is empty."""
+    """An element's parts as the kernel writes them; missing parts are empty."""
 
     key: bytes
     value: bytes
@@ -42,7 +42,7 @@ class RawElement(NamedTuple):
 
 
 def dump(kernel: NetlinkSocket, family: bytes, name: str) -> Iterator[RawElement]:
-    """List a set's elements; none if it isn't there. `family`: `INET` or `NETDEV`.
+    """List a set's elements; none if the set doesn't exist. `family`: `INET` or `NETDEV`.
 
     Raises NetlinkError.
     """
@@ -59,7 +59,7 @@ def dump(kernel: NetlinkSocket, family: bytes, name: str) -> Iterator[RawElement
 
 
 def get(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> RawElement | None:
-    """Return one element; None if it isn't there. Raises NetlinkError."""
+    """Return one element; None if it doesn't exist. Raises NetlinkError."""
     wanted = nest(_ELEMENTS, nest(_ELEMENT, nest(_KEY, attribute(_VALUE, key))))
     try:
         (body,) = kernel.request(_GET_ELEMENT, family + TABLE + _named(name) + wanted)

@@ -1,8 +1,8 @@
 """Local TCP and UDP sockets that talk to clients, through sock_diag (linux/inet_diag.h).
 
-The connections of a TPROXY listener have the client as remote address, and as local address
-the destination that the client asked for. Conntrack does not reach them: what ends them is
-SOCK_DESTROY (``ss -K``), which the application sees as ECONNABORTED.
+A connection of a TPROXY listener has the client as its remote address, and as its local address the
+client's destination. Conntrack does not reach these connections: SOCK_DESTROY (``ss -K``) ends
+them, which the application sees as ECONNABORTED.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _REQUEST = struct.Struct("=BBBxI48s")
 _ANSWER = struct.Struct("=4x48s")
 """The beginning of inet_diag_msg: family, state, timer, retransmissions; socket id."""
 _TIMED = struct.Struct("=2xBB48sI8xI")
-"""More of it: the timer that runs, how often something was sent again, the socket id; ms until the
-timer ends, queues, user."""
+"""More of it: the running timer, the number of retransmissions, the socket id; ms until the timer
+expires, queues, user."""
 _RETRANSMISSION: Final = 1
-"""The timer of who waits for an acknowledgement (ICSK_TIME_RETRANS in net/inet_connection_sock.h
-and what net/ipv4/inet_diag.c makes of it)."""
+"""The timer of a socket that waits for an acknowledgement (ICSK_TIME_RETRANS in
+net/inet_connection_sock.h, as net/ipv4/inet_diag.c reports it)."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
 _INFO: Final = 2  # INET_DIAG_INFO
 _WITH_INFO: Final = 1 << (_INFO - 1)
 _MESSAGE_BYTES: Final = 72
-"""The length of inet_diag_msg, which attributes follow."""
+"""Bytes of inet_diag_msg, which attributes follow."""
 _TRANSFERRED = struct.Struct("=120xQQ")
 """tcp_info (linux/tcp.h): bytes that the peer has acknowledged, and those received."""
 _SILENT = struct.Struct("=44xI4xI")
-"""Of the same: milliseconds since data was sent last, and received."""
+"""tcp_info: milliseconds since data was last sent, and last received."""
 
 # net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
 _ESTABLISHED, _SYN_SENT, _SYN_RECEIVED, _TIME_WAIT, _CLOSE, _LISTEN = 1, 2, 3, 6, 7, 10
@@ -55,15 +55,16 @@ _STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
 _BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
 _JUMP, _IF_LOCAL, _IF_REMOTE = 1, 7, 8  # INET_DIAG_BC_JMP, _S_COND, _D_COND
 _OPERATION = struct.Struct("=BBH")
-"""inet_diag_bc_op: code, bytes to go on by if it holds, and if not."""
+"""inet_diag_bc_op: code, bytes to advance if it holds, and if it does not."""
 _CONDITION = struct.Struct("=BBxxi4s")
 """inet_diag_hostcond: family, prefix length, port (-1: any), address."""
 _STEP: Final = _OPERATION.size + _CONDITION.size
 _LOOPBACK: Final = 127
-"""The first byte of its addresses."""
+"""The first byte of loopback addresses."""
 _DNS_PORT: Final = (53).to_bytes(2, "big")
 _FEW: Final = 64
-"""Up to so many networks or ports the kernel is told which sockets to list; else it lists all."""
+"""Number of networks or ports up to which the kernel filters the list of sockets; for more, it
+lists all sockets."""
 
 
 class ClientSocket(NamedTuple):
@@ -74,37 +75,37 @@ class ClientSocket(NamedTuple):
     local: tuple[IPv4Address, int]
     remote: tuple[IPv4Address, int]
     id: bytes
-    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+    """The kernel's identity of the socket (inet_diag_sockid), including the cookie."""
 
 
 class Asker(NamedTuple):
-    """A TCP connection of a client's to a resolver, through a TPROXY listener."""
+    """A client's TCP connection to a resolver, through a TPROXY listener."""
 
     sent_s: float
-    """Seconds since it was sent data last, or since it began."""
+    """Seconds since data was last sent to the client, or since the connection began."""
     received_s: float
-    """Seconds since it has sent data last, or since it began."""
+    """Seconds since the client last sent data, or since the connection began."""
     id: bytes
-    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+    """The kernel's identity of the socket (inet_diag_sockid), including the cookie."""
 
 
 class Caller(NamedTuple):
-    """A TCP connection that somebody has made to this machine."""
+    """A TCP connection that a remote program has made to this machine."""
 
     local: tuple[IPv4Address, int]
     remote: tuple[IPv4Address, int]
     sent: int
     """Bytes that the peer has acknowledged."""
     received: int
-    """Bytes."""
+    """Bytes received from the peer."""
     id: bytes
-    """What the kernel tells it by (inet_diag_sockid), cookie included."""
+    """The kernel's identity of the socket (inet_diag_sockid), including the cookie."""
 
 
 def is_unanswered(local: IPv4Address, remote: IPv4Address, remote_port: int) -> bool:
-    """Whether a TCP connection from here to there waits for the first answer still.
+    """Return whether a TCP connection from `local` to `remote` still waits for the first answer.
 
-    Raises OSError when the kernel won't tell.
+    Raises OSError if the kernel refuses.
     """
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _SYN_SENT, bytes(_ID.size))
     wanted = remote_port.to_bytes(2, "big"), local.packed, remote.packed
@@ -114,9 +115,9 @@ def is_unanswered(local: IPv4Address, remote: IPv4Address, remote_port: int) -> 
 
 
 def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
-    """The sockets whose peer is one of `clients`: addresses, networks, ``first-last`` ranges.
+    """Yield the sockets whose peer is one of `clients`: addresses, networks, ``first-last`` ranges.
 
-    Listening and closed ones are left out. Raises OSError when the kernel won't tell.
+    Listening and closed sockets are left out. Raises OSError if the kernel refuses.
     """
     wanted = Ranges(clients)
     if not wanted.size:
@@ -144,13 +145,12 @@ def destroy_clients(
     spared: Collection[IPv4Address],
     spare: Callable[[str], bool] = lambda _client: False,
 ) -> int:
-    """End the sockets of `clients`; how many there were.
+    """End the sockets of `clients`; return their number.
 
-    Those whose local address is in `spared` live on: with the router's own addresses
-    there, a client keeps its connections to the router's services. So do those of the
-    addresses that `spare` is true of, and what the router's programs tell each other by
-    the loopback. Raises OSError when the kernel refuses, as one without
-    CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
+    Sockets whose local address is in `spared` live on: with the router's own addresses there, a
+    client keeps its connections to the router's services. So do the sockets of addresses for which
+    `spare` is true, and the connections of the router's programs with each other over the loopback.
+    Raises OSError if the kernel refuses, as one without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
     """
     ended = 0
     with NetlinkSocket(SOCK_DIAG) as told:
@@ -163,10 +163,10 @@ def destroy_clients(
 
 
 def destroy_callers(ports: Collection[int]) -> int:
-    """End the TCP connections to this machine at these ports of its own; how many there were.
+    """End the TCP connections to this machine's own addresses at these ports; return their number.
 
-    Those of TPROXY listeners live on: their local address is somebody else's. Raises OSError when
-    the kernel refuses.
+    Connections of TPROXY listeners live on: their local address is another machine's. Raises
+    OSError if the kernel refuses.
     """
     with NetlinkSocket(SOCK_DIAG) as asked:
         return sum(
@@ -176,8 +176,8 @@ def destroy_callers(ports: Collection[int]) -> int:
 
 
 def callers(ports: Collection[int]) -> list[Caller]:
-    """The TCP connections to this machine at these ports of its own that both ends have agreed on,
-    without those of TPROXY listeners. Raises OSError when the kernel refuses.
+    """Return the established TCP connections to this machine's own addresses at these ports,
+    without those of TPROXY listeners. Raises OSError if the kernel refuses.
     """
     found = []
     with NetlinkSocket(SOCK_DIAG) as asked:
@@ -199,16 +199,17 @@ def callers(ports: Collection[int]) -> list[Caller]:
 
 
 def destroy(connections: Iterable[Asker | Caller]) -> int:
-    """End connections; how many had not ended by themselves. Raises OSError."""
+    """End connections; return the number that had not ended by themselves. Raises OSError."""
     with NetlinkSocket(SOCK_DIAG) as asked:
         return sum(_destroy(asked, IPPROTO_TCP, each.id) for each in connections)
 
 
 def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
-    """How much each client has open through TPROXY listeners: protocol and address (4 bytes in
-    network order) -> TCP connections, without those to resolvers, or ports that UDP is answered at.
+    """Return the number of flows that each client has open through TPROXY listeners: protocol and
+    address (4 bytes in network order) -> TCP connections except those to resolvers, or UDP ports of
+    the client that receive answers.
 
-    `own`: this machine's addresses. 20,000 take 60 ms. Raises OSError when the kernel won't tell.
+    `own`: this machine's addresses. 20,000 take 60 ms. Raises OSError if the kernel refuses.
     """
     spared = {address.packed for address in own}
     found: set[tuple[int, bytes, bytes, bytes, bytes]] = set()
@@ -219,15 +220,15 @@ def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
                 local_port, remote_port, local, remote = _ID.unpack(_ANSWER.unpack_from(body)[0])
                 if local in spared or local[0] == _LOOPBACK or local_port == _DNS_PORT:
                     continue
-                if protocol == IPPROTO_UDP:  # a client's port may hear from many
+                if protocol == IPPROTO_UDP:  # one port of a client may have many peers
                     local_port = local = b""
                 found.add((protocol, remote, remote_port, local, local_port))
     return Counter((protocol, remote) for protocol, remote, *_ in found)
 
 
 def askers(own: Collection[IPv4Address]) -> list[Asker]:
-    """The TCP connections to resolvers, port 53, through TPROXY listeners that both ends have
-    agreed on. `own`: this machine's addresses. Raises OSError when the kernel won't tell.
+    """Return the established TCP connections to resolvers, port 53, through TPROXY listeners.
+    `own`: this machine's addresses. Raises OSError if the kernel refuses.
     """
     spared = {address.packed for address in own}
     states = _STATES & ~(1 << _SYN_RECEIVED)
@@ -249,7 +250,7 @@ def askers(own: Collection[IPv4Address]) -> list[Asker]:
 def _at(
     asked: NetlinkSocket, ports: Collection[int], states: int, extensions: int = 0
 ) -> Iterator[bytes]:
-    """List TCP sockets of this machine's own addresses at these ports."""
+    """Yield TCP sockets of this machine's own addresses at these ports."""
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, extensions, states, bytes(_ID.size))
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
@@ -271,11 +272,11 @@ def destroy_stalled(
     uid: int,
     patience_s: float,
 ) -> int:
-    """End a user's TCP connections to such ports elsewhere that have sent something again in vain,
-    and will not try within `patience_s`; how many there were.
+    """End a user's TCP connections to these remote ports that have retransmitted in vain and will
+    not retransmit within `patience_s`; return their number.
 
-    `is_meant` says of a remote address and port whether it is concerned. Raises OSError when the
-    kernel refuses.
+    `is_meant` decides by remote address and port whether a connection is concerned. Raises OSError
+    if the kernel refuses.
     """
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _ESTABLISHED, bytes(_ID.size))
     if len(ports) <= _FEW:
@@ -307,7 +308,7 @@ def _is_own(address: bytes) -> bool:
 
 
 def _destroy(told: NetlinkSocket, protocol: int, identity: bytes) -> bool:
-    """End a socket; False if it ended by itself."""
+    """End a socket; return False if it ended by itself."""
     try:
         told.request(_DESTROY, _REQUEST.pack(AF_INET, protocol, 0, 0, identity))
     except NetlinkError as error:
@@ -330,11 +331,11 @@ def _within(network: IPv4Network) -> bytes:
 
 
 def _any(code: int, conditions: Collection[bytes]) -> bytes:
-    """A program that holds for sockets whose local or remote end, as `code` says, meets one of
-    `conditions`.
+    """Return a program that holds for sockets whose local or remote end, as `code` says, meets one
+    of `conditions`.
 
-    It holds when it stops just at its end. Each condition that is met is followed by a
-    jump there, each that is not goes on beyond that jump; the last one overshoots.
+    It holds if it stops exactly at its end. Each condition that is met is followed by a jump there;
+    a condition that is not met continues beyond that jump; the last one overshoots.
     """
     program = b""
     left = len(conditions) * (_STEP + _OPERATION.size) - _OPERATION.size

@@ -1,7 +1,7 @@
-"""Kernel parameters under /proc/sys, written only where they differ.
+"""Kernel parameters under /proc/sys, written only if they differ.
 
-Those under net/ belong to the network namespace of whoever opens the file, whichever
-namespace /proc was mounted in.
+Those under net/ belong to the network namespace of the process that opens the file, independent of
+the namespace in which /proc was mounted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ROOT: Final = Path("/proc/sys")
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What `write` did. Names are those it was given."""
+    """The result of `write`. Names are those it was given."""
 
     changed: dict[str, str]
-    """Name -> the value there was before."""
+    """Name -> the value before the change."""
     problems: tuple[str, ...]
     """Sentences about parameters that exist and could not be set."""
 
@@ -28,9 +28,8 @@ class Written(msgspec.Struct, frozen=True):
 def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
     """Set each parameter that exists and has another value. Repeat-safe.
 
-    Names are paths below /proc/sys (``net/ipv4/conf/lan0.7/rp_filter``): dots occur in
-    interface names. A name that does not exist is passed over: its module or its
-    interface is not there.
+    Names are paths below /proc/sys (``net/ipv4/conf/lan0.7/rp_filter``), because interface names
+    may contain dots. A name that does not exist is skipped: its module or its interface is missing.
     """
     changed: dict[str, str] = {}
     problems: list[str] = []
@@ -49,10 +48,10 @@ def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
 
 
 def make_room(least: Mapping[str, int], root: Path = _ROOT) -> None:
-    """Raise each limit that is lower. A higher one stays, and so does none (0).
+    """Raise each limit that is lower. A higher one stays, and so does a value of 0 (no limit).
 
-    Where one cannot be raised (it is the whole machine's, and this is a container, or a namespace
-    that does not show it), there is just less room.
+    A limit that cannot be raised stays as it is (it is the whole machine's, and this is a
+    container, or a namespace that does not show it).
     """
     for name, value in least.items():
         path = root / name
@@ -62,16 +61,16 @@ def make_room(least: Mapping[str, int], root: Path = _ROOT) -> None:
 
 
 def reserve_ports(ranges: Iterable[range], root: Path = _ROOT) -> None:
-    """Have the kernel choose none of these as the port of a socket that asks for any.
+    """Exclude these ports from the kernel's choice for sockets that request any port.
 
-    Ports that others have reserved stay so (``ip_local_reserved_ports`` in the kernel's
-    ip-sysctl.rst).
+    Ports that other programs have reserved stay reserved (``ip_local_reserved_ports`` in the
+    kernel's ip-sysctl.rst).
     """
     path = root / "net/ipv4/ip_local_reserved_ports"
     text = ",".join(f"{each.start}-{each.stop - 1}" for each in ranges).encode()
     with suppress(OSError), path.open("wb", buffering=0) as file:
-        # What is written at the beginning takes the place of all that is there, what is written
-        # behind it is added; a page at a time (proc_do_large_bitmap in the kernel's sysctl.c).
+        # A write at the start of the file replaces the whole list, a write behind it adds to the
+        # list; a page at a time (proc_do_large_bitmap in the kernel's sysctl.c).
         while text:
             file.seek(1)
             text = text[file.write(text) :]

@@ -1,4 +1,4 @@
-"""How much each interface has carried (proc_pid_net(5), ``/proc/self/net/dev``)."""
+"""The traffic counters of interfaces (proc_pid_net(5), ``/proc/self/net/dev``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TABLE: Final = Path("/proc/self/net/dev")
 _HEAD: Final = 2
 """Lines of the table's head."""
 _SENT: Final = 8
-"""Eight columns of what was received come before those of what was sent."""
+"""The index of the column of sent bytes: eight columns for received traffic come first."""
 
 
 class Traffic(NamedTuple):
@@ -23,7 +23,7 @@ NONE: Final = Traffic(0, 0)
 
 
 def read() -> dict[str, Traffic]:
-    """The counters of every interface by name; 64 interfaces take 0.2 ms."""
+    """Return the counters of every interface by name; 64 interfaces take 0.2 ms."""
     counted = {}
     for line in _TABLE.read_text(errors="surrogateescape").splitlines()[_HEAD:]:
         name, _, columns = line.rpartition(":")

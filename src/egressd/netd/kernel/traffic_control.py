@@ -1,6 +1,6 @@
-"""Queueing disciplines, classes and filters of any program's, as rtnetlink lists them (tc(8)).
+"""Queueing disciplines, classes and filters of all programs, as rtnetlink lists them (tc(8)).
 
-What egressd makes of them itself is `shaping.messages`'s and `fast_path.filters`'s.
+`shaping.messages` and `fast_path.filters` make egressd's own.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _INGRESS_BLOCK, _EGRESS_BLOCK = 13, 14
 
 FRONT_HANDLE: Final = 0xFFFF_0000
 FRONT: Final = 0xFFFF_FFF1
-"""The parent of a qdisc that only is a place for filters, of which an interface has one at most:
-``ingress`` or ``clsact`` (TC_H_CLSACT)."""
+"""The parent of a qdisc that only is a place for filters; an interface has at most one: ``ingress``
+or ``clsact`` (TC_H_CLSACT)."""
 INGRESS, EGRESS = 0xFFFF_FFF2, 0xFFFF_FFF3
-"""The parents of filters there. Only ``clsact`` has any for what goes out."""
+"""The parents of filters there. Only ``clsact`` has one for outgoing packets."""
 _MAJOR: Final = 0xFFFF_0000
 """The bits of a handle that a qdisc shares with its classes."""
 _NOT_THERE: Final = (errno.ENOENT, errno.EINVAL, errno.ENODEV)
-"""Answers of the kernel for an interface that has nowhere for filters, or is gone."""
+"""The kernel's errors for an interface that has no place for filters, or is gone."""
 
 
 class Qdisc(NamedTuple):
@@ -42,21 +42,21 @@ class Qdisc(NamedTuple):
     parent: int
     kind: str
     is_shared: bool
-    """Its filters are other interfaces' too (``ingress_block``)."""
+    """True if its filters are shared with other interfaces (``ingress_block``)."""
 
 
 class Filter(NamedTuple):
-    """A filter, or the head of those of one priority and protocol."""
+    """A filter, or the head of the filters of one priority and protocol."""
 
     info: int
-    """Its priority, and 16 bits lower its protocol."""
+    """Priority of the filter in the high 16 bits, protocol in the low ones."""
     kind: str
     options: bytes
     """Empty in a head."""
 
 
 def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
-    """List all interfaces'. Raises OSError."""
+    """Yield the queueing disciplines of all interfaces. Raises OSError."""
     for body in kernel.dump(GET_QDISC, HEADER.pack(0, 0, 0, 0, 0)):
         _, interface, handle, parent, _ = HEADER.unpack_from(body)
         found = attributes(body, HEADER.size)
@@ -65,7 +65,10 @@ def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
 
 
 def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
-    """List those of an interface at `INGRESS` or `EGRESS`, or of a qdisc. Raises OSError."""
+    """Return the filters of an interface at `INGRESS` or `EGRESS`, or of a qdisc.
+
+    Raises OSError.
+    """
     with unless_absent():
         bodies = kernel.dump(GET_FILTER, HEADER.pack(0, interface, 0, parent, 0))
         found = [(HEADER.unpack_from(body)[4], attributes(body, HEADER.size)) for body in bodies]
@@ -74,7 +77,7 @@ def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
 
 
 def leaves(kernel: NetlinkSocket, qdisc: Qdisc) -> int:
-    """Count the classes of a qdisc that have none below them. Raises OSError."""
+    """Return the number of a qdisc's classes that have no class below them. Raises OSError."""
     with unless_absent():
         asked = HEADER.pack(0, qdisc.interface, 0, qdisc.handle, 0)
         bodies = kernel.dump(GET_CLASS, asked)
@@ -87,7 +90,7 @@ def leaves(kernel: NetlinkSocket, qdisc: Qdisc) -> int:
 
 @contextmanager
 def unless_absent() -> Iterator[None]:
-    """End the block where the kernel says that there is no such place, or interface any more."""
+    """End the block if the kernel answers that the place or the interface does not exist."""
     try:
         yield
     except NetlinkError as error:

@@ -8,15 +8,15 @@ from typing import Final
 _TABLE: Final = Path("/proc/self/net/udp")
 _ANY: Final = "00000000"
 _UNCONNECTED: Final = "07"
-"""The state of a socket that hears from everybody: TCP_CLOSE."""
+"""The state of a socket that receives from every peer: TCP_CLOSE."""
 
 _EPHEMERAL: Final = 32_768
-"""The first port that Linux chooses itself, by default (ip_local_port_range)."""
+"""The first port of Linux's own choice, by default (ip_local_port_range)."""
 
 
 def listened_on(but: int, table: Path = _TABLE) -> list[int]:
-    """The ports in this network namespace, in order, without those of the user `but`. Those that
-    the kernel chose (ephemeral ones) are left out: such a socket is a client's.
+    """Return the ports in this network namespace, in order, without those of the user `but`. Ports
+    that the kernel chose (ephemeral ones) are left out: such a socket is a client's.
     """
     found = set()
     for line in table.read_text().splitlines()[1:]:
