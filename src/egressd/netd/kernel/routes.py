@@ -93,8 +93,7 @@ def withdraw_advertised(names: Collection[str]) -> None:
 
 
 def _place(route: RouteEntry) -> tuple[int, IPv4Network | IPv6Network, int]:
-    """Return the identity of a route in its table: a new route with the same one replaces the old.
-    """
+    """Return the identity of a route in its table: a new route replaces an identical one."""
     return route.table, route.destination, route.metric
 
 

@@ -1,10 +1,10 @@
-"""eBPF without a compiler: programs put together in Python, and handed to the kernel.
+"""eBPF without a compiler: programs assembled in Python and loaded into the kernel.
 
-- `assembler`: instructions to the bytes that the kernel takes. Pure.
-- `btf`: where the fields of the kernel's own structures are. Pure.
+- `assembler`: instructions to the kernel's byte code. Pure.
+- `btf`: the offsets of fields in the kernel's own structures. Pure.
 - `cgroup`: the root of the hierarchy that programs about sockets are attached to.
-- `system`: bpf(2): maps, programs, and what the kernel tells of them.
+- `system`: bpf(2): maps, programs, and the kernel's information about them.
 
-A device has no compiler, and a program for one kernel does not fit another, since the
-structures that it reads differ. So it is put together when netd starts, for the kernel that runs.
+A device has no compiler, and a program for one kernel does not fit another, since the structures
+that it reads differ. So netd assembles it at its start, for the running kernel.
 """

@@ -1,7 +1,7 @@
-"""Puts eBPF programs together: the instruction set of the kernel's ``bpf/standardization``.
+"""Assembles eBPF programs: the instruction set of the kernel's ``bpf/standardization``.
 
-A `Program` is written from top to bottom. Jumps name labels that come further down, and calls
-name the kernel's helper functions by number or its own functions by the type that BTF has them by.
+A `Program` is written from top to bottom. Jumps name labels that come further down, and calls name
+the kernel's helper functions by number or its own functions by their type number in BTF.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import struct
 from typing import Final, Literal
 
 R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, FP = range(11)
-"""The registers. R0: what a call answers; R1 to R5: what it is given, and it spoils them; R6 to R9
-stay; FP: the end of the stack, whose 512 bytes lie below it."""
+"""The registers. R0: the result of a call; R1 to R5: its arguments, which it overwrites; R6 to R9
+are preserved; FP: the end of the stack, whose 512 bytes lie below it."""
 
 _INSTRUCTION: Final = struct.Struct("<BBhi")  # opcode, source and destination, offset, immediate
 
@@ -44,7 +44,7 @@ class Program:
         self._jumps: list[tuple[int, str]] = []
 
     def label(self, name: str) -> None:
-        """This is where jumps to `name` lead."""
+        """Make jumps to `name` lead to the next instruction."""
         if name in self._labels:
             raise ValueError(f"there are two labels {name}")
         self._labels[name] = self._at
@@ -52,69 +52,74 @@ class Program:
     # --- Memory. ------------------------------------------------------------------------
 
     def load(self, size: int, register: int, base: int, offset: int) -> None:
-        """register = `size` bytes at base + offset, the rest of it zero."""
+        """Emit register = `size` bytes at base + offset, the rest of it zero."""
         self._add(_LOAD | _SIZES[size], register, base, offset)
 
     def store(self, size: int, base: int, offset: int, register: int) -> None:
-        """`size` bytes at base + offset = register."""
+        """Emit `size` bytes at base + offset = register."""
         self._add(_STORE | _SIZES[size], base, register, offset)
 
     def store_number(self, size: int, base: int, offset: int, number: int) -> None:
-        """`size` bytes at base + offset = a number of 32 bits with its sign."""
+        """Emit `size` bytes at base + offset = a signed number of 32 bits."""
         self._add(_STORE_NUMBER | _SIZES[size], base, 0, offset, number)
 
     def add_to(self, base: int, offset: int, register: int) -> None:
-        """Add register to the 8 bytes at base + offset, whoever else does so at the same time."""
+        """Emit an addition of register to the 8 bytes at base + offset, atomic with those of other
+        CPUs.
+        """
         self._add(_ATOMIC | _SIZES[8], base, register, offset)
 
     # --- Registers. ---------------------------------------------------------------------
 
     def set_map(self, register: int, descriptor: int) -> None:
-        """register = the map that is open as `descriptor`."""
+        """Emit register = the map that is open as `descriptor`."""
         self._add(_WIDE, register, _MAP, 0, descriptor)
         self._add(0, 0, 0)
 
     def number(self, register: int, operation: Operation, number: int, *, bits: int = 64) -> None:
-        """Apply an operation with a number of 32 bits, which has a sign, to a register."""
+        """Emit an operation on a register with a signed number of 32 bits."""
         self._add(_alu(bits) | _OPERATIONS[operation], register, 0, 0, number)
 
     def register(self, register: int, operation: Operation, other: int, *, bits: int = 64) -> None:
-        """Apply an operation with another register to a register."""
+        """Emit an operation on a register with another register."""
         self._add(_alu(bits) | _OPERATIONS[operation] | _REGISTER, register, other)
 
-    # --- Ways on. -----------------------------------------------------------------------
+    # --- Jumps, calls and the end. -----------------------------------------------------
 
     def go(self, label: str) -> None:
-        """Go on at a label."""
+        """Emit a jump to a label."""
         self._jump(_GO, 0, 0, 0, label)
 
     def go_if(
         self, register: int, condition: Condition, number: int, label: str, *, bits: int = 64
     ) -> None:
-        """Go on at a label if a register compares so with a number; ``&``: has one of its bits."""
+        """Emit a jump to a label if the comparison of a register with a number is true; ``&``: if
+        the register has one of the number's bits.
+        """
         self._jump(_jump(bits) | _CONDITIONS[condition], register, 0, number, label)
 
     def go_if_register(
         self, register: int, condition: Condition, other: int, label: str, *, bits: int = 64
     ) -> None:
-        """Go on at a label if a register compares so with another."""
+        """Emit a jump to a label if the comparison of a register with another is true."""
         self._jump(_jump(bits) | _CONDITIONS[condition] | _REGISTER, register, other, 0, label)
 
     def call(self, helper: int) -> None:
-        """Call one of bpf-helpers(7) by its number."""
+        """Emit a call of one of bpf-helpers(7) by its number."""
         self._add(_CALL, 0, 0, 0, helper)
 
     def call_kernel(self, function: int, module: int = 0) -> None:
-        """Call a function of the kernel's own by the number of its type; `module`: the place of
-        its module's BTF among the program's, 0 for the kernel itself."""
+        """Emit a call of one of the kernel's own functions by the number of its type; `module`: the
+        index of its module's BTF among the program's, 0 for the kernel itself.
+        """
         self._add(_CALL, 0, _OF_THE_KERNEL, module, function)
 
     def exit(self) -> None:
-        """End with what is in R0."""
+        """Emit the end of the program, with R0 as the result."""
         self._add(_EXIT, 0, 0)
 
     def assembled(self) -> bytes:
-        """The program. Raises ValueError when a jump leads nowhere, or back."""
+        """Return the program. Raises ValueError if a jump leads nowhere, or back."""
         code = bytearray(self._code)
         for at, label in self._jumps:
             distance = self._labels.get(label, -1) - at - 1
@@ -132,7 +137,7 @@ class Program:
         self._add(opcode, register, other, 0, number)
 
     def _add(self, opcode: int, to: int, of: int, offset: int = 0, number: int = 0) -> None:
-        # The verifier tells numbers with and without a sign by the instruction.
+        # The verifier distinguishes signed and unsigned numbers by the instruction.
         signed = number - (1 << 32) if number >= 1 << 31 else number
         self._code += _INSTRUCTION.pack(opcode, of << 4 | to, offset, signed)
 

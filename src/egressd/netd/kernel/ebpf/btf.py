@@ -1,6 +1,7 @@
-"""Reads BTF: what the kernel says of its own types (``bpf/btf.rst`` in its documentation).
+"""A reader of BTF, the kernel's description of its own types (``bpf/btf.rst`` in its
+documentation).
 
-Of its 100,000 types and more only those that are asked for are looked at.
+Of its more than 100,000 types only the requested ones are examined.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 
 # linux/btf.h
 _MAGIC: Final = 0xEB9F
-# struct btf_header: magic, version, flags, length, then where types and strings are and how long
+# struct btf_header: magic, version, flags, length, then offsets and sizes of types and strings
 _HEADER: Final = struct.Struct("=HBBIIIII")
 _TYPE: Final = struct.Struct("=III")  # struct btf_type: name, kind and parts, size or type
 _MEMBER: Final = struct.Struct("=III")  # struct btf_member: name, type, offset in bits
@@ -41,17 +42,16 @@ class _Type(NamedTuple):
     kind: int
     parts: int
     size: int
-    """Or the number of another type."""
+    """Size in bytes, or the number of another type."""
     at: int
-    """Where what is behind it begins."""
+    """Offset of the data behind the type."""
 
 
 class Btf:
-    """The kernel's types, and those of modules that go on from them.
+    """The kernel's types, and those of modules that extend them.
 
-    `data`: the kernel's BTF and a module's, whose numbers and names go on from the kernel's.
-    `names`: the structures and functions that will be asked for. Raises ValueError when it is no
-    BTF.
+    `data`: the kernel's BTF and a module's, whose numbers and names continue the kernel's. `names`:
+    the structures and functions that will be requested. Raises ValueError if the data is not BTF.
     """
 
     def __init__(self, *data: bytes, names: Collection[str]) -> None:
@@ -75,11 +75,12 @@ class Btf:
                 self._numbers.setdefault((wanted[name_at], kind), number)
 
     def function(self, name: str) -> int:
-        """The number of a function's type. Raises KeyError when there is none."""
+        """Return the number of a function's type. Raises KeyError if there is none."""
         return self._numbers[name, _FUNCTION]
 
     def offset(self, structure: str, *path: str | int) -> int:
-        """Where a field of a structure is, in bytes: by names of fields, and places in arrays.
+        """Return the offset of a field in a structure, in bytes: by names of fields, and indexes of
+        arrays.
 
         The fields of unnamed unions and structures count as the outer one's. Raises KeyError.
         """
@@ -91,7 +92,7 @@ class Btf:
         return found
 
     def _step(self, number: int, step: str | int) -> tuple[int, int]:
-        """Where the next step leads: how far on, and to what type. Raises KeyError."""
+        """Return the offset of the next step and its type. Raises KeyError."""
         outer = self._type(number)
         if isinstance(step, int) and outer.kind == _ARRAY_OF:
             element = _ARRAY.unpack_from(self._types, outer.at)[0]
@@ -111,7 +112,7 @@ class Btf:
         raise KeyError(step)
 
     def _type(self, number: int) -> _Type:
-        """A type, whatever it goes by."""
+        """Return a type without its aliases and qualifiers."""
         while True:
             at = self._places[number]
             _, info, size = _TYPE.unpack_from(self._types, at)
@@ -133,7 +134,7 @@ class Btf:
 
 
 def _each(types: bytes) -> Iterator[tuple[int, int, int]]:
-    """Where each type is, where its name is, and its kind."""
+    """Yield the offset of each type, the offset of its name, and its kind."""
     unpack, at, end = _TYPE.unpack_from, 0, len(types)
     while at < end:
         name_at, info, _ = unpack(types, at)

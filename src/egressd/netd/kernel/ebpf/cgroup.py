@@ -1,4 +1,4 @@
-"""A descriptor of the root of the cgroup hierarchy that programs are attached to (cgroups(7))."""
+"""A descriptor of the root of the cgroup hierarchy, where programs are attached (cgroups(7))."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
-"""System calls, of the same number on all machines (asm-generic/unistd.h)."""
+"""System calls, with the same numbers on all machines (asm-generic/unistd.h)."""
 _FSOPEN_CLOEXEC: Final = 1
 _FSMOUNT_CLOEXEC: Final = 1
 _FSCONFIG_CMD_CREATE: Final = 6
@@ -18,9 +18,9 @@ _AT_ROOT: Final = "/"
 
 
 def open_root() -> int:
-    """Open the cgroup2 hierarchy where it is mounted, else by a mount that no path leads to.
+    """Open the cgroup2 hierarchy by its mount point, else by a mount without a path.
 
-    Raises OSError where there is none, or where this process may not mount it.
+    Raises OSError if there is no hierarchy, or if this process may not mount it.
     """
     for line in _MOUNTS.read_text().splitlines():
         fields, _, kind = line.partition(" - ")

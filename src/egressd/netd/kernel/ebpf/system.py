@@ -1,7 +1,7 @@
-"""bpf(2): maps, programs, and what the kernel tells of them. Needs CAP_SYS_ADMIN, or CAP_BPF with
-CAP_PERFMON and CAP_NET_ADMIN.
+"""bpf(2): maps, programs, and the kernel's information about them. Needs CAP_SYS_ADMIN, or CAP_BPF
+with CAP_PERFMON and CAP_NET_ADMIN.
 
-Structures are those of linux/bpf.h; what a call leaves out is zero.
+Structures are those of linux/bpf.h; omitted fields of a call are zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280}
-"""Of the system call, by machine (asm/unistd.h)."""
+"""Numbers of the system call, by machine (asm/unistd.h)."""
 _MAP_CREATE, _MAP_LOOK_UP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = range(5)
 _LOAD, _ATTACH, _DETACH, _QUERY = 5, 8, 9, 16
 _PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 13, 14, 15, 19, 23
@@ -36,24 +36,25 @@ _LOAD_ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s4xI48xQ")
 _LINK_ATTRIBUTES: Final = struct.Struct("=IIII")  # link_create: program, target, type, flags
 _INFO_ATTRIBUTES: Final = struct.Struct("=IIQ")
 _PROGRAM_INFO: Final = struct.Struct("=52xIQ16s")
-"""struct bpf_prog_info: number and place of maps, name."""
+"""struct bpf_prog_info: number and address of maps, name."""
 _ATTACH_ATTRIBUTES: Final = struct.Struct("=6IQ")
-"""Interface, descriptor, place, flags, descriptor of what is replaced, of what is beside it;
+"""Interface, descriptor, place, flags, descriptor of the replaced program, of the one beside it;
 revision."""
 _QUERY_ATTRIBUTES: Final = struct.Struct("=4IQI4x3QQ")
-"""Interface, place, two sorts of flags, where the programs' numbers go, room for so many, where
-flags and links go; revision."""
+"""Interface, place, two sorts of flags, address for the programs' numbers, its capacity, addresses
+for flags and links; revision."""
 _REPLACE: Final = 1 << 2  # BPF_F_REPLACE
 INGRESS, EGRESS = 46, 47  # BPF_TCX_INGRESS, BPF_TCX_EGRESS
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
 _BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
 
 _ATTACHED_MAX: Final = 64
-"""Programs at one place of an interface (BPF_MPROG_MAX)."""
+"""Maximum of programs at one place of an interface (BPF_MPROG_MAX)."""
 _LOAD_TRIES: Final = 5
-"""The verifier gives up where a signal comes (EAGAIN)."""
+"""Number of attempts: the verifier gives up if a signal arrives (EAGAIN)."""
 _LICENSE: Final = b"Dual MIT/GPL\0"
-"""Asked for by the kernel's functions that a program calls (include/linux/license.h)."""
+"""The license that the kernel's functions require of a program that calls them
+(include/linux/license.h)."""
 _BTF_FOLDER: Final = Path("/sys/kernel/btf")
 
 
@@ -61,7 +62,7 @@ class Map:
     """A hash map in the kernel, with keys and values of fixed sizes in bytes."""
 
     def __init__(self, descriptor: int) -> None:
-        """Own the descriptor. Raises OSError, and then it is closed."""
+        """Own the descriptor. Raises OSError, and closes it then."""
         self.descriptor = descriptor
         with _closed_on_failure(descriptor):
             info = _info(descriptor, _MAP_INFO.size)
@@ -71,18 +72,20 @@ class Map:
 
     @classmethod
     def make(cls, name: str, *, key_size: int, value_size: int, room: int) -> Self:
-        """A new one for at most `room` elements, which take memory as they come. Raises OSError."""
+        """Return a new map for at most `room` elements; memory is allocated per element. Raises
+        OSError.
+        """
         attributes = _MAP_ATTRIBUTES.pack(
             _HASH, key_size, value_size, room, _NO_PREALLOCATION, name.encode()
         )
         return cls(_call(_MAP_CREATE, attributes))
 
     def close(self) -> None:
-        """Let go of it: it is gone once no program uses it either."""
+        """Close the descriptor: the map is gone once no program uses it either."""
         os.close(self.descriptor)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None. Raises OSError."""
+        """Return the value of a key, or None. Raises OSError."""
         value = ctypes.create_string_buffer(self.value_size)
         try:
             self._element(_MAP_LOOK_UP, key, value)
@@ -91,22 +94,22 @@ class Map:
         return value.raw
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value, another one than before perhaps. Raises OSError."""
+        """Set the value of a key, replacing an earlier one. Raises OSError."""
         self._element(_MAP_UPDATE, key, ctypes.create_string_buffer(value, self.value_size))
 
     def put_new(self, key: bytes, value: bytes) -> None:
-        """Give a key a value unless it has one. Raises OSError."""
+        """Set the value of a key unless it has one. Raises OSError."""
         with suppress(FileExistsError):
             value_at = ctypes.create_string_buffer(value, self.value_size)
             self._element(_MAP_UPDATE, key, value_at, _UNLESS_THERE)
 
     def drop(self, key: bytes) -> None:
-        """Take a key away, if it is there. Raises OSError."""
+        """Remove a key, if it is present. Raises OSError."""
         with suppress(FileNotFoundError):
             self._element(_MAP_DELETE, key, None)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All keys, while nobody else adds or takes any. Raises OSError."""
+        """Yield all keys. Nothing else may add or remove keys meanwhile. Raises OSError."""
         key: bytes | None = None
         following = ctypes.create_string_buffer(self.key_size)
         while True:
@@ -137,12 +140,12 @@ def load(
     kind: int = BPF_PROG_TYPE_SCHED_CLS,
     attach_type: int = 0,
 ) -> int:
-    """Have the kernel check a program and take it; its descriptor.
+    """Load a program after the kernel has verified it; return its descriptor.
 
-    `kind` is one of ``enum bpf_prog_type``, a classifier (tc-bpf(8)) by default; `attach_type`
-    is one of ``enum bpf_attach_type``, for kinds that need it at this point. `modules`:
-    descriptors of the BTF of modules whose functions it calls, of which the first has the number
-    1. Raises OSError, whose words end with the verifier's last ones.
+    `kind` is one of ``enum bpf_prog_type``, a classifier (tc-bpf(8)) by default; `attach_type` is
+    one of ``enum bpf_attach_type``, for kinds that need it at this point. `modules`: descriptors of
+    the BTF of modules whose functions it calls, of which the first has the number 1. Raises
+    OSError, whose text ends with the last lines of the verifier's log.
     """
     instructions = ctypes.create_string_buffer(code, len(code))
     license_at = ctypes.create_string_buffer(_LICENSE)
@@ -183,15 +186,16 @@ def load(
 
 
 def link(program: int, target: int, attach_type: int) -> int:
-    """Attach a program to the target open as `target`, for as long as the descriptor that is
-    returned stays open. Raises OSError.
+    """Attach a program to the target open as `target`, for as long as the returned descriptor stays
+    open. Raises OSError.
     """
     return _call(_LINK_CREATE, _LINK_ATTRIBUTES.pack(program, target, attach_type, 0))
 
 
 def attached(interface: int, place: int) -> list[int]:
-    """The numbers of the programs at an interface's `INGRESS` or `EGRESS`, in the order in which
-    they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a kernel before 6.6.
+    """Return the numbers of the programs at an interface's `INGRESS` or `EGRESS`, in the order in
+    which they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a kernel before
+    6.6.
     """
     numbers = (ctypes.c_uint32 * _ATTACHED_MAX)()
     at = ctypes.addressof(numbers)
@@ -201,8 +205,8 @@ def attached(interface: int, place: int) -> list[int]:
 
 
 def attach(interface: int, descriptor: int, replaced: int | None = None) -> None:
-    """Put a program at an interface's `INGRESS`, behind all that are there, or in the place of the
-    one that has the number `replaced`. It stays when its process ends. Raises OSError.
+    """Put a program at an interface's `INGRESS`, behind all present ones, or in place of the one
+    with the number `replaced`. It stays when its process ends. Raises OSError.
     """
     if replaced is None:
         _call(_ATTACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
@@ -212,13 +216,13 @@ def attach(interface: int, descriptor: int, replaced: int | None = None) -> None
 
 
 def detach(interface: int, program: int) -> None:
-    """Take the program of that number from an interface's `INGRESS`. Raises OSError."""
+    """Remove the program with that number from an interface's `INGRESS`. Raises OSError."""
     with _program(program) as descriptor:
         _call(_DETACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
 
 
 def name_of(program: int) -> str:
-    """Return the name of the program of that number. Raises OSError."""
+    """Return the name of the program with that number. Raises OSError."""
     with _program(program) as descriptor:
         info = _info(descriptor, _PROGRAM_INFO.size)
     name: bytes = _PROGRAM_INFO.unpack(info)[2]
@@ -226,7 +230,7 @@ def name_of(program: int) -> str:
 
 
 def maps_of(program: int) -> list[Map]:
-    """The maps that the program of that number uses. Raises OSError."""
+    """Return the maps that the program with that number uses. Raises OSError."""
     with _program(program) as descriptor:
         numbers = (ctypes.c_uint32 * 16)()
         asked = _PROGRAM_INFO.pack(len(numbers), ctypes.addressof(numbers), b"")
@@ -241,12 +245,12 @@ def maps_of(program: int) -> list[Map]:
 
 
 def kernel_types() -> bytes:
-    """The BTF of the kernel itself. Raises OSError when it has none."""
+    """Return the BTF of the kernel itself. Raises OSError if it has none."""
     return (_BTF_FOLDER / "vmlinux").read_bytes()
 
 
 def module_types(module: str) -> tuple[bytes, int] | None:
-    """The BTF of a module, and a descriptor of it; None when it is no module, or has none."""
+    """Return the BTF of a module, and its descriptor; None if it is not a module, or has no BTF."""
     path = _BTF_FOLDER / module
     if not path.exists():
         return None
@@ -270,7 +274,7 @@ def _module_descriptor(module: str) -> int:
 
 @contextmanager
 def _program(number: int) -> Iterator[int]:
-    """A descriptor of the program of that number. Raises OSError."""
+    """Yield a descriptor of the program with that number. Raises OSError."""
     descriptor = _call(_PROGRAM_BY_ID, struct.pack("=I", number))
     try:
         yield descriptor
@@ -301,7 +305,7 @@ def _syscall() -> ctypes._NamedFuncPointer:
 
 
 def _answer(command: int, attributes: bytes) -> bytes:
-    """What the kernel leaves in the attributes of a call."""
+    """Return the attributes of a call as the kernel leaves them."""
     buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
     _enter(command, buffer)
     return buffer.raw

@@ -1,4 +1,4 @@
-"""What the classifier looks up: keys and values of its maps."""
+"""Keys and values of the classifier's maps."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from egressd.planner.fast_path import APART_MAX, Place, Way
 ADDRESS_BYTES: Final = 4
 MARK_BYTES: Final = 4
 PLACE: Final = struct.Struct("=II")
-"""A client's mark and the index of its LAN. Its key is its address."""
+"""A client's mark and the index of its LAN. The key is the client's address."""
 COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client has sent, and received."""
 WAY: Final = struct.Struct("=II4s4s")
-"""What stands before a way's exceptions: flows' mark, interface, gateway, address."""
+"""The part of a way before its exceptions: the mark of its flows, interface, gateway, address."""
 APART: Final = struct.Struct("=4s4s")
 """An exception: network and mask."""
 WAY_BYTES: Final = WAY.size + APART_MAX * APART.size
 _NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
-"""No address is in it."""
+"""An exception that matches no address."""
 
 
 def place_value(place: Place) -> bytes:
-    """A client's place in the map of clients."""
+    """Return a client's place as a value of the map of clients."""
     return PLACE.pack(*place)
 
 
 def way_value(way: Way) -> bytes:
-    """A way in the map of ways."""
+    """Return a way as a value of the map of ways."""
     apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in way.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))
     fixed = WAY.pack(way.flow, way.interface, way.gateway.packed, way.address.packed)
@@ -38,10 +38,10 @@ def way_value(way: Way) -> bytes:
 
 
 def address_key(address: str) -> bytes:
-    """The key of an address."""
+    """Return the key of an address."""
     return IPv4Address(address).packed
 
 
 def mark_key(mark: int) -> bytes:
-    """The key of a mark."""
+    """Return the key of a mark."""
     return mark.to_bytes(MARK_BYTES, sys.byteorder)

@@ -1,7 +1,7 @@
-"""Tells when another program changed what packets meet on interfaces that known flows use.
+"""A watcher of other programs' changes to packet handling on interfaces of the fast path.
 
 rtnetlink announces queueing disciplines and filters on the multicast group RTNLGRP_TC. Programs
-that are attached without a filter (tcx) are announced nowhere.
+that are attached without a filter (tcx) are not announced at all.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _CHANGES: Final = (tc.NEW_QDISC, tc.DELETE_QDISC, tc.NEW_FILTER, tc.DELETE_FILTE
 
 
 class ForeignFilters(Announcements):
-    """Awaits ``on_change()`` soon after filters or qdiscs changed where they concern `fast_path`.
+    """Awaits ``on_change()`` soon after filters or qdiscs changed on interfaces that concern
+    `fast_path`.
 
     Our own filters' changes count too, so a call that has nothing left to do must change nothing;
-    those of the netlink port `limits`, which changes the queues of limited clients, do not.
+    changes by the netlink port `limits`, which changes the queues of limited clients, do not count.
     Announcements that the kernel had to drop count as a change.
     """
 

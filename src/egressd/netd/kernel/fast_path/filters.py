@@ -1,8 +1,8 @@
-"""Puts the classifier on an interface as a filter (tc-bpf(8)): the way of kernels before 6.6.
+"""Attaches the classifier to an interface as a filter (tc-bpf(8)), for kernels before 6.6.
 
-A filter needs a qdisc of kind ``ingress``, of which an interface has one at most. SQM's scripts and
-others' delete what is there, whosever it is, and make their own. So ours is of just that kind; and
-one that is there already is used and never taken away.
+A filter needs a qdisc of kind ``ingress``, and an interface has one at most. SQM's scripts and
+other programs delete the present one, including ours, and make their own. So our qdisc is of just
+that kind; and one that already exists is used and never removed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _INFO: Final = FAST_PATH_PREFERENCE << 16 | _PROTOCOL_IP
 _HANDLE: Final = 1
 _KIND: Final = tc.KIND, b"bpf\0"
 _AT_HOME, _AS_GUEST = "egressd", "egressd-guest"
-"""Names that tell whose the qdisc is, also to a later netd: ours, or another program's."""
+"""Names that show the qdisc's owner, also to a later netd: egressd, or another program."""
 
 
 class Ours(NamedTuple):
-    """The filter that is in place."""
+    """Our filter on an interface."""
 
     name: str
     program: int
@@ -51,14 +51,14 @@ def find(kernel: NetlinkSocket, interface: int) -> Ours | None:
 
 
 def others(kernel: NetlinkSocket, interface: int, parent: int) -> list[tc.Filter]:
-    """Return the filters that other programs have at a place. Raises OSError."""
+    """Return the filters of other programs at a place. Raises OSError."""
     found = tc.filters(kernel, interface, parent)
     ours = parent == tc.INGRESS and any(map(_read, found))
     return [it for it in found if not (ours and (_read(it) or it == _HEAD))]
 
 
 def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
-    """Put a program on an interface, in the place of an earlier one if there is any.
+    """Put a program on an interface, in place of an earlier one if there is one.
 
     Raises OSError.
     """
@@ -88,8 +88,8 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
 
 
 def take_away(kernel: NetlinkSocket, interface: int) -> None:
-    """Take our program off an interface, if it is there, and the qdisc when it is ours and nobody
-    else uses it. Raises OSError.
+    """Remove our program from an interface, if it is present, and the qdisc if it is ours and has
+    no other filters. Raises OSError.
     """
     there = find(kernel, interface)
     if there is None:
@@ -105,7 +105,7 @@ def take_away(kernel: NetlinkSocket, interface: int) -> None:
 
 
 def _front(kernel: NetlinkSocket, interface: int) -> str:
-    """Return the kind of the qdisc that filters need; empty when there is none."""
+    """Return the kind of the qdisc that filters need; empty if there is none."""
     found = (it for it in tc.qdiscs(kernel) if it.interface == interface)
     return next((it.kind for it in found if it.parent == tc.FRONT), "")
 

@@ -1,7 +1,8 @@
-"""Puts the classifier on interfaces, where what comes in is looked at first.
+"""Attaches the classifier to interfaces, at the first place that incoming packets reach.
 
-Since Linux 6.6 a program can be there by itself (tcx), ahead of all filters. It needs no qdisc, so
-that SQM and others make theirs beside it. On kernels before that it is a filter (`filters`).
+Since Linux 6.6 a program can be attached there by itself (tcx), ahead of all filters. It needs no
+qdisc, so SQM and other programs can make theirs beside it. On older kernels the classifier is a
+filter (`filters`).
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.netlink import NetlinkSocket
 
 NAME: Final = "egressd"
-"""The name of the programs, by which they are told from others'."""
+"""The name of our programs, which distinguishes them from other programs'."""
 _LOOPBACK: Final = 1
 """The index of ``lo``, in every network namespace."""
 _UNKNOWN_PLACE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 REST_S: Final = 5.0
-"""Seconds that an interface is left alone after its qdisc for filters went away: who deletes one is
-likely to make another the next moment, and would be refused beside ours."""
+"""Seconds that an interface is left alone after its qdisc for filters went away: a program that
+deletes one is likely to make another the next moment, which the kernel would refuse beside ours."""
 
 
 class Hooks:
-    """The places of the classifier, of which an interface has one. Methods raise OSError.
+    """The classifier's places, of which an interface has one. Methods raise OSError.
 
-    With `has_tcx` false they are filters whatever the kernel has.
+    With `has_tcx` false they are filters even if the kernel has tcx.
     """
 
     def __init__(self, *, has_tcx: bool = True) -> None:
         self._may_have_tcx = has_tcx
         self._fronts = frozenset[int]()
-        """Interfaces that had a qdisc for filters when they were looked at last."""
+        """Interfaces that had a qdisc for filters at the last look."""
         self._resting: dict[int, float] = {}
-        """Interface -> until when it is left alone, on the monotonic clock."""
+        """Interface -> end of its rest, on the monotonic clock."""
 
     @cached_property
     def has_tcx(self) -> bool:
-        """The kernel has a place for the classifier that needs no qdisc."""
+        """True if the kernel has a place for the classifier that needs no qdisc."""
         if not self._may_have_tcx:
             return False
         try:
@@ -53,7 +54,9 @@ class Hooks:
         return True
 
     def see(self, fronts: Collection[int]) -> None:
-        """Learn which interfaces have a qdisc for filters now, whoever's."""
+        """Take note of the interfaces that have a qdisc for filters now, ours or another
+        program's.
+        """
         now = time.monotonic()
         self._resting = {it: until for it, until in self._resting.items() if until > now}
         if not self.has_tcx:
@@ -61,7 +64,7 @@ class Hooks:
         self._fronts = frozenset(fronts)
 
     def is_resting(self, interface: int) -> bool:
-        """Tell whether nothing is to be put on an interface at the moment."""
+        """Return whether nothing may be put on an interface at the moment."""
         return time.monotonic() < self._resting.get(interface, 0)
 
     def find(self, kernel: NetlinkSocket, interface: int) -> int | None:
@@ -72,15 +75,17 @@ class Hooks:
         return found
 
     def is_last(self, interface: int) -> bool:
-        """Tell whether other programs that see what comes in without a filter do so before ours."""
+        """Return whether other programs that see incoming packets without a filter all precede
+        ours.
+        """
         if not self.has_tcx:
             return True
         programs = _programs(interface, system.INGRESS)
         return not programs or programs[-1] == self._attached(interface)
 
     def put(self, kernel: NetlinkSocket, interface: int, descriptor: int) -> int | None:
-        """Put a program on an interface, in the place of an earlier one if there is any; its number
-        unless it is gone already.
+        """Put a program on an interface, in place of an earlier one if there is one; return its
+        number, or None if it is already gone.
         """
         if self.has_tcx:
             there = self._attached(interface)
@@ -88,21 +93,21 @@ class Hooks:
                 system.detach(interface, there)
                 there = None
             system.attach(interface, descriptor, there)
-            filters.take_away(kernel, interface)  # that of an earlier version
+            filters.take_away(kernel, interface)  # the filter of an earlier version
         else:
             filters.put(kernel, interface, descriptor)
             self._fronts |= {interface}
         return self.find(kernel, interface)
 
     def take_away(self, kernel: NetlinkSocket, interface: int) -> None:
-        """Take our program off an interface, if it is there."""
+        """Remove our program from an interface, if it is present."""
         if (there := self._attached(interface)) is not None:
             system.detach(interface, there)
         filters.take_away(kernel, interface)
         self._fronts -= {interface}
 
     def has_others_at_egress(self, interface: int) -> bool:
-        """Tell whether programs of others see what goes out without a filter."""
+        """Return whether other programs see outgoing packets without a filter."""
         return self.has_tcx and bool(_programs(interface, system.EGRESS))
 
     def _attached(self, interface: int) -> int | None:

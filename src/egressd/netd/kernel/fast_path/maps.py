@@ -1,4 +1,4 @@
-"""The classifier's maps, made anew or taken over."""
+"""The classifier's maps, new or taken over."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SHAPES: Final = {
     "ways": (elements.MARK_BYTES, elements.WAY_BYTES, _WAYS_MAX),
     "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
-"""Name -> sizes of key and value, and room."""
+"""Name -> sizes of key and value, and capacity."""
 
 
 class Maps(NamedTuple):
-    """Maps that the classifier looks things up in."""
+    """The maps in which the classifier looks up values."""
 
     clients: system.Map
     ways: system.Map
@@ -28,12 +28,12 @@ class Maps(NamedTuple):
 
     @property
     def descriptors(self) -> program.Maps:
-        """The descriptors, for the classifier to be put together with."""
+        """The descriptors with which the classifier is assembled."""
         return program.Maps(*(each.descriptor for each in self))
 
     @classmethod
     def make(cls) -> Self:
-        """Make empty ones. Raises OSError."""
+        """Make empty maps. Raises OSError."""
         with ExitStack() as undo:
             made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
             undo.pop_all()
@@ -41,7 +41,7 @@ class Maps(NamedTuple):
 
     @classmethod
     def adopt(cls, programs: Iterable[int]) -> Self | None:
-        """Take over those of programs in place, by number, if they are such as ours.
+        """Take over the maps of attached programs, given by number, if they have our layout.
 
         Raises OSError.
         """

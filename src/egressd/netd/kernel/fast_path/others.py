@@ -1,12 +1,12 @@
-"""Finds what other programs have on interfaces that known flows would pass by.
+"""Finds other programs' packet handling on interfaces that the fast path would bypass.
 
-What comes in by an interface meets programs and filters there (tc(8)), then nftables' chains of
-that device; what goes out meets such chains, programs, filters, and at last a qdisc. Of all that
-the short way leaves out the filters and chains where a packet comes in, and the chains where it
-goes out. It does meet programs and filters there, and the qdisc, but without the mark and priority
-that nftables may have given it, by which those may sort. What has only one queue for all, or sorts
-by itself, is as it should be (``fq_codel``, ``cake``, ``tbf``, ``htb`` with one class); and so is
-XDP, which comes before everything.
+Incoming packets of an interface meet programs and filters there (tc(8)), then nftables' chains of
+that device; outgoing packets meet such chains, programs, filters, and at last a qdisc. The fast
+path bypasses the filters and chains where a packet comes in, and the chains where it goes out. It
+does meet programs and filters there, and the qdisc, but without the mark and priority that nftables
+may have set, by which those may classify. A qdisc with only one queue for all packets, or one that
+classifies by itself, still works (``fq_codel``, ``cake``, ``tbf``, ``htb`` with one class); and so
+does XDP, which comes before everything.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from egressd.planner.registry import NFT_TABLE
 _SORTING: Final = frozenset(
     {"cbq", "drr", "dsmark", "ets", "hfsc", "htb", "mqprio", "multiq", "prio", "qfq", "taprio"}
 )
-"""Kinds of qdiscs that have classes, of which a packet's mark or priority may be the choice."""
+"""Kinds of qdiscs with classes, which may be chosen by a packet's mark or priority."""
 _REDIRECTING: Final = b"mirred\0"
-"""The action that takes packets to another device, as the options of a filter hold it."""
+"""The action that takes packets to another device, as it occurs in the options of a filter."""
 
 # linux/netfilter/nf_tables.h
 _GET_CHAIN, _GET_FLOWTABLE = 10 << 8 | 4, 10 << 8 | 23
@@ -42,22 +42,23 @@ _DEVICE_PREFIX: Final = 2
 
 
 class Others(NamedTuple):
-    """A look at what other programs have on some interfaces."""
+    """The result of a look at other programs' packet handling on some interfaces."""
 
     interfaces: Mapping[int, str]
     """Index -> name."""
     commands: Mapping[int, tuple[str, ...]] = {}
-    """Interface that known flows must not take the short way by -> commands that show why."""
+    """Interface that known flows must not pass by the fast path -> commands that show the
+    reason."""
     fronts: frozenset[int] = frozenset()
     """Interfaces with a qdisc for filters, ours included."""
     diverted: frozenset[int] = frozenset()
-    """Interfaces where filters may take what comes in past nftables' chains of that device, where
-    upload limits are."""
+    """Interfaces whose filters may lead incoming packets past nftables' chains of that device,
+    where upload limits are."""
     passed: frozenset[int] = frozenset()
-    """Interfaces with filters for what goes out. What has waited for a download limit passes their
-    actions: to the kernel it has met them."""
+    """Interfaces with filters for outgoing packets. Packets that have waited for a download limit
+    bypass their actions: the kernel regards them as already filtered."""
     flowtables: tuple[str, ...] = ()
-    """Family, table and name of each that has one of the interfaces."""
+    """Family, table and name of each flowtable that has one of the interfaces."""
 
 
 def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> Others:
@@ -72,7 +73,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
         if qdisc.parent == tc.FRONT:
             fronts.add(index)
             incoming = filters.others(kernel, index, tc.INGRESS)
-            # A filter of ours would be all interfaces' that share it.
+            # A filter of ours would apply to all interfaces that share the qdisc.
             if incoming or (qdisc.is_shared and not hooks.has_tcx):
                 commands[index].append(f"tc filter show dev {name} ingress")
             if any(it.kind == "bpf" or _REDIRECTING in it.options for it in incoming):
@@ -106,7 +107,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
 
 
 def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iterator[str]:
-    """Say in plain words what follows from it. `limited`: LANs with clients that have speed
+    """Return sentences about the consequences. `limited`: LANs with clients that have speed
     limits.
     """
     if has_fast_path:
@@ -135,7 +136,9 @@ def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iter
 
 
 def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
-    """Devices of each chain that sees what comes in or goes out by them, and what shows it."""
+    """Yield the devices of each chain that sees their incoming or outgoing packets, and the command
+    that shows the chain.
+    """
     for body in kernel.dump(_GET_CHAIN, _NFGENMSG):
         family, found = body[0], attributes(body, len(_NFGENMSG))
         hook = attributes(found.get(_CHAIN_HOOK, b""))
@@ -150,7 +153,7 @@ def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]
 
 
 def _flowtables(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
-    """Devices of each flowtable, and what it is called."""
+    """Yield the devices of each flowtable, and its name."""
     for body in kernel.dump(_GET_FLOWTABLE, _NFGENMSG):
         found = attributes(body, len(_NFGENMSG))
         hook = attributes(found.get(_FLOWTABLE_HOOK, b""))
@@ -160,7 +163,9 @@ def _flowtables(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], 
 
 
 def _of(devices: list[tuple[int, str]], interfaces: Mapping[int, str]) -> Iterator[int]:
-    """The interfaces that are meant. A device is a name, or (Linux 6.17) what it begins with."""
+    """Yield the matching interfaces. A device is a name, or (Linux 6.17) the beginning of a
+    name.
+    """
     for index, name in interfaces.items():
         if any(
             name.startswith(device) if kind == _DEVICE_PREFIX else name == device

@@ -1,4 +1,4 @@
-"""Keeps the short way in step with the plan."""
+"""Keeps the fast path in step with the plan."""
 
 from __future__ import annotations
 
@@ -35,64 +35,66 @@ from egressd.planner.topology import Topology
 log = structlog.get_logger()
 
 _SETTINGS: Final = {
-    # Connection tracking does not see every packet of a connection: the next that it sees is not to
-    # be outside of what it expects, nor is a reset 2 GiB later (nf_conntrack-sysctl.rst).
+    # Connection tracking does not see every packet of a connection: it must not treat the next
+    # packet that it sees as out of window, nor a reset 2 GiB later (nf_conntrack-sysctl.rst).
     "net/netfilter/nf_conntrack_tcp_be_liberal": "1",
     "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst": "1",
-    # Nor does it see what was acknowledged, and would forget a connection that has nothing to say
-    # after five minutes. At least 2 h 4 min it has to be kept (RFC 5382, REQ-5).
+    # It does not see acknowledgements either, and would drop a silent connection after five
+    # minutes. An entry must be kept for at least 2 h 4 min (RFC 5382, REQ-5).
     "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged": "7440",
 }
 
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EINTR})
-"""Refusals that may be none a while later."""
+"""Errors of refusals that may be temporary."""
 _REST_S: Final = 60.0
-"""Until it is tried again."""
+"""Seconds until the next attempt."""
 _UNKNOWN_PROGRAM: Final = (False, 0)
 _UNKNOWN: Final = Way(0, 0, IPv4Address(0), IPv4Address(0), ())
 
 
 class FastPath:
-    """Known flows' short way in this network namespace.
+    """The fast path of known flows in this network namespace.
 
-    `follow` and `move` come before the nftables transaction that they belong to: a client who is
-    to go elsewhere goes the long way from there on, where that transaction finds him. `settle`
-    comes after it. A kernel that cannot do it (`obstacle`) just sends all the long way, and so does
-    an interface where another program has what is to see all packets (`others`).
+    `follow` and `move` come before the nftables transaction that they belong to: a client whose
+    egress changes takes the slow path from there on, where that transaction applies to it. `settle`
+    comes after it. On a kernel that does not support it (`obstacle`) all packets take the slow
+    path, and so do those of an interface where another program's rules must see all packets
+    (`others`).
     """
 
     def __init__(self, *, has_tcx: bool = True) -> None:
         self.obstacle = ""
-        """Why there is no short way, in plain words; empty while there may be one."""
+        """The reason why there is no fast path, in plain words; empty while there may be one."""
         self.others = others.Others({})
-        """The last look at what other programs have on the interfaces of LANs and ways."""
+        """The last look at other programs' hooks on the interfaces of LANs and ways."""
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
         self._reading = threading.Lock()
-        """Held by who reads counts, in a thread of its own, and by who closes the maps."""
+        """The lock held by readers of counts, each in a thread of its own, and while the maps are
+        closed."""
         self._programs: dict[bool, int] = {}
-        """Whether it is for a LAN that nothing comes back in by -> descriptor."""
+        """True for the program of a LAN without returning packets -> descriptor."""
         self._hooked: dict[int, tuple[bool, int]] = {}
-        """Interface -> which program, and the number that the kernel gave it."""
+        """Interface -> its program, and the number that the kernel gave it."""
         self._clients: dict[str, Place] = {}
         self._ways: dict[int, Way] = {}
         self._neighbourhood = Neighbourhood(Facts(), Topology())
         self._made_for: tracking.Timeouts | None = None
-        """What the programs go by."""
+        """The time-outs that the programs are made for."""
         self._carried: dict[str, RuleCount] = {}
-        """What was counted in maps that are gone."""
+        """Counts from maps that are gone."""
         self._may_try_at = 0.0
-        """On the monotonic clock: not before, while there is an obstacle."""
+        """Earliest time of another attempt while there is an obstacle, on the monotonic clock."""
         self._is_open = False
-        """Whether ways out have the classifier."""
+        """True while egress interfaces have the classifier."""
         self._is_settled = False
-        """Whether nothing that the classifiers' places depend on may have changed."""
+        """True if nothing that the classifiers' places depend on may have changed."""
 
-    # --- What is to go which way. ---------------------------------------------------------
+    # --- The route of each client. ------------------------------------------------------
 
     def recall(self) -> None:
-        """Take over what an earlier netd left, whose flows go on meanwhile."""
+        """Take over the state of an earlier netd, whose flows continue meanwhile."""
         with self._refusals():
             with NetlinkSocket(ROUTE) as kernel:
                 found = {}
@@ -109,7 +111,7 @@ class FastPath:
             for key in self._maps.clients:
                 value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
                 self._clients[socket.inet_ntoa(key)] = Place(*elements.PLACE.unpack(value))
-            # Whatever they are, they are told anew.
+            # The values of the ways do not matter: all of them are written anew.
             marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.ways)
             self._ways = dict.fromkeys(marks, _UNKNOWN)
 
@@ -122,8 +124,8 @@ class FastPath:
         *,
         everybody: bool = True,
     ) -> None:
-        """Lead the plan's clients by the ways there are now. Without `everybody`, clients are
-        looked at again only where the LANs have changed.
+        """Lead the plan's clients by the present ways. Without `everybody`, clients are examined
+        again only if the LANs have changed.
         """
         self._is_settled = False
         wanted = ways(plan, facts, topology, roles)
@@ -144,7 +146,7 @@ class FastPath:
             self.move(plan, known)
 
     def move(self, plan: Plan, touched: Collection[str]) -> None:
-        """Follow these clients, whose rules or limits have changed: O(change)."""
+        """Update these clients, whose rules or limits have changed: O(change)."""
         with self._refusals():
             for address in touched:
                 self._send(address, place(address, plan, self._neighbourhood))
@@ -152,7 +154,7 @@ class FastPath:
                     self._forget(address)
 
     def settle(self) -> None:
-        """Open the short way once there is anybody for it, and see that it is open."""
+        """Open the fast path once a client can use it, and check that it is open."""
         is_wanted = bool(self._clients and self._ways)
         if self._is_settled and is_wanted == self._is_open:
             return
@@ -170,11 +172,11 @@ class FastPath:
             self.obstacle = ""
 
     def is_concerned(self, index: int) -> bool:
-        """Tell whether it matters to known flows what another program puts on an interface."""
+        """Return whether another program's changes on an interface matter to known flows."""
         return index in self.others.interfaces
 
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
-        """What clients' flows carried this way. Raises OSError."""
+        """Return the counts of clients' flows on the fast path. Raises OSError."""
         with self._reading:
             found = {address: self._count_of(address) for address in addresses}
         return {address: count for address, count in found.items() if count is not None}
@@ -195,7 +197,7 @@ class FastPath:
             self._maps.counts.drop(elements.address_key(address))
 
     def _forget_all_but(self, known: Collection[str]) -> None:
-        """Count nobody but these: an earlier netd may have known others."""
+        """Drop the counts of all other clients: an earlier netd may have known more."""
         with self._refusals():
             for address in self._counted() - {*known}:
                 self._forget(address)
@@ -216,7 +218,7 @@ class FastPath:
                     self._maps.ways.put(elements.mark_key(mark), elements.way_value(way))
 
     def _send(self, address: str, where: Place | None) -> None:
-        """Give a client another place, or none."""
+        """Set or remove a client's place."""
         before = self._clients.pop(address, None)
         if where is not None:
             self._clients[address] = where
@@ -242,7 +244,7 @@ class FastPath:
     # --- The classifiers. -----------------------------------------------------------------
 
     def _load(self, maps: Maps) -> None:
-        """Have the kernel take programs for the time-outs there are now."""
+        """Load programs into the kernel for the present time-outs."""
         with tracking.kernel() as kernel:
             modules = (kernel.module,) if kernel.module else ()
             self._let_go_of_programs()
@@ -253,15 +255,15 @@ class FastPath:
         self._hooked = dict.fromkeys(self._hooked, _UNKNOWN_PROGRAM)
 
     def _let_go_of_programs(self) -> None:
-        """They stay where they are hooked."""
+        """Close the descriptors of the programs; these stay where they are attached."""
         for descriptor in self._programs.values():
             os.close(descriptor)
         self._programs, self._made_for = {}, None
 
     def _hook(self, is_wanted: bool) -> None:
-        """Put the classifiers on the LANs and the ways out, and nowhere else.
+        """Put the classifiers on the LANs and the egress interfaces, and nowhere else.
 
-        They stay on the LANs when there is nobody for them, so that what was counted does.
+        They stay on the LANs even if no client can use them, so that the counts are kept.
         """
         outer = {way.interface for way in self._ways.values()} if is_wanted else set()
         inner = self._neighbourhood.indexes
@@ -277,7 +279,7 @@ class FastPath:
         if there is None:
             self._hooked.pop(index, None)
             if self._hooks.is_resting(index):
-                return  # until it is looked after the machine again
+                return  # until the next look at the machine
         if self._hooked.get(index) == (lan_only, there) and self._hooks.is_last(index):
             return
         try:
@@ -285,14 +287,14 @@ class FastPath:
         except OSError as error:
             if error.errno != errno.ENODEV:
                 raise
-            return  # it has just gone, which somebody is about to hear of
+            return  # it has just gone, and an event follows
         self._hooked[index] = lan_only, put or 0
 
     # --- When the kernel refuses. ---------------------------------------------------------
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Whatever the kernel refuses inside ends the short way. Raises Failed when that fails."""
+        """End the fast path if the kernel refuses something inside. Raises Failed if that fails."""
         try:
             yield
         except OSError as error:
@@ -306,13 +308,13 @@ class FastPath:
                 raise Failed("have known flows go the long way", str(problem)) from error
 
     def _close(self) -> None:
-        """Leave nothing of it on any interface. Raises OSError."""
+        """Remove the fast path from all interfaces. Raises OSError."""
         try:
             close()
         except PermissionError:
             if self._maps is not None:
                 raise
-            # Who may not even ask has put nothing there.
+            # A process that may not even list the hooks has put nothing there.
         self._hooked = {}
         self._is_open = self._is_settled = False
         self._let_go_of_programs()
@@ -328,9 +330,9 @@ class FastPath:
 
 
 def close() -> None:
-    """Have all packets of this network namespace go the long way.
+    """Make all packets of this network namespace take the slow path.
 
-    Raises OSError, once it has been tried on all interfaces, where one kept its classifier.
+    Raises OSError if an interface kept its classifier, once all interfaces have been tried.
     """
     failure: OSError | None = None
     hooks = Hooks()
@@ -345,7 +347,7 @@ def close() -> None:
 
 
 def _set_up_tracking() -> None:
-    """Have connection tracking bear with packets that it does not see. Raises OSError."""
+    """Make connection tracking tolerate packets that it does not see. Raises OSError."""
     done = sysctl.write(_SETTINGS)
     if done.problems:
         raise OSError(errno.EPERM, done.problems[0])

@@ -1,4 +1,4 @@
-"""The classifier, for the kernel that runs."""
+"""The classifier, for the running kernel."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from egressd.planner.fast_path import APART_MAX
 
 # struct __sk_buff (linux/bpf.h)
 _LENGTH, _KIND, _VLAN_PRESENT, _INTERFACE, _DATA, _DATA_END = 0, 4, 20, 40, 76, 80
-# Where an Ethernet frame has what is IPv4 without options, and TCP or UDP.
+# Offsets in an Ethernet frame of IPv4 without options, and TCP or UDP.
 _ETHERNET_BYTES: Final = 14
 _SHORTEST: Final = 46
-"""Bytes that an Ethernet frame has at least, without its header."""
+"""Minimum length of an Ethernet frame in bytes, without its header."""
 _IP_LENGTH: Final = 16
 _PROTOCOL_OF_FRAME, _VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 12, 14, 20, 22, 23, 24
 _SOURCE, _DESTINATION, _PORTS, _TCP_FLAGS = 26, 30, 34, 47
 _READ: Final = 54
-"""Bytes that have to be there: up to the end of TCP's header without options."""
+"""Bytes that must be present: up to the end of TCP's header without options."""
 _TCP_CHECKSUM, _UDP_CHECKSUM = 50, 40
 _IPV4, _NO_OPTIONS, _FRAGMENT_MASK = 0x0800, 0x45, 0x3FFF
 _TCP, _UDP = 6, 17
 _FIN_SYN_RST: Final = 0x07
 _DNS_PORT: Final = 53
 
-# On the stack, below its end.
+# Offsets on the stack, below its end.
 _TUPLE: Final = -16  # struct bpf_sock_tuple: addresses, ports
 _OPTIONS, _OPTIONS_BYTES = -32, 12  # struct bpf_ct_opts: namespace, error, protocol, direction
 _OPTIONS_PROTOCOL, _OPTIONS_DIRECTION = _OPTIONS + 8, _OPTIONS + 9
@@ -50,7 +50,7 @@ _NEXT, _NEXT_BYTES = -80, 20  # struct bpf_redir_neigh: family, address
 _STATUS, _FLOW_MARK, _TIMEOUT, _OUT = -88, -92, -96, -100
 _TUPLE_BYTES: Final = 12
 _ADDRESSES_AND_PORTS: Final = ((4, 0), (4, 4), (2, 8), (2, 10))
-"""Size and place of each in a tuple."""
+"""Size and offset of each in a tuple."""
 
 # enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h)
 _EXPECTED, _SEEN_REPLY, _ASSURED, _CONFIRMED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -71,7 +71,7 @@ _AF_INET: Final = 2
 
 
 class Maps(NamedTuple):
-    """Descriptors of the maps that it looks things up in."""
+    """Descriptors of the maps in which the classifier looks up values."""
 
     clients: int
     ways: int
@@ -79,8 +79,8 @@ class Maps(NamedTuple):
 
 
 def assemble(kernel: Kernel, maps: Maps, *, lan_only: bool) -> bytes:
-    """The program. With `lan_only` it is for an interface that nothing comes back in by: it looks
-    for a client first.
+    """Return the program. With `lan_only` it is for an interface by which no packets return: it
+    looks up the client first.
     """
     it = Program()
     it.register(R6, "=", R1)
@@ -101,8 +101,8 @@ def assemble(kernel: Kernel, maps: Maps, *, lan_only: bool) -> bytes:
 
 
 def _look_at_the_packet(it: Program) -> None:
-    """R7: the frame; R8: the protocol. On the stack: the flow's tuple."""
-    for field in (_KIND, _VLAN_PRESENT):  # for this machine (PACKET_HOST is 0), and of no VLAN
+    """Check the packet. R7: the frame; R8: the protocol. On the stack: the flow's tuple."""
+    for field in (_KIND, _VLAN_PRESENT):  # to this machine (PACKET_HOST is 0), without a VLAN
         it.load(4, R2, R6, field)
         it.go_if(R2, "!=", 0, "hand on")
     it.load(4, R7, R6, _DATA)
@@ -127,11 +127,13 @@ def _look_at_the_packet(it: Program) -> None:
     for size, at in _ADDRESSES_AND_PORTS:
         it.load(size, R2, R7, _SOURCE + at)
         it.store(size, FP, _TUPLE + at, R2)
-    it.go_if(R2, "==", _network_order(_DNS_PORT), "hand on")  # each question is metered
+    it.go_if(R2, "==", _network_order(_DNS_PORT), "hand on")  # each query is metered
 
 
 def _find_the_flow(it: Program, kernel: Kernel) -> None:
-    """On the stack: what its entry says, and the tuple after translation. R9: the direction."""
+    """Look up the flow. On the stack: fields of its entry, and the tuple after translation. R9: the
+    direction.
+    """
     it.store_number(4, FP, _OPTIONS, -1)  # BPF_F_CURRENT_NETNS
     it.store_number(4, FP, _OPTIONS + 4, 0)
     it.store_number(4, FP, _OPTIONS + 8, 0)
@@ -153,7 +155,7 @@ def _find_the_flow(it: Program, kernel: Kernel) -> None:
         it.load(size, R2, R0, at)
         it.store(size, FP, to, R2)
     it.load(1, R9, FP, _OPTIONS_DIRECTION)
-    # What goes one way is made to look as if it answered what comes the other way.
+    # The tuple after translation is the reverse of the other direction's.
     it.go_if(R9, "!=", 0, "answer")
     for other, label in ((1, "answer"), (0, "translated")):
         fields = (flow.destination, flow.source, flow.destination_port, flow.source_port)
@@ -168,13 +170,15 @@ def _find_the_flow(it: Program, kernel: Kernel) -> None:
 
 
 def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
-    """And that its entry was used within the last second: others' time has to be set anew.
+    """Continue only if the flow is an ordinary one and conntrack refreshed the entry's timeout
+    within the last second; otherwise use the slow path, which refreshes it.
 
-    One that is about to be closed has less time left than any of these.
+    An entry that is about to be closed has less time left than any of these.
     """
     it.load(8, R1, FP, _STATUS)
     it.go_if(R1, "&", _UNUSUAL, "hand on")
-    # The first answer is to be seen; until it comes, what is asked goes on and on perhaps.
+    # Until a reply was seen, accelerate the original direction only; the first reply must pass
+    # through conntrack.
     it.number(R1, "&", _SEEN_REPLY | _CONFIRMED)
     it.go_if(R1, "==", _SEEN_REPLY | _CONFIRMED, "both ways")
     it.go_if(R1, "!=", _CONFIRMED, "hand on")
@@ -186,7 +190,7 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     allowed = kernel.timeouts_s
     within = (
         (_TCP, 0, allowed.established),
-        # What is on its way and not acknowledged yet: most of the time there is something.
+        # The time-out while data is unacknowledged, which is the usual state of a busy connection.
         (_TCP, 0, allowed.unacknowledged),
         (_UDP, _ASSURED, allowed.stream),
         (_UDP, 0, allowed.udp),
@@ -207,7 +211,7 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
 
 
 def _see_where_it_goes(it: Program, maps: Maps) -> None:
-    """Past this, it leaves by ``_OUT`` for ``_NEXT``."""
+    """Look up the egress; afterwards the packet leaves by ``_OUT`` for ``_NEXT``."""
     _look_up(it, maps.clients, _CLIENT)
     it.go_if(R0, "==", 0, "hand on")
     it.load(4, R2, R0, 0)
@@ -227,7 +231,7 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.go_if(R9, "!=", 0, "to the client")
 
     it.go_if_register(R3, "!=", R8, "hand on")
-    # One that began by another WAN has that one's address.
+    # A flow that began by another WAN has that WAN's address.
     it.load(4, R1, R0, 12)
     it.load(4, R2, FP, _NEW)
     it.go_if_register(R1, "!=", R2, "hand on")
@@ -253,12 +257,12 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
 
 
 def _count(it: Program, maps: Maps) -> None:
-    """Bytes of IP, and packets; in the order of `COUNT`."""
+    """Count bytes of IP, and packets; in the order of `COUNT`."""
     _look_up(it, maps.counts, _CLIENT)
     it.go_if(R0, "==", 0, "hand on")
     it.load(4, R1, R6, _LENGTH)
     it.number(R1, "-", _ETHERNET_BYTES)
-    # The shortest frames are filled up: what is in them counts.
+    # The shortest frames are padded: the length of the IP packet counts.
     it.go_if(R1, ">", _SHORTEST, "as long as its frame")
     it.load(1, R1, R7, _IP_LENGTH)
     it.number(R1, "<<", 8)
@@ -275,7 +279,7 @@ def _count(it: Program, maps: Maps) -> None:
 
 
 def _translate(it: Program) -> None:
-    """Addresses, ports, TTL, and what sums them up (RFC 1624)."""
+    """Translate addresses, ports and TTL, and update the checksums (RFC 1624)."""
     it.load(1, R8, R7, _PROTOCOL)
     it.load(2, R1, R7, _CHECKSUM)
     it.number(R1, "^", 0xFFFF)
@@ -300,8 +304,8 @@ def _translate(it: Program) -> None:
         it.load(size, R1, FP, _NEW + at)
         it.store(size, R7, _SOURCE + at, R1)
 
-    # R7: where the checksum of TCP or UDP is; R8: what is to be known of it. The frame is not
-    # looked at any more.
+    # R7: the offset of TCP's or UDP's checksum; R9: the flags for its update. The frame is not
+    # accessed any more.
     it.number(R7, "=", _TCP_CHECKSUM)
     it.number(R9, "=", 0)
     it.go_if(R8, "==", _TCP, "checksum")
@@ -322,14 +326,14 @@ def _translate(it: Program) -> None:
 
 
 def _add_difference(it: Program, old: int, new: int) -> None:
-    """R1 += ~old + new, of 16 bits."""
+    """Emit R1 += ~old + new, of 16 bits."""
     it.number(old, "^", 0xFFFF)
     it.register(R1, "+", old)
     it.register(R1, "+", new)
 
 
 def _send_on(it: Program) -> None:
-    """By the neighbour's address, which the kernel knows or asks for."""
+    """Send the packet to the neighbour's link address, which the kernel knows or resolves."""
     it.load(4, R1, FP, _OUT)
     _point(it, R2, _NEXT)
     it.number(R3, "=", _NEXT_BYTES)
@@ -339,7 +343,7 @@ def _send_on(it: Program) -> None:
 
 
 def _look_up(it: Program, descriptor: int, key: int) -> None:
-    """R0: where the value of a key on the stack is, or 0."""
+    """Set R0 to the address of the value for a key on the stack, or 0."""
     it.set_map(R1, descriptor)
     _point(it, R2, key)
     it.call(_MAP_LOOK_UP)
@@ -351,5 +355,5 @@ def _point(it: Program, register: int, at: int) -> None:
 
 
 def _network_order(number: int) -> int:
-    """A number of 16 bits as it is read from a packet."""
+    """Return a number of 16 bits as it is read from a packet."""
     return int.from_bytes(number.to_bytes(2, "big"), sys.byteorder)

@@ -1,4 +1,4 @@
-"""What the classifier has to know of the kernel that runs: how it tracks connections."""
+"""Connection tracking in the running kernel: the properties that the classifier depends on."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _CLOCK_MONOTONIC_COARSE: Final = 6  # linux/time.h
 
 
 class Flow(NamedTuple):
-    """Where connection tracking's entries (``struct nf_conn``) have what they hold, in bytes."""
+    """Offsets of fields in connection tracking's entries (``struct nf_conn``), in bytes."""
 
     mark: int
     status: int
     timeout: int
     source: tuple[int, int]
-    """The source address of what goes the flow's first direction, and the other one."""
+    """Offsets of the source addresses of the original direction, and of the other one."""
     source_port: tuple[int, int]
     destination: tuple[int, int]
     destination_port: tuple[int, int]
 
 
 class Timeouts(NamedTuple):
-    """For how many seconds the kernel keeps an entry after a packet."""
+    """Seconds for which the kernel keeps an entry after a packet."""
 
     established: int
     unacknowledged: int
@@ -42,24 +42,24 @@ class Timeouts(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What the program is made for."""
+    """The kernel that the program is made for."""
 
     flow: Flow
     look_up: int
     release: int
     """The types of the kernel's functions."""
     module: int
-    """A descriptor of their module's BTF; 0 when they are the kernel's own."""
+    """A descriptor of their module's BTF; 0 if they are part of the kernel itself."""
     tick_hz: int
-    """Ticks a second (``CONFIG_HZ``), which entries' times are counted in."""
+    """Ticks a second (``CONFIG_HZ``), the unit of entries' time-outs."""
     timeouts_s: Timeouts
 
 
 @contextmanager
 def kernel() -> Iterator[Kernel]:
-    """The kernel that runs, for as long as the block takes.
+    """Yield the running kernel, valid for the duration of the block.
 
-    Raises OSError when it is not one for the program.
+    Raises OSError if it does not support the program.
     """
     with ExitStack() as stack:
         types, module = [system.kernel_types()], 0
@@ -71,13 +71,13 @@ def kernel() -> Iterator[Kernel]:
             flow, look_up, release = _found(Btf(*types, names=("nf_conn", _LOOK_UP, _RELEASE)))
         except (KeyError, ValueError, struct.error) as error:
             raise OSError(errno.EOPNOTSUPP, f"its connection tracking lacks {error}") from None
-        # The clock that only counts ticks tells how long they are.
+        # The resolution of the clock that only counts ticks is the length of a tick.
         tick_hz = round(1 / time.clock_getres(_CLOCK_MONOTONIC_COARSE))
         yield Kernel(flow, look_up, release, module, tick_hz, timeouts())
 
 
 def timeouts() -> Timeouts:
-    """As they are set now. Raises OSError."""
+    """Return the present time-outs. Raises OSError."""
 
     def read(name: str) -> int:
         return int(Path(f"/proc/sys/net/netfilter/nf_conntrack_{name}").read_text())

@@ -1,9 +1,9 @@
-"""Speed limits that hold, whatever the target: HTB on two IFBs, led to by nftables.
+"""Speed limits that hold for every target: HTB on two IFBs, to which nftables redirects.
 
-Called by the reconciler. `Shaper` makes limits so, changes them one by one, heals them and
-counts each rule's traffic; `ForeignShaping` tells when another program touched them. What
-is to be in the kernel is said by ``planner/shaping.py``, which also explains the layout.
-Imports `model`, `planner` and the other kernel adapters; nothing else of netd.
+Called by the reconciler. `Shaper` sets limits, changes them one by one, repairs them and counts
+each rule's traffic; `ForeignShaping` reports changes by other programs. ``planner/shaping.py``
+decides the contents of the kernel's objects, and also explains the layout. Imports `model`,
+`planner` and the other kernel adapters; nothing else of netd.
 """
 
 from egressd.netd.kernel.shaping.events import ForeignShaping

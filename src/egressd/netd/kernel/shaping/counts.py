@@ -1,8 +1,8 @@
-"""How much each rule's clients have sent and received, from the kernel's own counters.
+"""The traffic that each rule's clients have sent and received, from the kernel's own counters.
 
-What counts a rule is an element of `COUNT_SETS`, or the class that limits what it receives (see
-`planner.shaping`). When a change gives it another one, what the first had counted is
-carried over here.
+A rule is counted by an element of `COUNT_SETS`, or by the class that limits its download (see
+`planner.shaping`). When a change gives it another counter, the count of the first is carried over
+here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from egressd.planner.shaping import (
 )
 
 _FEW: Final = 64
-"""Elements or classes that are asked for one by one (20 µs each); of more all are read."""
+"""Number of elements or classes up to which they are requested one by one (20 µs each); for more,
+all are read."""
 
 _NOTHING: Final = Count(0, 0)
 
@@ -38,20 +39,20 @@ Counts = dict[tuple[Direction, int], Count]
 
 
 class Places(NamedTuple):
-    """What counts rules, each named by its number."""
+    """The counters of rules, each rule given by its number."""
 
     hosts: Mapping[str, int]
     """Address -> rule."""
     ranges: Mapping[str, int]
     """Range -> the rule that has it."""
     classes: Mapping[int, int]
-    """Rule -> its class, of those whose downloads are limited."""
+    """Rule -> its class, for rules with a download limit."""
 
     @classmethod
     def of(
         cls, limits: Mapping[str, Limit], ranges: Mapping[str, int], classes: Mapping[int, int]
     ) -> Self:
-        """What counts the rules of `limits`. `classes`: those of all limited rules."""
+        """Return the counters of the rules of `limits`. `classes`: those of all limited rules."""
         return cls(
             {address: limit.number for address, limit in hosts_of(limits).items()},
             ranges,
@@ -66,12 +67,12 @@ class Places(NamedTuple):
 NO_PLACES: Final = Places({}, {}, {})
 
 PassedBy = Callable[[Iterable[str]], Mapping[str, RuleCount]]
-"""Addresses -> what these hosts have sent and received by a way that does not lead by the elements
-(see `fast_path`). Raises OSError."""
+"""Addresses -> the traffic of these hosts that bypasses the elements (see `fast_path`). Raises
+OSError."""
 
 
 def nothing_passed_by(_: Iterable[str]) -> Mapping[str, RuleCount]:
-    """There is no such way."""
+    """Return no traffic: none bypasses the elements."""
     return {}
 
 
@@ -82,11 +83,13 @@ class Counters:
         self._downloads = downloads
         self._passed_by = passed_by
         self._earlier: Counts = {}
-        """What was counted where the rule is counted no more."""
+        """Counts from places where the rule is no longer counted."""
 
     @contextmanager
     def carried(self, before: Places, after: Places) -> Iterator[None]:
-        """Keep the counts of rules that are counted `before` it here, and `after` it there."""
+        """Keep the counts of rules that are counted at `before` until the block, and at `after`
+        since.
+        """
         if not any(before):
             yield
             return
@@ -99,13 +102,13 @@ class Counters:
             self._earlier[key] = earlier.minus(now.get(key, _NOTHING))
 
     def forget(self, rules: Iterable[int]) -> None:
-        """Carry nothing for rules that are gone."""
+        """Drop the carried counts of rules that are gone."""
         for rule in rules:
             for direction in DIRECTIONS:
                 self._earlier.pop((direction, rule), None)
 
     def totals(self, netfilter: NetlinkSocket, places: Places) -> dict[int, RuleCount]:
-        """All that rules have sent and received, by rule number. Raises OSError."""
+        """Return all traffic that rules have sent and received, by rule number. Raises OSError."""
         now = self._count(netfilter, places)
         totals = {}
         for rule in {*places.hosts.values(), *places.ranges.values()}:
@@ -117,7 +120,7 @@ class Counters:
         return totals
 
     def _count(self, netfilter: NetlinkSocket, places: Places) -> Counts:
-        """What these places have counted. Raises OSError."""
+        """Return the counts at these places. Raises OSError."""
         counts: Counts = {}
         passed_by = self._passed_by(places.hosts)
 
@@ -162,7 +165,9 @@ def _of(direction: Direction, passed: RuleCount) -> Count:
 
 
 def count_script(before: Elements, after: Elements) -> str:
-    """What leads the sets that count from one to the other; empty when nothing differs."""
+    """Return the nftables script that changes the counting sets from one state to the other; empty
+    if nothing differs.
+    """
     text = INET.update(before, after)
     return "\n".join([*INET.declare(after), text]) if text else ""
 
@@ -170,7 +175,7 @@ def count_script(before: Elements, after: Elements) -> str:
 def _passed(
     netfilter: NetlinkSocket, name: str, wanted: Mapping[str, int]
 ) -> Iterable[tuple[str, Count]]:
-    """Of the elements `wanted`, those that are there, with what they counted."""
+    """Yield the present ones of the elements `wanted`, with their counts."""
     if not wanted:
         return []
     if len(wanted) <= _FEW and name not in RANGE_SETS:

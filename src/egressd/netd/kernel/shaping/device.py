@@ -1,6 +1,6 @@
 """Intermediate functional blocks: devices whose only purpose is the queue in front of them.
 
-What is sent into one waits in its qdisc and then goes on from where it was taken
+A packet sent into one waits in its qdisc and then continues from where it was taken
 (drivers/net/ifb.c of the kernel).
 """
 
@@ -38,7 +38,7 @@ _HANDED_ON: Final = 1000
 
 
 def find(kernel: NetlinkSocket, name: str) -> int | None:
-    """The index of the device if there is one and it is up. Raises Failed when it is no IFB."""
+    """Return the index of the device if it exists and is up. Raises Failed if it is not an IFB."""
     body = _link(kernel, name)
     if body is None:
         return None
@@ -49,7 +49,7 @@ def find(kernel: NetlinkSocket, name: str) -> int | None:
 
 
 def make(kernel: NetlinkSocket, name: str) -> int:
-    """Make the device and bring it up, as far as that isn't so; its index."""
+    """Make the device and bring it up if necessary; return its index."""
     index = find(kernel, name)
     if index is not None:
         return index
@@ -69,7 +69,7 @@ def make(kernel: NetlinkSocket, name: str) -> int:
 
 
 def present(kernel: NetlinkSocket, prefix: str) -> list[str]:
-    """The names of all IFBs that begin with `prefix`."""
+    """Return the names of all IFBs that begin with `prefix`."""
     asked = _LINK.pack(0, 0, 0, 0, 0) + attribute(_EXT_MASK, u32(_SKIP_STATISTICS))
     links = (attributes(body, _LINK.size) for body in kernel.dump(_GET_LINK, asked))
     names = (text(link[_NAME]) for link in links if _kind(link) == _KIND)
@@ -77,13 +77,13 @@ def present(kernel: NetlinkSocket, prefix: str) -> list[str]:
 
 
 def mtu(kernel: NetlinkSocket, name: str) -> int:
-    """The largest packet that an interface carries, in bytes; 0 if it isn't there."""
+    """Return the largest packet that an interface carries, in bytes; 0 if it doesn't exist."""
     body = _link(kernel, name)
     return 0 if body is None else number(attributes(body, _LINK.size).get(_MTU))
 
 
 def remove(kernel: NetlinkSocket, name: str) -> None:
-    """Take the device away, if it is there."""
+    """Remove the device, if it exists."""
     try:
         kernel.request(_DELETE_LINK, _LINK.pack(0, 0, 0, 0, 0) + _name(name))
     except NetlinkError as error:

@@ -1,4 +1,4 @@
-"""Reads the sets of the speed limits' table, and those that count the traffic of rules.
+"""Reads the sets of the speed limits' table, and the sets that count the traffic of rules.
 
 Through nfnetlink (linux/netfilter/nf_tables.h), whose numbers are big endian.
 """
@@ -39,17 +39,17 @@ _INTERVAL_END: Final = 1  # NFT_SET_ELEM_INTERVAL_END
 
 
 class Element(NamedTuple):
-    """An element, with its key as nft takes it: an address, or ``first-last``."""
+    """An element, with its key in nft's notation: an address, or ``first-last``."""
 
     key: str
     value: int
-    """The class that a map leads to, by its handle; 0 in a set."""
+    """Handle of the class that a map leads to; 0 in a set."""
     passed: Count
-    """What it has matched, in bytes of IP packets; 0 where nothing is counted."""
+    """Traffic that it has matched, in bytes of IP packets; 0 if nothing is counted."""
 
 
 def read(kernel: NetlinkSocket, name: str) -> list[Element]:
-    """The elements of one of `ADDRESS_SETS` or `COUNT_SETS`; none if it isn't there.
+    """Return the elements of one of `ADDRESS_SETS` or `COUNT_SETS`; none if it doesn't exist.
 
     Raises OSError.
     """
@@ -60,14 +60,14 @@ def read(kernel: NetlinkSocket, name: str) -> list[Element]:
 
 
 def read_devices(kernel: NetlinkSocket, name: str) -> dict[int, int]:
-    """The elements of a map of devices: handle -> interface index. Raises OSError."""
+    """Return the elements of a map of devices: handle -> interface index. Raises OSError."""
     return {number(each.key): number(each.value) for each in dump(kernel, NETDEV, name)}
 
 
 def count(
     kernel: NetlinkSocket, name: str, addresses: Iterable[str]
 ) -> Iterator[tuple[str, Count]]:
-    """What the elements of these addresses have matched, of those that are there.
+    """Yield the counts of the elements of these addresses, for elements that exist.
 
     Raises OSError.
     """
@@ -77,7 +77,7 @@ def count(
 
 
 def base_chains() -> list[str]:
-    """The names of the table's chains that hook an interface, or did so while it was there."""
+    """Return the names of the table's chains that hook an interface, or hooked one that is gone."""
     with NetlinkSocket(NETFILTER) as kernel:
         chains = [attributes(body, HEADER.size) for body in kernel.dump(_GET_CHAIN, NETDEV)]
     return [
@@ -88,10 +88,10 @@ def base_chains() -> list[str]:
 
 
 def rules() -> list[bytes]:
-    """The table's rules as the kernel writes them: equal answers mean equal rules."""
+    """Return the table's rules as the kernel writes them: equal answers mean equal rules."""
     with NetlinkSocket(NETFILTER) as kernel:
         try:
-            # Before the attributes stands the number of the last transaction, whoever's it was.
+            # The header is skipped: it contains the number of the last transaction of any program.
             return [body[HEADER.size :] for body in kernel.dump(_GET_RULE, NETDEV + TABLE)]
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
@@ -104,8 +104,9 @@ def _element(key: str, found: RawElement) -> Element:
 
 
 def _ranges(found: list[RawElement]) -> list[Element]:
-    """Interval sets list where each range begins and, as elements of their own, where it ends:
-    the first address behind it."""
+    """Return elements with their ranges. Interval sets list the start of each range and, as an
+    element of its own, its end: the first address behind it.
+    """
     starts = {_big(each.key): each for each in found if not _big(each.flags) & _INTERVAL_END}
     behind = dict(pairwise([*sorted({_big(each.key) for each in found}), 1 << 32]))
     result = []

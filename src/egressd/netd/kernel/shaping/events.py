@@ -1,8 +1,8 @@
-"""Tells when another program changed queueing disciplines or classes of ours (``tc qdisc del …``).
+"""A watcher of other programs' changes to our queueing disciplines or classes (``tc qdisc del …``).
 
-rtnetlink announces them on the multicast group RTNLGRP_TC. An announcement bears the
-netlink port of the socket that caused it, and that is how our own are known; a BPF program
-keeps those from waking this process at all. (Devices that go are `facts.Watcher`'s to tell.)
+rtnetlink announces them on the multicast group RTNLGRP_TC. An announcement bears the netlink port
+of the socket that caused it, which identifies our own changes; a BPF program keeps those from
+waking this process at all. (`facts.Watcher` reports the removal of devices.)
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CHANGES: Final = (
 class ForeignShaping(Announcements):
     """Awaits ``on_change(reason)`` soon after another program changed the trees of `shaper`.
 
-    `shaper` must have been synchronised once. Announcements that the kernel had to drop
-    count as foreign.
+    `shaper` must have been synchronised once. Announcements that the kernel had to drop count as
+    foreign.
     """
 
     def __init__(self, shaper: Shaper, on_change: Callable[[str], Awaitable[None]]) -> None:

@@ -1,8 +1,8 @@
 """The HTB trees of one direction: a class and a queue for each limited rule.
 
-Classes are made, changed and dropped one by one; a tree is never built anew while it
-stands, since everybody in it would be unlimited meanwhile. A class goes by its number,
-which says in which tree it is (`planner.shaping.class_handle`).
+Classes are made, changed and dropped one by one; a tree is never rebuilt while it exists, since all
+its clients would be unlimited meanwhile. A class is identified by its number, which determines its
+tree (`planner.shaping.class_handle`).
 """
 
 from __future__ import annotations
@@ -29,45 +29,47 @@ _QUEUES: Final = {"fq_codel": messages.fq_codel, "pfifo": messages.pfifo}
 
 
 class LeftOver(NamedTuple):
-    """What `Forest.converge` found and nobody wants."""
+    """Unwanted classes and trees that `Forest.converge` found."""
 
     classes: list[int]
     trees: list[int]
 
 
 class Forest:
-    """Trees on IFBs whose names begin with `prefix`. Methods raise OSError when the kernel
-    refuses, and Failed when a device of such a name is something else."""
+    """Trees on IFBs whose names begin with `prefix`. Methods raise OSError if the kernel refuses,
+    and Failed if a device of such a name is something else.
+    """
 
     def __init__(self, kernel: NetlinkSocket, prefix: str) -> None:
         self._kernel = kernel
         self._prefix = prefix
         self._queue = "fq_codel"
-        """What is put beneath a class: ``pfifo`` once the kernel turned out to lack fq_codel."""
+        """Kind of the qdisc beneath a class: ``pfifo`` once the kernel turned out to lack
+        fq_codel."""
         self.devices: dict[int, int] = {}
         """Tree -> index of its device, as of the last look."""
         self._frame = FRAME_BYTES
 
     def open(self, numbers: Iterable[int]) -> int:
-        """Make the trees of these classes, as far as they aren't known; how many there were."""
+        """Make the trees of these classes if they are not known; return the number of new ones."""
         missing = {tree_of(number) for number in numbers} - self.devices.keys()
         return sum(self._open(tree) for tree in missing)
 
     def fit(self, frame_bytes: int) -> None:
-        """Take frames of that size from the LANs: what is larger was joined, and is split."""
+        """Take frames of that size from the LANs: a larger one was joined, and is split."""
         self._frame = frame_bytes
         for tree in self.devices:
             self._put_splitter(tree)
 
     def is_intact(self) -> bool:
-        """Whether all devices and the roots of all trees are as they were left."""
+        """Return whether all devices and the roots of all trees are unchanged."""
         return all(
             device.find(self._kernel, self._name(tree)) == index and self._is_planted(tree)
             for tree, index in self.devices.items()
         )
 
     def put(self, number: int, shape: Shape, *, is_new: bool) -> None:
-        """Give a class this shape, be it there or not; its tree is open.
+        """Set the shape of a class, new or present; its tree is open.
 
         `is_new`: it has no queue of ours yet.
         """
@@ -75,7 +77,7 @@ class Forest:
         self._put_queue(number, shape, is_new=is_new)
 
     def drop(self, number: int) -> None:
-        """Take a class away with its queue and what waits there; nothing if it isn't there."""
+        """Remove a class with its queue and the packets in it; do nothing if it doesn't exist."""
         try:
             self._kernel.request(messages.DELETE_CLASS, self._address_of(number))
         except NetlinkError as error:
@@ -83,7 +85,7 @@ class Forest:
                 raise
 
     def converge(self, wanted: Mapping[int, Shape]) -> tuple[int, LeftOver]:
-        """Put what is missing or different: how much that was, and what is left over.
+        """Put missing or different objects; return their number, and the objects left over.
 
         O(classes): all are read.
         """
@@ -94,7 +96,7 @@ class Forest:
         classes = dict(self._classes())
         queues = self._queues()
         if {queue.kind for queue in queues.values()} == {"pfifo"}:
-            self._queue = "pfifo"  # as an earlier netd found out
+            self._queue = "pfifo"  # an earlier netd found fq_codel missing
         for number, shape in wanted.items():
             if classes.get(number) != (right := messages.class_of(shape)):
                 self._put_class(number, right)
@@ -106,7 +108,7 @@ class Forest:
         return put, LeftOver(unwanted, sorted(present - trees))
 
     def prune(self, left_over: LeftOver) -> int:
-        """Take away what is left over; how much that was."""
+        """Remove the objects left over; return their number."""
         for number in left_over.classes:
             self.drop(number)
         for tree in left_over.trees:
@@ -114,13 +116,13 @@ class Forest:
         return len(left_over.classes) + len(left_over.trees)
 
     def counts(self) -> Iterator[tuple[int, Count]]:
-        """What each class has let pass."""
+        """Yield the traffic that each class has let pass."""
         for handle, passed in messages.decode_counts(self._class_bodies()):
             yield class_number(handle), passed
 
     def count(self, number: int) -> Count:
-        """What one class has let pass. Raises OSError when it isn't there."""
-        # To a question about one qdisc or class the kernel only answers when told to echo.
+        """Return the traffic that one class has let pass. Raises OSError if it doesn't exist."""
+        # To a request for one qdisc or class the kernel answers only with the echo flag.
         answers = self._kernel.request(messages.GET_CLASS, self._address_of(number), ECHO)
         ((_, passed),) = messages.decode_counts(answers)
         return passed
@@ -136,7 +138,7 @@ class Forest:
         return {int(ending) for ending in endings if ending.isdecimal()}
 
     def _open(self, tree: int) -> bool:
-        """Make the device and the tree's root if they are not there; whether any was made."""
+        """Make the device and the tree's root if they are missing; return True if any was made."""
         was_up = device.find(self._kernel, self._name(tree)) is not None
         self.devices[tree] = device.make(self._kernel, self._name(tree))
         is_planted = self._is_planted(tree)
@@ -152,13 +154,13 @@ class Forest:
         self._kernel.request(messages.NEW_QDISC, body, CREATE | REPLACE)
 
     def _is_planted(self, tree: int) -> bool:
-        """Whether the device has the splitter, and beneath it the tree's root."""
+        """Return whether the device has the splitter, and beneath it the tree's root."""
         return self._qdisc(tree, messages.ROOT) == ("tbf", splitter_handle(tree)) and self._qdisc(
             tree, splitter_handle(tree) | 1
         ) == ("htb", tree_handle(tree))
 
     def _qdisc(self, tree: int, parent: int) -> tuple[str, int]:
-        """Kind and handle of the qdisc at `parent`; empty and 0 for none."""
+        """Return kind and handle of the qdisc at `parent`; empty and 0 for none."""
         asked = messages.address(self.devices[tree], parent=parent)
         try:
             answers = self._kernel.request(messages.GET_QDISC, asked, ECHO)
@@ -172,7 +174,7 @@ class Forest:
     # --- Classes and queues. ------------------------------------------------------------
 
     def has_device_of(self, number: int) -> bool:
-        """Whether the device is there whose tree the class belongs to."""
+        """Return whether the device of the class's tree exists."""
         return tree_of(number) in self.devices
 
     def _address_of(self, number: int) -> bytes:
@@ -188,7 +190,7 @@ class Forest:
             yield from self._kernel.dump(messages.GET_CLASS, listed)
 
     def _queues(self) -> dict[int, Qdisc]:
-        """The qdiscs beneath classes, by the class's number."""
+        """Return the qdiscs beneath classes, by the class's number."""
         majors = {index: tree_handle(tree) >> 16 for tree, index in self.devices.items()}
         bodies = self._kernel.dump(messages.GET_QDISC, messages.address(0))
         ours = (body for body in bodies if messages.interface_of(body) in majors)
@@ -208,7 +210,7 @@ class Forest:
         self._kernel.request(messages.NEW_CLASS, body, CREATE)
 
     def _renew_queue(self, queue: Qdisc | None, number: int, shape: Shape) -> None:
-        """Put a queue in the place of one that is not as it should be."""
+        """Replace a queue that is not as it should be."""
         if queue is not None:
             where = messages.address(queue.ifindex, queue.handle, queue.parent)
             self._kernel.request(messages.DELETE_QDISC, where)
@@ -228,5 +230,5 @@ class Forest:
 
 
 def _queue_handle(number: int) -> int:
-    """The handle of the queue beneath a class: no two of a device want the same."""
+    """Return the handle of the queue beneath a class, which is unique on its device."""
     return number % HTB_TREE_CLASSES << 16

@@ -1,8 +1,8 @@
 """Queueing disciplines and HTB classes as rtnetlink messages.
 
-The formats are those of linux/pkt_sched.h, linux/rtnetlink.h and linux/gen_stats.h. A
-*handle* is a 32-bit number, written ``major:minor``: a qdisc's has the minor number 0, and
-its classes share the major number.
+The formats are those of linux/pkt_sched.h, linux/rtnetlink.h and linux/gen_stats.h. A *handle* is a
+32-bit number, written ``major:minor``: a qdisc's has the minor number 0, and its classes share the
+major number.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _BASIC_STATISTICS = struct.Struct("=QI")
 _FQ_CODEL, _PFIFO = "fq_codel", "pfifo"
 _FQ_TARGET, _FQ_LIMIT, _FQ_INTERVAL, _FQ_FLOWS, _FQ_QUANTUM = 1, 2, 3, 5, 6  # TCA_FQ_CODEL_*
 _FQ_FLOWS_NUMBER: Final = 64
-"""Flows that a rule's queue tells apart: 4 KiB of memory. The kernel's own default of 1,024
-takes 70 KiB, and cake 1 MiB: with 10,000 rules, both ways, that is gigabytes."""
+"""Flows that a rule's queue separates: 4 KiB of memory. The kernel's own default of 1,024 takes 70
+KiB, and cake 1 MiB: with 10,000 rules, both ways, that is gigabytes."""
 _FQ_TARGET_US, _FQ_INTERVAL_US = 5_000, 100_000
-"""What fq_codel takes by itself (tc-fq_codel(8))."""
+"""The defaults of fq_codel (tc-fq_codel(8))."""
 
 
 class Qdisc(NamedTuple):
     """A queueing discipline as the kernel lists it."""
 
     ifindex: int
-    """Of the interface that it is on."""
+    """Index of the interface that it is on."""
     handle: int
     parent: int
     kind: str
@@ -69,48 +69,48 @@ class Qdisc(NamedTuple):
 
 
 class Class(NamedTuple):
-    """An HTB class: what a `Shape` is to the kernel."""
+    """An HTB class: the kernel's form of a `Shape`."""
 
     rate: int
     """Bytes per second."""
     buffer: int
-    """The burst, in ticks of 64 ns at that rate."""
+    """Burst, in ticks of 64 ns at that rate."""
 
 
 class Count(NamedTuple):
-    """What has passed."""
+    """Traffic that has passed."""
 
     bytes: int
-    """Of IP packets."""
+    """Bytes of IP packets."""
     packets: int
 
     def plus(self, other: Count) -> Count:
-        """This and what `other` says."""
+        """Return the sum of this and `other`."""
         return Count(self.bytes + other.bytes, self.packets + other.packets)
 
     def minus(self, other: Count) -> Count:
-        """This without what `other` says."""
+        """Return the difference of this and `other`."""
         return Count(self.bytes - other.bytes, self.packets - other.packets)
 
 
 def class_of(shape: Shape) -> Class:
-    """The class that limits to `shape`."""
+    """Return the class that limits to `shape`."""
     return Class(shape.rate, shape.burst * 1_000_000_000 // shape.rate // _NS_PER_TICK)
 
 
 def address(index: int, handle: int = 0, parent: int = 0) -> bytes:
-    """The header that says which qdisc or class of which interface is meant."""
+    """Return the header that identifies a qdisc or class of an interface."""
     return _HEADER.pack(0, index, handle, parent, 0)
 
 
 def splitter(index: int, handle: int, frame_bytes: int) -> bytes:
-    """The body of a request for a first qdisc that takes joined packets apart.
+    """Return the body of a request for a first qdisc that splits joined packets.
 
-    What arrives may be 40 packets joined to one by the network card or the kernel (GRO, TSO),
-    64 KiB, which at 256 Kbps is what may pass in two seconds: HTB would let it pass at once
-    and then nothing for so long, and the queues count it as one packet. Of the qdiscs that
-    are always there only TBF splits: what is larger than its burst. Its rate is one that
-    holds nothing up. A packet larger than `frame_bytes` that was never joined is dropped.
+    An arriving packet may be 40 packets joined to one by the network card or the kernel (GRO, TSO),
+    64 KiB, which at 256 Kbps takes two seconds: HTB would let it pass at once and then nothing for
+    that time, and the queues count it as one packet. Of the qdiscs that are always available only
+    TBF splits: packets larger than its burst. Its rate is one that delays nothing. A packet larger
+    than `frame_bytes` that was never joined is dropped.
     """
     rate = (0, _ETHERNET, 0, 0, 0, 0)
     parameters = _TBF_OPTIONS.pack(*rate, *rate, 0, 0, 0)
@@ -123,13 +123,13 @@ def splitter(index: int, handle: int, frame_bytes: int) -> bytes:
 
 
 def htb_root(index: int, handle: int, parent: int) -> bytes:
-    """The body of a request for an HTB qdisc. What has no class in it passes unlimited."""
+    """Return the body of a request for an HTB qdisc. Packets without a class pass unlimited."""
     options = nest(_OPTIONS, attribute(_HTB_INIT, _HTB_GLOBAL.pack(_HTB_VERSION, 10, 0, 0, 0)))
     return address(index, handle, parent) + _kind("htb") + options
 
 
 def htb_class(index: int, handle: int, wanted: Class) -> bytes:
-    """The body of a request for a class at the top of its tree."""
+    """Return the body of a request for a class at the top of its tree."""
     rate = (0, _ETHERNET, 0, 0, 0, wanted.rate)
     parameters = _HTB_OPTIONS.pack(*rate, *rate, wanted.buffer, wanted.buffer, FRAME_BYTES, 0, 0)
     return (
@@ -140,7 +140,7 @@ def htb_class(index: int, handle: int, wanted: Class) -> bytes:
 
 
 def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
-    """Handle and parameters of each HTB class that the kernel lists."""
+    """Yield handle and parameters of each HTB class that the kernel lists."""
     picker = Picker(_HEADER.size, (_OPTIONS, _HTB_CLASS))
     for body in bodies:
         (parameters,) = picker.pick(body)
@@ -149,7 +149,7 @@ def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
 
 
 def decode_counts(bodies: Iterable[bytes]) -> Iterator[tuple[int, Count]]:
-    """Handle of each HTB class that the kernel lists, and what it has let pass."""
+    """Yield the handle of each HTB class that the kernel lists, and the traffic it has let pass."""
     picker = Picker(_HEADER.size, (_STATISTICS, _BASIC), (_STATISTICS, _PACKETS_64))
     for body in bodies:
         basic, packets_64 = picker.pick(body)
@@ -158,10 +158,10 @@ def decode_counts(bodies: Iterable[bytes]) -> Iterator[tuple[int, Count]]:
 
 
 def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
-    """Kind and options of a leaf that shares a rule's limit among its flows.
+    """Return kind and options of a leaf that shares a rule's limit among its flows.
 
-    At a low rate one packet takes longer than fq_codel lets any wait, so both its times grow
-    with that. How many flows it tells apart can only be said when it is made.
+    At a low rate one packet takes longer than fq_codel lets any wait, so both its times grow with
+    that. Its number of flows can only be set when it is made.
     """
     packet_us = FRAME_BYTES * 1_000_000 * 3 // (shape.rate * 2)
     target = max(_FQ_TARGET_US, packet_us)
@@ -177,12 +177,12 @@ def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
 
 
 def pfifo(shape: Shape, *, is_new: bool) -> bytes:
-    """Kind and options of a leaf that drops what comes when it is full."""
+    """Return kind and options of a leaf that drops arriving packets when it is full."""
     return _kind(_PFIFO) + attribute(_OPTIONS, u32(shape.queue))
 
 
 def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
-    """The qdiscs that the kernel lists."""
+    """Yield the qdiscs that the kernel lists."""
     picker = Picker(_HEADER.size, (_KIND,), (_OPTIONS,))
     for body in bodies:
         _, index, handle, parent, _ = _HEADER.unpack_from(body)
@@ -197,7 +197,7 @@ def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
 
 
 def interface_of(body: bytes) -> int:
-    """The interface index that a message about a qdisc, class or filter names."""
+    """Return the interface index in a message about a qdisc, class or filter."""
     index: int = _HEADER.unpack_from(body)[1]
     return index
 

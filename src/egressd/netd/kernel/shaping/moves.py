@@ -1,4 +1,4 @@
-"""What a change of limits does to each rule. Pure."""
+"""The effects of a change of limits on each rule. Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from egressd.planner.shaping import DOWNLOAD, Direction
 
 
 class Move(NamedTuple):
-    """What a change does to one rule."""
+    """The effect of a change on one rule."""
 
     rule: int
     old_key: str
     old: Limit | None
-    """None for a rule that is new."""
+    """Limit before the change; None for a new rule."""
     new_key: str
     new: Limit | None
-    """None for one that goes."""
+    """Limit after the change; None for a removed rule."""
 
     def kbps(self, direction: Direction) -> tuple[int, int]:
-        """The limit in one direction, before and after; 0 is none."""
+        """Return the limit in one direction, before and after; 0 is none."""
         old = 0 if self.old is None else direction.kbps(self.old)
         return old, 0 if self.new is None else direction.kbps(self.new)
 
     @property
     def is_counted_elsewhere(self) -> bool:
-        """Whether it lives on, and something else counts its traffic afterwards."""
+        """True if the rule persists, and another counter counts its traffic afterwards."""
         was_limited, is_limited_now = map(bool, self.kbps(DOWNLOAD))
         lives_on = self.old is not None and self.new is not None
         return lives_on and (self.old_key != self.new_key or was_limited != is_limited_now)
 
 
 def moves_between(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[Move]:
-    """What becomes of each rule, told apart by number: it may have another address now."""
+    """Return the move of each rule, identified by number: its address may have changed."""
     before = {limit.number: (key, limit) for key, limit in old.items()}
     after = {limit.number: (key, limit) for key, limit in new.items()}
     nothing = ("", None)
@@ -45,5 +45,5 @@ def moves_between(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[Mo
 
 
 def hosts_of(limits: Mapping[str, Limit]) -> dict[str, Limit]:
-    """Those of one address."""
+    """Return the limits of single addresses."""
     return {key: limit for key, limit in limits.items() if "/" not in key}

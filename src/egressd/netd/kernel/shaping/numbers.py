@@ -1,4 +1,4 @@
-"""Which class each limited rule has: a 16-bit number, the same in both directions."""
+"""The class of each limited rule: a 16-bit number, the same in both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END: Final = HTB_TREES * HTB_TREE_CLASSES
 
 
 def is_usable(number: int) -> bool:
-    """Whether a class may bear this number: the first of each tree is its root's."""
+    """Return whether a class may have this number: the first of each tree is its root's."""
     return 0 <= number < _END and number % HTB_TREE_CLASSES != 0
 
 
@@ -21,7 +21,7 @@ class ClassNumbers:
     """Rule number -> class number. A rule keeps its class for as long as it is limited."""
 
     capacity: Final = sum(map(is_usable, range(_END)))
-    """How many rules can be limited at once."""
+    """Number of rules that can be limited at once."""
 
     def __init__(self) -> None:
         self._given: dict[int, int] = {}
@@ -45,7 +45,7 @@ class ClassNumbers:
         self._returned = [n for n in range(self._next) if n not in taken and is_usable(n)]
 
     def give(self, rules: Iterable[int]) -> None:
-        """Give each rule a class that has none. Raises Failed, giving none, if they run out."""
+        """Give a class to each rule that has none. Raises Failed, giving none, if they run out."""
         new = [rule for rule in dict.fromkeys(rules) if rule not in self._given]
         if len(self._given) + len(new) > self.capacity:
             raise Failed(
@@ -57,7 +57,7 @@ class ClassNumbers:
             self._given[rule] = self._take()
 
     def take_back(self, rules: Iterable[int]) -> None:
-        """Let others have the classes of these rules, those that have one."""
+        """Release the classes of these rules, if they have one, for other rules."""
         for rule in rules:
             number = self._given.pop(rule, None)
             if number is not None:

@@ -1,7 +1,7 @@
-"""Makes speed limits so, changes them one by one, and heals what others did to them.
+"""Sets speed limits, changes them one by one, and repairs other programs' changes.
 
-The order within a change: classes come before the elements that lead to them and go after,
-so that no packet is ever led to a class that isn't there (it would pass unlimited).
+The order within a change: classes are made before the elements that lead to them and removed after
+these, so that no packet is ever led to a missing class (it would pass unlimited).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _VLAN_TAG_BYTES: Final = 4
 
 
 class Shaper:
-    """The speed limits of this network namespace, and its counters. `passed_by` tells what of
-    hosts' traffic does not meet these.
+    """The speed limits of this network namespace, and its counters. `passed_by` returns the traffic
+    of hosts that bypasses these.
 
-    Not to be shared between threads at the same time. Methods block: `change` for 0.2 ms a
-    rule, `sync` and `counters` for half a second at 10,000 rules.
+    Not to be shared between threads at the same time. Methods block: `change` for 0.2 ms a rule,
+    `sync` and `counters` for half a second at 10,000 rules.
     """
 
     def __init__(self, nft: Nft, passed_by: PassedBy = nothing_passed_by) -> None:
@@ -74,11 +74,11 @@ class Shaper:
         self._local: Elements = {}
         self._lans: tuple[Hook, ...] = ()
         self._hooks: tuple[Hook, ...] = ()
-        """The LANs while anybody is limited; else none."""
+        """The LANs while any client is limited; else none."""
         self._networks: tuple[IPv4Network, ...] = ()
         self._frame = 0
         self._rules: list[bytes] = []
-        """The table's rules as they were after they were loaded last."""
+        """The table's rules right after they were last loaded."""
 
     @property
     def port(self) -> int:
@@ -91,16 +91,16 @@ class Shaper:
         return frozenset(i for forest in self._forests.values() for i in forest.devices.values())
 
     def close(self) -> None:
-        """Let go of the kernel. All limits stay in force."""
+        """Close the netlink socket. All limits stay in force."""
         self._route.close()
 
     # --- Converging. --------------------------------------------------------------------
 
     def sync(self, limits: Mapping[str, Limit], topology: Topology) -> int:
-        """Make the limits just these, from whatever there is; how much was not as it should be.
+        """Make the limits exactly these, from any previous state; return the number of corrections.
 
-        Repeat-safe: what is right is left alone, with its counts and the packets that wait in
-        it. Classes that an earlier netd gave to rules stay theirs. Raises Failed.
+        Repeat-safe: correct objects are left alone, with their counts and waiting packets. Classes
+        that an earlier netd gave to rules stay theirs. Raises Failed.
         """
         self._hosts = hosts_of(limits)
         self._nets = {key: limit for key, limit in limits.items() if "/" in key}
@@ -111,16 +111,16 @@ class Shaper:
         places = hooks, script.lan_networks(topology)
         if places != (self._hooks, self._networks):
             self._hooks, self._networks = places
-            self._rules = []  # they are for other places
+            self._rules = []  # the rules are for other places
         with _told_as_failed("set speed limits"):
             self._fit(topology)
             return self._converge()
 
     def look(self, topology: Topology) -> int:
-        """Adapt to the interfaces and addresses there are now, and heal what is plainly broken.
+        """Adapt to the present interfaces and addresses, and repair evident damage.
 
-        O(1) in the number of limits while nothing is: to be called whenever something
-        about the machine's network changed, and now and then. As `sync` otherwise.
+        O(1) in the number of limits if there is none: to be called after every change of the
+        machine's network, and periodically. As `sync` otherwise.
         """
         local = script.local_elements(topology)
         with _told_as_failed("look after speed limits"):
@@ -173,7 +173,9 @@ class Shaper:
         return healed
 
     def _hook(self, networks: tuple[IPv4Network, ...]) -> bool:
-        """Catch packets on the LANs as long as anybody is limited; whether this was new."""
+        """Catch packets on the LANs as long as any client is limited; return True if this
+        changed.
+        """
         places = self._lans if self._numbers.given else (), networks
         if places == (self._hooks, self._networks):
             return False
@@ -201,7 +203,7 @@ class Shaper:
         return script.device_elements({d: f.devices for d, f in self._forests.items()})
 
     def _classes_in(self, present: Elements) -> dict[int, int]:
-        """Rule number -> class number, as far as the kernel's maps tell."""
+        """Return rule number -> class number, as far as the kernel's maps show."""
         rules = {key: limit.number for key, limit in self._hosts.items()}
         rules.update(script.net_ranges(self._nets))
         found: dict[int, int] = {}
@@ -216,7 +218,7 @@ class Shaper:
     def change(self, patch: Patch[Limit]) -> None:
         """Put `patch` in force, or raise Failed and leave the limits as they were.
 
-        Costs what the patch is long, and O(CIDR rules) if one of those is in it.
+        The cost is that of the patch's length, and O(CIDR rules) if it contains one of those.
         """
         self._numbers.give(limit.number for limit in patch.put.values() if is_limited(limit))
         old, old_nets = self._limits_of([*patch.put, *patch.drop]), self._nets
@@ -254,7 +256,7 @@ class Shaper:
         self._hook(self._networks)
 
     def _flip(self, moves: Sequence[Move], old_nets: Mapping[str, Limit]) -> None:
-        """The nftables transaction: every rule of the change moves at once."""
+        """Run the nftables transaction: every rule of the change moves at once."""
         classes = self._numbers.given
         old = {move.old_key: move.old for move in moves if move.old is not None}
         new = {move.new_key: move.new for move in moves if move.new is not None}
@@ -302,23 +304,23 @@ class Shaper:
     # --- Counting. ----------------------------------------------------------------------
 
     def counters(self) -> dict[int, RuleCount]:
-        """The traffic of every rule, by its number, since it is in force. Raises Failed.
+        """Return the traffic of every rule, by its number, since it came into force. Raises Failed.
 
-        Counts begin at zero again when the kernel's do: after a restart, and after
-        another program deleted the class, the set or the device that counted.
+        Counts restart at zero when the kernel's do: after a reboot, and after another program
+        deleted the class, the set or the device that counted.
         """
         with _told_as_failed("read the rules' counters"), NetlinkSocket(NETFILTER) as netfilter:
             return self._counters.totals(netfilter, self._places())
 
     def _places(self) -> Places:
-        """What counts each rule now."""
+        """Return the present counter of each rule."""
         limits = {**self._hosts, **self._nets}
         return Places.of(limits, self._ranges, self._numbers.given)
 
     def _places_of_change(
         self, moves: Sequence[Move], old_nets: Mapping[str, Limit], ranges: Mapping[str, int]
     ) -> tuple[Places, Places]:
-        """What counts the rules that a change gives another place, before it and after."""
+        """Return the counters, before and after, of the rules whose counter changes."""
         moved = [move for move in moves if move.is_counted_elsewhere]
         has_nets = ranges != self._ranges or any("/" in m.old_key + m.new_key for m in moved)
         old = {m.old_key: m.old for m in moved if m.old is not None}
@@ -331,7 +333,7 @@ class Shaper:
 
 
 def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
-    """The LAN interfaces that are there."""
+    """Return the LAN interfaces that exist."""
     indexes = {name: index for index, name in socket.if_nameindex()}
     networks: dict[str, list[IPv4Network]] = defaultdict(list)
     for lan, network in topology.lan_networks:
@@ -347,7 +349,7 @@ def _present_hooks(topology: Topology) -> tuple[Hook, ...]:
 
 
 def _present_elements(netfilter: NetlinkSocket) -> Elements:
-    """What is in the kernel's sets, in the words of `script`."""
+    """Return the elements of the kernel's sets, in the notation of `script`."""
     present: Elements = {}
     for name in (*script.ADDRESS_SETS, *script.COUNT_SETS):
         found = elements.read(netfilter, name)
