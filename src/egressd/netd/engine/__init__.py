@@ -1,27 +1,28 @@
-"""The engine: sing-box instances in worker processes, and netd's hold on them.
+"""The engine: sing-box instances in worker processes, and netd's control of them.
 
-A *worker* is a process of its own user that runs many instances through the `singbox`
-package. A *trial worker* is one that serves no client: configurations are tried and delays
-measured there, so that an engine that crashes on one hurts nobody.
+A *worker* is a process of its own user that runs many instances through the `singbox` package. A
+*trial worker* is one that serves no client: configurations are tried and delays measured there, so
+that an engine that crashes on one does no harm.
 
 In netd:
-- `pool`: the one door for the reconciler: start, stop, running, try, measure.
+- `pool`: the only interface for the reconciler: start, stop, running, try, measure.
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
   `launch`: processes on the machine, started and found; `scope`: a control group for each.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.
-- `document`: what is to run, made of an instance of the plan;
-- `listeners`: where a document says what it listens on; `rule_sets`: the files it reads.
+- `document`: the document to run, made of an instance of the plan;
+- `listeners`: the listeners in a document; `rule_sets`: the files it reads.
 
 In a worker:
-- `worker`: the process, down to its rights; `server`: netd's questions.
+- `worker`: the process, including its rights; `server`: netd's requests.
 - `instances`: the only module of egressd's that imports `singbox` (the lab has peers of its own).
-- `trouble`: what instances complain about; `earshot`: what they hear of links and routes.
+- `trouble`: outbound errors that instances report; `earshot`: a filter of the link and route
+  events that instances receive.
 - `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
-On both sides: `wire` (questions and answers), `urls`, and `reasons` (the engine's errors in
-plain words).
+On both sides: `wire` (requests and answers), `urls`, and `reasons` (the engine's errors in plain
+words).
 
-Called by netd's reconciler, and by `app` to make the pool. May import `model`,
-`planner.bounds`, `planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`,
-`files`, `framing`, `port_range`, `privileges` and `processes`.
+Called by netd's reconciler, and by `app` to make the pool. May import `model`, `planner.bounds`,
+`planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `bpf`, `files`, `framing`,
+`port_range`, `privileges` and `processes`.
 """

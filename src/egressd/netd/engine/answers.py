@@ -1,15 +1,15 @@
 """Keeps the engine's answers off this machine's UDP ports.
 
-The engine answers a client in the name of the far end: by a socket that is bound to the far end's
-address and port (``IP_TRANSPARENT``). Such a socket takes the port on this machine: a server on
-``*:443`` that does not share it (``SO_REUSEADDR``) makes clients' UDP to outside ports 443 dead,
-and cannot be started while such a socket is there; and a socket at the router's own address takes
-questions from the resolver that listens there.
+The engine answers a client in the name of the remote server: by a socket that is bound to the
+server's address and port (``IP_TRANSPARENT``). Such a socket takes the port on this machine: a
+local server on ``*:443`` that does not share it (``SO_REUSEADDR``) blocks clients' UDP to outside
+ports 443, and cannot be started while such a socket exists; and a socket at the router's own
+address takes queries from the resolver that listens there.
 
-So the kernel binds them to `ANSWER_PORT` instead, which nobody else gets: a program at the
-``BPF_CGROUP_INET4_BIND`` hook, for the engine's user in this network namespace, puts that port in
-place of the far end's, and the far end's into the socket's mark (`MARK_ANSWER`). The chain
-``output_answers`` in `egressd.planner.chains` puts it back into the packets before connection
+So the kernel binds them to `ANSWER_PORT` instead, which is reserved for them: a program at the
+``BPF_CGROUP_INET4_BIND`` hook, for the engine's user in this network namespace, replaces the remote
+server's port by that one, and writes the server's port into the socket's mark (`MARK_ANSWER`). The
+chain ``output_answers`` in `egressd.planner.chains` restores it in the packets before connection
 tracking sees them.
 """
 
@@ -36,9 +36,9 @@ _REFUSE: Final = 0
 
 
 def divert(uid: int) -> tuple[int, int]:
-    """Have sockets of the user `uid` in this network namespace bound so from now on, for as long as
-    the descriptors that are returned are open. Raises OSError where the kernel, or what this
-    process may do, stands against it.
+    """Divert the answer sockets of the user `uid` in this network namespace from now on, for as
+    long as the returned descriptors are open. Raises OSError if the kernel does not support it or
+    this process lacks the rights.
     """
     namespace = own_sockets.namespace()
     return (
@@ -48,7 +48,7 @@ def divert(uid: int) -> tuple[int, int]:
 
 
 def obstacle(uid: int) -> str:
-    """Why the kernel does not bind the engine's answers elsewhere; empty where it does."""
+    """Return the reason why the kernel cannot divert the engine's answers; empty if it can."""
     try:
         descriptors = divert(uid)
     except OSError as error:
@@ -64,13 +64,15 @@ def _attach(code: bytes, attach_type: int) -> int:
 
 
 def diverting(uid: int, namespace: int) -> bytes:
-    """The program that changes the IPv4 ports of a user's UDP sockets in a network namespace."""
+    """Return the program that changes the IPv4 ports of a user's UDP sockets in a network
+    namespace.
+    """
     it = Program()
     _pass_others(it, uid, namespace)
     it.load(4, R3, R6, _USER_IP4)
     it.number(R3, "&", 0xFF, bits=32)  # its first byte, which comes first in memory
     it.go_if(R3, "==", _LOOPBACK, "allow", bits=32)
-    # The mark: the port in this machine's byte order.
+    # The mark contains the port in this machine's byte order.
     it.register(R2, "=", R7)
     it.number(R2, ">>", 8)
     it.number(R2, "&", 0xFF)
@@ -86,7 +88,7 @@ def diverting(uid: int, namespace: int) -> bytes:
     it.number(R4, "+", -4)
     it.number(R5, "=", 4)
     it.call(_BPF_FUNC_SETSOCKOPT)
-    # Without a mark nothing would put the port back.
+    # Without a mark no rule would restore the port.
     it.go_if(R0, "!=", 0, "allow", bits=32)
     it.number(R7, "=", socket.htons(ANSWER_PORT))
     it.store(4, R6, _USER_PORT, R7)
@@ -95,8 +97,9 @@ def diverting(uid: int, namespace: int) -> bytes:
 
 
 def refusing(uid: int, namespace: int) -> bytes:
-    """The program that refuses IPv6 ports to them: no client is answered in an IPv6 name, and any
-    address (``0.0.0.0`` as the far end's) is IPv6's and IPv4's in one to the engine.
+    """Return the program that refuses IPv6 ports to such sockets: no client is answered from an
+    IPv6 address, and to the engine the unspecified address (``0.0.0.0`` as the remote server's)
+    stands for both IPv6 and IPv4.
     """
     it = Program()
     _pass_others(it, uid, namespace)
@@ -107,11 +110,11 @@ def refusing(uid: int, namespace: int) -> bytes:
 
 
 def _pass_others(it: Program, uid: int, namespace: int) -> None:
-    """Go on with answers only: R6 is the context, R7 the port in network order."""
+    """Continue with answers only: R6 is the context, R7 the port in network order."""
     own_sockets.pass_others(it, uid, namespace)
     it.load(4, R7, R6, _TYPE)
     it.go_if(R7, "!=", socket.SOCK_DGRAM, "allow", bits=32)
     it.load(4, R7, R6, _USER_PORT)
-    # Any port: a socket towards the outside. The listeners of clients are on loopback.
+    # Port 0: a socket for outside destinations. The listeners of clients are on loopback.
     it.go_if(R7, "==", 0, "allow", bits=32)
     it.go_if(R7, "==", socket.htons(ANSWER_PORT), "allow", bits=32)

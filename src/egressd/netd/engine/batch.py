@@ -1,9 +1,9 @@
-"""Many probes in one sing-box document: a SOCKS listener that tells them by user name. Pure.
+"""Many probes in one sing-box document: a SOCKS listener selects them by user name. Pure.
 
-An instance of hundreds of outbounds starts as fast as a few instances of one. Of each probe's
-document only what its final outbound depends on is taken: the outbounds it dials through, and
-the DNS servers that names of nodes' servers are resolved with; its rules are not. Tags get the
-probe's number in front, so that probes share nothing.
+An instance of hundreds of outbounds starts as fast as a few instances of one. From each probe's
+document only the dependencies of its final outbound are taken: the outbounds it dials through, and
+the DNS servers that resolve names of nodes' servers; its rules are not. Tags are prefixed with the
+probe's number, so that probes share nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 Entry = dict[str, Any]
 Reference = tuple[str, str]
-"""What a tag stands for (``outbound`` or ``server``), and the tag."""
+"""The kind of a tag (``outbound`` or ``server``), and the tag."""
 
 _ERROR: Final = re.compile(r"using outbound/[^\[\s]+\[(\d+)/[^\]]*\]: (.+)")
 
@@ -40,10 +40,10 @@ class _Document(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe's document comes down to.
+    """The part of a probe's document that is measured.
 
-    ``surroundings`` is JSON of all else that concerns the document as a whole: only parts
-    that agree on it may share one.
+    ``surroundings`` is JSON of all other settings of the document as a whole: only parts that agree
+    on it may share a document.
     """
 
     final: str
@@ -79,7 +79,7 @@ def part(config: str) -> Part:
 
 
 def document(parts: Mapping[int, Part], port: int, password: str, log: str) -> str:
-    """The document that serves `parts`, by probe number, each as `user` with `password`.
+    """Return the document that serves `parts`, by probe number, each as `user` with `password`.
 
     The parts agree on their surroundings. Errors go to the file `log`.
     """
@@ -106,12 +106,12 @@ def document(parts: Mapping[int, Part], port: int, password: str, log: str) -> s
 
 
 def user(number: int) -> str:
-    """The SOCKS user whose traffic goes to the probe of that number."""
+    """Return the SOCKS user whose traffic goes to the probe with that number."""
     return f"probe-{number}"
 
 
 def errors(log: str) -> dict[int, str]:
-    """The first error that an engine's log tells of each probe, by number."""
+    """Return the first error in an engine's log for each probe, by number."""
     found: dict[int, str] = {}
     for match in _ERROR.finditer(log):
         found.setdefault(int(match[1]), match[2])
@@ -123,10 +123,10 @@ def _own(number: int, tag: str) -> str:
 
 
 def _resolved_by(resolver: str | Entry | None, entry: Entry) -> Entry:
-    """`entry` with the document's resolver, if it is one that would fall back to it.
+    """Return `entry` with the document's resolver, if the entry would fall back to it.
 
-    That is one with a server's name to resolve, or a ``direct`` outbound; one that dials
-    through another lets that one resolve (``common/dialer/dialer.go``).
+    That is an entry with a server's name to resolve, or a ``direct`` outbound; an outbound that
+    dials through another lets that one resolve (``common/dialer/dialer.go``).
     """
     if resolver is None or "domain_resolver" in entry or entry.get("detour"):
         return entry
@@ -153,12 +153,12 @@ def _references(entry: Entry) -> Iterator[Reference]:
 
 
 def _needed(start: Reference, entries: Mapping[Reference, Entry]) -> set[Reference]:
-    """`start` and all that it refers to, directly or not."""
+    """Return `start` and everything that it refers to, directly or not."""
     needed: set[Reference] = set()
     waiting = [start]
     while waiting:
         reference = waiting.pop()
-        # A reference to nothing is left to the engine to refuse.
+        # The engine refuses a reference to nothing.
         if reference in entries and reference not in needed:
             needed.add(reference)
             waiting.extend(_references(entries[reference]))
@@ -166,7 +166,7 @@ def _needed(start: Reference, entries: Mapping[Reference, Entry]) -> set[Referen
 
 
 def _renumbered(number: int, entry: Entry) -> Entry:
-    """`entry` with its own tag and those it refers to made the probe's own."""
+    """Return `entry` with its own tag and its references made the probe's own."""
     result = {**entry, "tag": _own(number, entry.get("tag", ""))}
     for field in ("detour", "default"):
         if isinstance(entry.get(field), str):
@@ -182,7 +182,9 @@ def _renumbered(number: int, entry: Entry) -> Entry:
 
 
 def _surroundings(rest: Entry) -> bytes:
-    """All but the listeners, the log, and what `Part` holds or leaves out."""
+    """Return all settings except the listeners, the log, and the parts that `Part` holds or
+    omits.
+    """
     for name in ("inbounds", "outbounds", "log"):
         rest.pop(name, None)
     dns, route = rest.setdefault("dns", {}), rest.setdefault("route", {})

@@ -1,12 +1,12 @@
 """Delays of many probes, measured in a trial worker.
 
-The delay of a probe is the time from opening a connection through its final outbound to the
-head of the response to a HEAD request, whatever the response's status: so it covers the
-node's own handshake and, with https, the TLS handshake with the site. A probe that wants to see
-the page asks with GET, and its delay includes the page.
+The delay of a probe is the time from opening a connection through its final outbound to the head of
+the response to a HEAD request, regardless of the response's status: so it covers the node's own
+handshake and, with https, the TLS handshake with the site. A probe that needs the page uses GET,
+and its delay includes the page.
 
-Probes share instances (`batch`). A batch that the engine refuses is halved until the probe at
-fault stands alone, so one bad configuration costs the others nothing.
+Probes share instances (`batch`). A batch that the engine refuses is halved until the faulty probe
+is alone, so one bad configuration costs the others nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _IN_FLIGHT: Final = 1024
 
 _BEGINNING: Final = 16
 _BEGINNING_S: Final = 0.05
-"""Probes begin 16 at a time; each makes room for the next when it ends, or after 50 ms, when
-its costly part is over. More would lengthen each other's delays, and to wait for the end of
-dead ones would take minutes."""
+"""Seconds after which a probe makes room for the next. Probes begin 16 at a time; each makes room
+when it ends, or after 50 ms, when its costly part is over. More would lengthen each other's delays,
+and waiting for the end of dead ones would take minutes."""
 
 _PORT_TRIES: Final = 10
 
 _LOG_S: Final = 0.1
-"""The engine tells of a failure first and logs it then, in time to be read if it is left alone."""
+"""Seconds until the log is read. The engine reports a failure first and logs it then, in time to be
+read if it is left alone."""
 
 
 class Measurer:
@@ -58,7 +59,7 @@ class Measurer:
         self._tls.set_alpn_protocols(["http/1.1"])
 
     async def measure(self, order: Measure) -> Measured:
-        """The delay of each probe, by name. Raises ValueError when the URL is none."""
+        """Return the delay of each probe, by name. Raises ValueError if the URL is invalid."""
         measurement = _Measurement(parse_url(order.url), order.timeout_ms, self._tls)
         found = await measurement.of(order.probes)
         return Measured({probe.name: found[number] for number, probe in enumerate(order.probes)})
@@ -79,8 +80,8 @@ class _Serving:
             raise
 
     def _start(self, parts: Mapping[int, Part]) -> int:
-        """Listen on a free port. The engine does not tell which one it got, so it is given one
-        that is free now, and another when somebody was faster.
+        """Listen on a free port; return it. The engine does not report the port it chose, so it
+        gets one that is free now, and another one if another program took that one first.
         """
         for tries_left in reversed(range(_PORT_TRIES)):
             with socket.create_server(("127.0.0.1", 0)) as free:
@@ -96,11 +97,11 @@ class _Serving:
         return port
 
     def proxy(self, number: int) -> Proxy:
-        """The way through the probe of that number."""
+        """Return the proxy that leads through the probe with that number."""
         return Proxy(self._port, batch.user(number), self._password)
 
     def stop(self) -> dict[int, str]:
-        """Stop it. What its log says of each probe that failed."""
+        """Stop it. Return the first error in its log for each probe that failed."""
         with os.fdopen(self._log, "rb") as log:
             self._instance.close()
             log.seek(0)
@@ -116,13 +117,13 @@ class _Measurement:
         self._tls = tls
         self._results: dict[int, Delay] = {}
         self._unexplained: set[int] = set()
-        """Those whose failure the engine's log may explain better."""
+        """Numbers of probes whose failure the engine's log may explain better."""
         self._serving: dict[int, _Serving] = {}
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self._beginning = asyncio.Semaphore(_BEGINNING)
 
     async def of(self, probes: tuple[ProbeDocument, ...]) -> dict[int, Delay]:
-        """Measure `probes`; their numbers are their places."""
+        """Measure `probes`; their numbers are their indexes."""
         self._read_max = [probe.read_max for probe in probes]
         try:
             for parts in self._batches(probes):
@@ -136,7 +137,7 @@ class _Measurement:
         return self._results
 
     def _batches(self, probes: tuple[ProbeDocument, ...]) -> Iterator[dict[int, Part]]:
-        """The probes that can be measured, in groups that can share an instance."""
+        """Yield the probes that can be measured, in groups that can share an instance."""
         alike: defaultdict[bytes, list[tuple[int, Part]]] = defaultdict(list)
         for number, probe in enumerate(probes):
             try:

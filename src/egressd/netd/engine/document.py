@@ -1,4 +1,4 @@
-"""A sing-box document that is to run, as the pool takes it."""
+"""A sing-box document to be run, in the form that the pool takes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from egressd.planner.documents import document_of
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A document, and the key of the instance that it is of.
+    """A document, and the key of its instance.
 
-    When a TPROXY listener's port in it is 0, the pool picks one. Otherwise it is complete.
+    If a TPROXY listener's port in it is 0, the pool picks one. Otherwise it is complete.
     """
 
     key: str
     config: str
     is_service: bool = False
-    """Whether it is a proxy service's, which anybody may call."""
+    """True for the document of a proxy service, which may be open to all clients."""
 
     @classmethod
     def of(cls, instance: Instance) -> Document:
@@ -32,7 +32,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """What tells one configuration from another: equal for equal ``config``."""
+        """The identity of the configuration: equal for equal ``config``."""
         return hashlib.sha256(self.config.encode()).hexdigest()
 
     def __repr__(self) -> str:

@@ -1,15 +1,15 @@
-"""What the instances of a worker hear of the machine's links and routes.
+"""A filter of the link and route events that the instances of a worker receive.
 
-A sing-box instance subscribes to all of it by netlink. After each message it lists interfaces and
+A sing-box instance subscribes to all of them by netlink. After each message it lists interfaces and
 routes anew, which takes 2 ms of processor time and leaves 90 KB of garbage: with 1,000 instances
-two seconds and 90 MB whenever a port of a bridge changes, or egressd makes a route. What an
-instance sends bears a mark by which the kernel routes it, so all it has to hear is that the main
-table's way out may be another: it then ends QUIC and multiplexed sessions, which would hang on the
-old one. So its sockets get a filter (`egressd.netd.bpf`) that lets through just
+two seconds and 90 MB whenever a port of a bridge changes, or egressd makes a route. An instance's
+packets bear a mark by which the kernel routes them, so it only needs the event that the main
+table's default route may have changed: it then ends QUIC and multiplexed sessions, which would hang
+on the old route. So its sockets get a filter (`egressd.netd.bpf`) that only passes
 
-- a default route of IPv4 that comes to the main table or goes from it;
-- a link that does not run, since its routes go without a message: no PPP link, whose routes
-  egressd makes, and no bridge's news of its ports.
+- an IPv4 default route that is added to the main table or removed from it;
+- a link that does not run, since its routes disappear without a message: except PPP links, whose
+  routes egressd makes, and a bridge's messages about its ports.
 
 Messages are a ``struct nlmsghdr`` and an ``ifinfomsg`` or ``rtmsg`` (rtnetlink(7)).
 """
@@ -32,14 +32,15 @@ _ARPHRD_PPP: Final = 512
 _IFF_RUNNING: Final = 0x40
 
 _GATHER_S: Final = 0.5
-"""Instances that start within this time are attended to at once."""
+"""Seconds until sockets are filtered: instances that start within this time are handled
+together."""
 
 
 def _default_route(message: int) -> tuple[Check, ...]:
     return (
         Check("H", TYPE_AT, "is", message),
         Check("B", BODY_AT, "is", socket.AF_INET),
-        Check("B", BODY_AT + 1, "is", 0),  # bits of the destination
+        Check("B", BODY_AT + 1, "is", 0),  # prefix length of the destination
         Check("B", BODY_AT + 4, "is", _RT_TABLE_MAIN),
     )
 
@@ -61,7 +62,7 @@ _FILTER: Final = bpf.any_of(
 def narrow() -> None:
     """Put the filter on every socket of this process that subscribes to links or routes.
 
-    The kernel takes a filter in place of the same one.
+    The kernel lets a filter replace the same one.
     """
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (a path each would be slower)
         with suppress(OSError):  # closed meanwhile
@@ -69,22 +70,22 @@ def narrow() -> None:
 
 
 def _narrow(descriptor: int) -> None:
-    # Other threads close and open descriptors: the copy stays what it is.
+    # Other threads close and open descriptors: the copy keeps referring to the same file.
     copy = os.dup(descriptor)
     if not stat.S_ISSOCK(os.fstat(copy).st_mode):
         os.close(copy)
         return
     with socket.socket(fileno=copy) as opened:
         is_netlink = (opened.family, opened.proto) == (socket.AF_NETLINK, socket.NETLINK_ROUTE)
-        # Without groups it asks, and waits for all of the answer.
+        # A socket without groups sends requests, and waits for complete answers.
         if is_netlink and opened.getsockname()[1]:
             bpf.attach(opened, _FILTER)
 
 
 class Narrowing:
-    """Calls `narrow` for instances that were started, a moment later.
+    """Calls `narrow` for started instances, a moment later.
 
-    In a thread: it takes 20 µs a socket, of which a worker may have 100,000, and one that is
+    In a thread: it takes 20 µs a socket, of which a worker may have 100,000, and a worker that is
     silent for two seconds counts as dead.
     """
 
@@ -93,7 +94,7 @@ class Narrowing:
         self._running: asyncio.Task[None] | None = None
 
     def soon(self) -> None:
-        """Tell that an instance was started. To be called in the event loop."""
+        """Report that an instance was started. To be called in the event loop."""
         self._is_due = True
         if self._running is None:
             self._running = asyncio.create_task(self._attend())

@@ -16,7 +16,7 @@ from egressd.netd.engine.urls import Url
 
 _READ: Final = 16_384
 _UNLIMITED_S: Final = 86_400.0
-"""For what would otherwise have a time limit of its own: the caller's is the one that counts."""
+"""Seconds of time limits that must not apply: the caller's limit is the one that counts."""
 
 _CLOSED: Final = (
     "the node closed the connection without an answer: "
@@ -25,7 +25,7 @@ _CLOSED: Final = (
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """A SOCKS5 listener on 127.0.0.1 that tells outbounds by user name (RFC 1929)."""
+    """A SOCKS5 listener on 127.0.0.1 that selects outbounds by user name (RFC 1929)."""
 
     port: int
     user: str
@@ -33,11 +33,11 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class Failure(Exception):
-    """The request failed; the text says why. The engine's log may know more."""
+    """The request failed; the text says why. The engine's log may have more details."""
 
 
 class Progress:
-    """How far a request got: what it was waiting for when time ran out."""
+    """The stage that a request has reached, for the error text of a time-out."""
 
     stage = "connecting through the node"
 
@@ -45,9 +45,10 @@ class Progress:
 async def fetch(
     proxy: Proxy, url: Url, tls: ssl.SSLContext, progress: Progress, read_max: int = 0
 ) -> bytes:
-    """Ask for `url` through `proxy`. The first `read_max` bytes of the page; with 0, ask with HEAD.
+    """Request `url` through `proxy`; return the first `read_max` bytes of the page. With 0, use
+    HEAD.
 
-    Any final response counts, whatever its status, as users of url-test expect (sing-box and
+    Any final response counts, regardless of its status, as users of url-test expect (sing-box and
     mihomo do the same); redirects are not followed. Raises Failure.
     """
     try:
@@ -72,17 +73,20 @@ async def fetch(
     except (asyncio.IncompleteReadError, OSError) as error:
         raise Failure(_CLOSED) from error
     finally:
-        # Not close(): what is left is of no interest, and TLS would wait for the peer's goodbye.
+        # Not close(): the remaining data is of no interest, and TLS would wait for the peer's
+        # close_notify.
         writer.transport.abort()
 
 
 async def _socks_connect(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: Proxy, url: Url
 ) -> None:
-    """RFC 1928 and 1929. The engine answers once the node is connected, or has failed."""
+    """Connect by RFC 1928 and 1929. The engine answers once the node is connected, or has
+    failed.
+    """
     user, password = proxy.user.encode(), proxy.password.encode()
     login = b"\x01" + bytes([len(user)]) + user + bytes([len(password)]) + password
-    # All in one go: the engine is known to take this method and to believe this user.
+    # All messages at once: the engine is known to support this method and accept this user.
     writer.write(b"\x05\x01\x02" + login + b"\x05\x01\x00" + _address(url))
     method = await reader.readexactly(2)
     status = await reader.readexactly(2)
@@ -102,7 +106,7 @@ async def _socks_connect(
 
 
 def _address(url: Url) -> bytes:
-    """The request's address: a name goes to the node as a name."""
+    """Return the request's address: a name goes to the node as a name."""
     port = struct.pack(">H", url.port)
     try:
         address = ip_address(url.host)

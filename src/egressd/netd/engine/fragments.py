@@ -1,10 +1,10 @@
 """Lets the engine's QUIC datagrams be fragmented, so that no ICMP error can end a session.
 
-The engine forbids it (``IP_PMTUDISC_DO``). For a connected socket of that kind the kernel makes an
-error of each "fragmentation needed" (``__udp4_lib_err`` in the kernel's udp.c), and the engine ends
-the session, with every connection in it: a stranger who guesses a port does so with one packet
-(measured; `tests/lab/test_posing.py`). So a program at the ``BPF_CGROUP_SETSOCKOPT`` hook puts
-``IP_PMTUDISC_DONT`` in its place. The kernel still learns how wide a path is, and fragments.
+The engine forbids it (``IP_PMTUDISC_DO``). For a connected socket with that option the kernel turns
+each "fragmentation needed" into an error (``__udp4_lib_err`` in the kernel's udp.c), and the engine
+ends the session, with every connection in it: an attacker who guesses a port does so with one
+packet (measured; `tests/lab/test_posing.py`). So a program at the ``BPF_CGROUP_SETSOCKOPT`` hook
+sets ``IP_PMTUDISC_DONT`` instead. The kernel still learns the path MTU, and fragments.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _PMTUDISC_DONT: Final = 0
 
 
 def allow(uid: int) -> int:
-    """Have sockets of the user `uid` in this network namespace be so from now on, for as long as
-    the descriptor that is returned is open. Raises OSError where the kernel, or what this process
-    may do, stands against it.
+    """Change this option for sockets of the user `uid` in this network namespace from now on, for
+    as long as the returned descriptor is open. Raises OSError if the kernel does not support it or
+    this process lacks the rights.
     """
     return own_sockets.attach(
         "egressd_whole",
@@ -39,7 +39,7 @@ def allow(uid: int) -> int:
 
 
 def allowing(uid: int, namespace: int) -> bytes:
-    """The program that changes the option of a user's sockets in a network namespace."""
+    """Return the program that changes the option of a user's sockets in a network namespace."""
     it = Program()
     own_sockets.pass_others(it, uid, namespace)
     it.load(4, R7, R6, _LEVEL)

@@ -1,8 +1,8 @@
 """sing-box instances inside this process. The only module that imports `singbox`.
 
-Importing it loads the Go runtime, which starts threads: `egressd.netd.privileges.begin_drop`
-comes first. Every call blocks (the binding lets other Python threads run meanwhile) and may
-be made from any thread.
+Importing it loads the Go runtime, which starts threads: `egressd.netd.privileges.begin_drop` comes
+first. Every call blocks (the binding lets other Python threads run meanwhile) and may be made from
+any thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from egressd.netd.engine.wire import Live, Start
 
 
 class Refusal(Exception):
-    """The engine would not start a configuration; the text says why."""
+    """The engine refused to start a configuration; the text says why."""
 
     def __init__(self, error: str) -> None:
         super().__init__(reasons.refusal(error))
@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 @contextmanager
 def running(config: str) -> Iterator[None]:
-    """An instance of `config` for as long as the context lasts. Raises Refusal."""
+    """Run an instance of `config` for the duration of the context. Raises Refusal."""
     instance = _started(config)
     try:
         yield
@@ -60,14 +60,14 @@ class Instances:
         return live
 
     def stop(self, number: int) -> None:
-        """Stop an instance; nothing happens when there is none of that number."""
+        """Stop an instance; do nothing if there is none with that number."""
         with self._lock:
             _, instance = self._instances.pop(number, (None, None))
         if instance is not None:
             instance.stop()
 
     def live(self) -> tuple[Live, ...]:
-        """The instances that run, oldest first."""
+        """Return the running instances, oldest first."""
         with self._lock:
             return tuple(live for live, _ in self._instances.values())
 

@@ -1,6 +1,6 @@
-"""Worker processes on the machine: starting one, finding one, why one crashed.
+"""Worker processes on the machine: starting one, finding one, and the reason of a crash.
 
-A worker of socket ``X.sock`` keeps ``X.lock`` locked and names itself there, and writes its
+A worker of socket ``X.sock`` keeps ``X.lock`` locked and writes its process id there, and its
 standard error to ``X.log``. All three lie in a folder that only root can enter.
 """
 
@@ -21,12 +21,13 @@ from egressd.netd.engine.worker import lock_path
 from egressd.planner.bounds import DESCRIPTORS_MAX
 
 WORKER: Final = ("-I", "-m", "egressd.netd.engine.worker")
-"""What a worker's command line goes on with after the interpreter."""
+"""The start of a worker's command line, after the interpreter."""
 _FRUGAL: Final = {"GOGC": "50"}
-"""The heap may grow by half between collections, not double: 68 against 81 MB after 1,000 delays.
-Not where traffic goes: 1,000 idle targets take as much without it, and connections are slower."""
+"""Go settings of a trial worker. The heap may grow by half between collections, not double: 68
+against 81 MB after 1,000 delays. Workers that serve clients do not use them: 1,000 idle targets
+take as much without it, and connections are slower."""
 _INHERITED: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG")
-"""What an administrator may set for OpenSSL's and the Go runtime's sake."""
+"""Environment variables that an administrator may set for OpenSSL and the Go runtime."""
 
 _LOCK_READS: Final = 100
 """Milliseconds that a starting worker has to write into the file it locked."""
@@ -36,26 +37,28 @@ _LOG_TAIL: Final = 65_536
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Who workers run as, and what each of them may take."""
+    """The user that workers run as, and the limits of each worker."""
 
     uid: int
     gid: int
     descriptors: int = DESCRIPTORS_MAX
-    """Open files, as far as the limit of who starts it allows."""
+    """Number of open files, up to the limit of the process that starts it."""
     memory: int = 0
-    """Bytes that the Go runtime keeps below if it can, by collecting garbage more often (it is a
+    """Bytes below which the Go runtime stays if it can, by collecting garbage more often (it is a
     soft limit: ``GOMEMLIMIT``); 0 sets none."""
     memory_max: int = 0
-    """Bytes at which the kernel ends a worker, where systemd runs netd."""
+    """Bytes at which the kernel ends a worker, if systemd runs netd."""
 
 
 def log_path(socket_path: Path) -> Path:
-    """Where a worker's standard error goes."""
+    """Return the path of a worker's standard error."""
     return socket_path.with_suffix(".log")
 
 
 def holder(path: Path) -> tuple[int, int] | None:
-    """Pid and pidfd of the worker that holds the lock of `path`, or None when nobody does."""
+    """Return pid and pidfd of the worker that holds the lock of `path`, or None if there is
+    none.
+    """
     for _ in range(_LOCK_READS):
         try:
             with lock_path(path).open(encoding="ascii") as file:
@@ -68,17 +71,17 @@ def holder(path: Path) -> tuple[int, int] | None:
             pid, started = map(int, words)
             pidfd = processes.open_same(pid, started)
             return None if pidfd is None else (pid, pidfd)
-        time.sleep(0.001)  # it has locked the file but not yet written who it is
+        time.sleep(0.001)  # it has locked the file but not yet written its pid
     return None
 
 
 def is_worker(process: Path) -> bool:
-    """Whether the process of that folder in /proc is a worker."""
+    """Return whether the process of that folder in /proc is a worker."""
     return _socket_of(process) is not None
 
 
 def is_stray(folder: Path, process: Path) -> bool:
-    """Whether it is a worker, and holds no lock in `folder`."""
+    """Return whether the process is a worker that holds no lock in `folder`."""
     path = _socket_of(process)
     return path is not None and not (path.parent == folder and _holds(path, int(process.name)))
 
@@ -91,7 +94,7 @@ def _holds(path: Path, pid: int) -> bool:
 
 
 def _socket_of(process: Path) -> Path | None:
-    """The socket that a worker was told to listen on; None of any other process."""
+    """Return the socket in a worker's command line; None for any other process."""
     try:
         arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -110,7 +113,7 @@ def _is_locked(file: IO[str]) -> bool:
 
 
 def spawn(path: Path, account: Account, *, trial: bool) -> int:
-    """Start the process: in a session of its own, with its output in a file. Its pid."""
+    """Start the process, in a session of its own, with its output in a file; return its pid."""
     argv = [sys.executable, *WORKER, "--socket", str(path)]
     argv += ["--uid", str(account.uid), "--gid", str(account.gid)]
     argv += ["--descriptors", str(account.descriptors)]
@@ -122,7 +125,7 @@ def spawn(path: Path, account: Account, *, trial: bool) -> int:
 
 
 def last_words(path: Path) -> str:
-    """The line of a worker's log that says why it crashed, or nothing."""
+    """Return the line of a worker's log that says why it crashed, or an empty string."""
     try:
         with log_path(path).open("rb") as file:
             file.seek(-min(_LOG_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Where a sing-box document says what it listens on. Pure."""
+"""The listeners in a sing-box document. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from egressd.netd.engine.trouble import LOG_OUTPUT
 
 
 class _Document(msgspec.Struct):
-    """The form that a document must have, as far as it is looked at here."""
+    """The form that a document must have, as far as this module examines it."""
 
     inbounds: list[dict[str, Any]] = []
 
 
 class Listeners:
-    """A sing-box document, seen as what it listens on.
+    """The listeners of a sing-box document.
 
-    Raises ValueError when it is not one.
+    Raises ValueError if it is not such a document.
     """
 
     def __init__(self, config: str) -> None:
@@ -35,24 +35,27 @@ class Listeners:
 
     @property
     def needs_port(self) -> bool:
-        """Whether a TPROXY inbound leaves its port open (``listen_port`` 0)."""
+        """True if a TPROXY inbound leaves its port open (``listen_port`` 0)."""
         return self._open is not None
 
     @property
     def port(self) -> int:
-        """The first listener's port; 0 when there is none."""
+        """The first listener's port; 0 if there is none."""
         return next((i["listen_port"] for i in self._inbounds if i.get("listen_port")), 0)
 
     def on(self, port: int) -> str:
-        """The document with its open port set, and its log where failures are read from."""
+        """Return the document with its open port set, and its log going where failures are read
+        from.
+        """
         assert self._open is not None
         self._open["listen_port"] = port
         log = {**self._document.get("log", {}), "output": LOG_OUTPUT}
         return _json({**self._document, "log": log})
 
     def nowhere(self) -> str:
-        """The document with every listener on some free loopback port: good for a trial while
-        an instance of it runs. Without those of TPROXY: the kernel might send clients there.
+        """Return the document with every listener on some free loopback port: good for a trial
+        while an instance of it runs. It omits TPROXY listeners: the kernel might send clients
+        there.
         """
         inbounds = [
             {**inbound, "listen": "127.0.0.1", "listen_port": 0}

@@ -1,4 +1,4 @@
-"""Programs of the kernel's that see what the engine asks of its sockets (BPF at hooks of cgroups).
+"""Kernel programs that see requests of the engine's sockets (BPF at hooks of cgroups).
 
 They concern one user in one network namespace, and hold for as long as the descriptors of their
 links are open. Numbers and offsets are those of linux/bpf.h.
@@ -22,8 +22,8 @@ _ALLOW: Final = 1
 
 
 def attach(name: str, code: bytes, kind: int, attach_type: int) -> int:
-    """Have the kernel run a program at a hook; the descriptor of its link. Raises OSError where the
-    kernel, or what this process may do, stands against it.
+    """Attach a program to a hook; return the descriptor of its link. Raises OSError if the kernel
+    does not support it or this process lacks the rights.
     """
     root = cgroup.open_root()
     try:
@@ -37,15 +37,15 @@ def attach(name: str, code: bytes, kind: int, attach_type: int) -> int:
 
 
 def namespace() -> int:
-    """The number that the kernel knows this network namespace by."""
+    """Return the kernel's number of this network namespace (its cookie)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         value = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
     return int.from_bytes(value, sys.byteorder)
 
 
 def pass_others(it: Program, uid: int, namespace: int) -> None:
-    """Go to ``allow`` but for this user in this network namespace. R6 is the context from here on;
-    R0 and R7 are used.
+    """Emit a jump to ``allow`` except for this user in this network namespace. R6 is the context
+    from here on; R0 and R7 are used.
     """
     it.register(R6, "=", R1)
     it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
@@ -54,7 +54,9 @@ def pass_others(it: Program, uid: int, namespace: int) -> None:
 
 
 def pass_users(it: Program, uids: Collection[int], namespace: int) -> None:
-    """The same for these users, whatever namespace they are in, and for other namespaces."""
+    """Emit a jump to ``allow`` for these users, in any namespace, and for other namespaces. It uses
+    the same registers.
+    """
     it.register(R6, "=", R1)
     it.call(_BPF_FUNC_GET_CURRENT_UID_GID)
     for uid in uids:
@@ -72,7 +74,7 @@ def _pass_other_namespaces(it: Program, namespace: int) -> None:
 
 
 def allow(it: Program) -> None:
-    """End with what was asked for as the program has left it."""
+    """Emit the end: allow the request as the program has left it."""
     it.label("allow")
     it.number(R0, "=", _ALLOW)
     it.exit()

@@ -1,8 +1,8 @@
 """The pool: every engine instance of the device, spread over a few worker processes.
 
-An instance is never changed: its successor is started on a port of its own, and once the
-kernel sends clients there, the old one is stopped. Workers outlive netd; a pool that opens on
-the same folder finds them again, with what they run.
+An instance is never changed: its successor is started on a port of its own, and once the kernel
+sends clients there, the old one is stopped. Workers outlive netd; a pool that opens on the same
+folder finds them again, with their instances.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from egressd.planner.registry import ENGINE_PORTS
 log = structlog.get_logger()
 
 SIZE: Final = 4
-"""Workers of a pool, beside that of proxy services. Starting an instance takes longer the more its
-worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes its own instances
-along, not all."""
+"""Number of workers of a pool, besides that of proxy services. Starting an instance takes longer
+the more its worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes only its
+own instances along."""
 
 _START_S: Final = 20.0
 _STOP_S: Final = 10.0
 _WORKER_WAIT_S: Final = 10.0
-"""How long a start waits for a worker when none is alive."""
+"""Seconds that a start waits for a worker when none is alive."""
 _LOOK_S: Final = 0.2
-"""Seconds between looks whether one that was about to come still is."""
+"""Seconds between checks whether an expected worker is still expected."""
 _PORT_TRIES: Final = 100
-"""Ports found taken by strangers before a start is given up."""
+"""Number of ports taken by other programs after which a start fails."""
 
 
 class _Declined(Exception):
-    """The engine would not start a configuration."""
+    """The engine refused to start a configuration."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason)
@@ -62,11 +62,11 @@ class _Declined(Exception):
 class Pool:
     """Starts and stops instances, and watches over the workers that run them.
 
-    Workers run as `account` says. `run_dir` is made, for root only. `on_lost` is called with
-    the instances that went down with a worker; `running` shows them no more. `on_trouble` is
-    called with the tags of outbounds that clients' connections fail through. `mapped` tells the
-    ports that the kernel sends clients to: until it does no more, no other instance gets the
-    port of one that is gone, and its clients with it.
+    Workers run as `account` says. `run_dir` is made, for root only. `on_lost` is called with the
+    instances that went down with a worker; `running` no longer contains them. `on_trouble` is
+    called with the tags of outbounds through which clients' connections fail. `mapped` returns the
+    ports that the kernel sends clients to: as long as it contains the port of a removed instance,
+    no other instance gets that port, and with it the clients.
     """
 
     def __init__(
@@ -94,16 +94,17 @@ class Pool:
         self._undoing: set[asyncio.Task[None]] = set()
         self._opening_services = asyncio.Lock()
         self.rule_sets = RuleSets(run_dir, account.gid)
-        """What instances may refer to: to be put there before they start."""
+        """The files that instances may refer to; they must be put there before the instances
+        start."""
         self._trials = Trials(run_dir / "trial.sock", self._account)
         self._quarantine = Quarantine(self._trials)
 
-    # --- Coming and going. --------------------------------------------------------------------
+    # --- Opening and closing. -----------------------------------------------------------------
 
     async def open(self) -> None:
-        """Adopt the workers that live, and start those that are missing.
+        """Adopt the living workers, and start the missing ones.
 
-        One that does not come up is tried again later; `problems` says why it did not.
+        A worker that does not come up is retried later; `problems` gives the reason.
         """
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
@@ -140,35 +141,35 @@ class Pool:
         for slot in self._slots.values():
             slot.release()
 
-    # --- What runs. ---------------------------------------------------------------------------
+    # --- Running instances. -------------------------------------------------------------------
 
     def running(self) -> Mapping[str, Running]:
-        """The newest instance of each key."""
+        """Return the newest instance of each key."""
         return {key: alike[-1] for key, alike in self._instances.items()}
 
     def is_running(self, instance: Running) -> bool:
-        """Whether this one lives."""
+        """Return whether this instance lives."""
         return instance in self._instances.get(instance.key, ())
 
     def superseded(self) -> list[Running]:
-        """Older instances of keys that have a newer one, to be stopped once no client is sent
-        to them. A netd that died between a start and a stop leaves such behind.
+        """Return older instances of keys that have a newer one, to be stopped once no client is
+        sent to them. A netd that died between a start and a stop leaves such instances behind.
         """
         return [running for alike in self._instances.values() for running in alike[:-1]]
 
     def workers(self) -> dict[int, int]:
-        """The process of each worker that lives, by its slot, without the trial worker's."""
+        """Return the process of each living worker, by its slot, without the trial worker's."""
         workers = ((index, slot.worker) for index, slot in self._slots.items())
         return {index: each.pid for index, each in workers if each and not each.ended.done()}
 
     def pids(self) -> list[int]:
-        """The workers' processes, the trial worker's last if there is one."""
+        """Return the workers' processes, the trial worker's last if there is one."""
         trial = self._trials.worker
         trying = [trial.pid] if trial is not None and not trial.ended.done() else []
         return [*self.workers().values(), *trying]
 
     def problems(self) -> tuple[str, ...]:
-        """Sentences about workers that are missing, and about what clients of nodes do without."""
+        """Return sentences about missing workers, and about restrictions for clients of nodes."""
         missing = tuple(
             f"engine worker {slot.index}: {slot.problem}"
             for slot in self._slots.values()
@@ -186,9 +187,9 @@ class Pool:
     # --- Starting and stopping. ---------------------------------------------------------------
 
     async def start(self, document: Document) -> Running:
-        """Start a new instance; when this returns it listens. Older ones of its key run on.
+        """Start a new instance; it listens when this returns. Older ones of its key keep running.
 
-        Raises Failed. Nothing stays behind then, nor when the call is cancelled.
+        Raises Failed. In that case, and if the call is cancelled, nothing is left behind.
         """
         work = asyncio.ensure_future(self._start(document))
         try:
@@ -198,7 +199,7 @@ class Pool:
             raise
 
     async def stop(self, running: Running) -> None:
-        """Stop an instance. Nothing happens when it is gone already."""
+        """Stop an instance. Do nothing if it is already gone."""
         slot = self._slots[running.worker]
         worker = slot.worker
         if worker is None or slot.running.get(running.number) != running:
@@ -239,10 +240,10 @@ class Pool:
             raise Failed(action, str(error)) from error
 
     async def _start_in(self, worker: WorkerProcess, document: Document, name: str) -> Live:
-        """Start it in that worker, on a port that is free.
+        """Start it in that worker, on a free port.
 
-        Raises ValueError, LookupError or _Declined when that can't be, and Lost when the
-        worker goes down.
+        Raises ValueError, LookupError or _Declined if that is impossible, and Lost if the worker
+        goes down.
         """
         listeners = Listeners(document.config)
         if not listeners.needs_port:
@@ -261,9 +262,9 @@ class Pool:
     async def _order(
         self, worker: WorkerProcess, key: str, name: str, port: int, config: str
     ) -> Live:
-        """Have the worker start `config`, which is complete.
+        """Make the worker start `config`, which is complete.
 
-        Raises _Declined, and Lost when the worker goes down.
+        Raises _Declined, and Lost if the worker goes down.
         """
         order = Start(key=key, digest=name, port=port, config=config)
         asked = asyncio.ensure_future(worker.ask(order))
@@ -285,11 +286,11 @@ class Pool:
         return Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
 
     async def _idlest(self, action: str, *, is_service: bool) -> Slot:
-        """The slot with the fewest instances, of those for proxy services or of the others; waits a
-        while when no worker is alive.
+        """Return the slot with the fewest instances, of those for proxy services or of the others;
+        wait for a while if no worker is alive.
 
-        What a lost worker ran goes to its successor, which is waited for: beside the instances of
-        another, starting takes longer, and that one's clients would notice.
+        The instances of a lost worker go to its successor, for which this waits: beside the
+        instances of another worker, starting takes longer, and that one's clients would notice.
         """
         if is_service:
             async with self._opening_services:
@@ -313,12 +314,12 @@ class Pool:
             raise Failed(action, why) from None
 
     def _undo(self, work: asyncio.Future[Running]) -> None:
-        """Stop what was started for a caller who no longer waits."""
+        """Stop the instance started for a caller that no longer waits."""
         if not work.cancelled() and work.exception() is None:
             self._aside(self.stop(work.result()))
 
     def _undo_late(self, worker: WorkerProcess, asked: asyncio.Future[AnswerBody]) -> None:
-        """Stop what was started after it was given up."""
+        """Stop an instance that started after its start was given up."""
         if asked.cancelled() or asked.exception() is not None:
             return
         answer = asked.result()
@@ -327,7 +328,7 @@ class Pool:
 
     def _aside(self, work: Coroutine[None, None, object]) -> None:
         async def attempt() -> None:
-            with suppress(Failed, Lost):  # what ends with its worker has ended, too
+            with suppress(Failed, Lost):  # instances that end with their worker have ended, too
                 await work
 
         task = asyncio.ensure_future(attempt())
@@ -345,7 +346,7 @@ class Pool:
     def _lost(self, lost: list[Running]) -> None:
         for running in lost:
             self._forget(running)
-        # Not called from here: a fault of the listener's must not end the supervision.
+        # Not called from here: an error in the callback must not end the supervision.
         asyncio.get_running_loop().call_soon(self._on_lost, lost)
 
     def _remember(self, running: Running) -> None:
@@ -363,18 +364,18 @@ class Pool:
     # --- Trials. ------------------------------------------------------------------------------
 
     async def try_configs(self, configs: Sequence[str]) -> list[str]:
-        """For each of `configs`, why the engine refuses it; empty when it does not.
+        """For each of `configs` return the reason why the engine refuses it; empty if it does not.
 
-        Raises Failed when there is no trial worker to be had.
+        Raises Failed if no trial worker is available.
         """
         return await self._trials.problems(configs)
 
     async def delays(
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
-        """Measure each probe: see `egressd.netd.engine.delay` for what is measured.
+        """Measure each probe: see `egressd.netd.engine.delay` for the definition of a delay.
 
-        Raises Invalid when `url` is no HTTP(S) URL, Failed when there is no trial worker.
+        Raises Invalid if `url` is not an HTTP(S) URL, Failed if there is no trial worker.
         """
         try:
             parse_url(url)

@@ -1,7 +1,7 @@
-"""One engine worker as netd sees it: a process to start or adopt, ask, watch and end.
+"""One engine worker from netd's side: a process to start or adopt, ask, watch and end.
 
-A process is only ever signalled through its pidfd (pidfd_open(2)), so never another one that
-got its pid.
+A process is only ever signalled through its pidfd (pidfd_open(2)), so never another one that got
+its pid.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from egressd.netd.processes import how_it_ended, peer_of
 T = TypeVar("T")
 
 START_S: Final = 15.0
-"""A worker answers after 0.3 s on an idle machine."""
+"""Seconds until a start fails; a worker answers after 0.3 s on an idle machine."""
 _ADOPT_S: Final = 5.0
 _PING_EVERY_S: Final = 1.0
 _PING_WAIT_S: Final = 2.0
 _DEATH_S: Final = 1.0
-"""How long the cause of a worker's end is waited for before the loss is told without it."""
+"""Seconds to wait for the cause of a worker's end before the loss is reported without it."""
 
 
 class Lost(Exception):
@@ -53,15 +53,15 @@ class Lost(Exception):
 class WorkerProcess:
     """A living worker and a connection to it. Made by `start` or `adopt`.
 
-    ``ended`` gets the reason once the worker is lost. By then it was sent SIGKILL, and every
-    `ask` under way has raised Lost.
+    ``ended`` gets the reason once the worker is lost. By then it was sent SIGKILL, and every `ask`
+    under way has raised Lost.
     """
 
     def __init__(self, path: Path, pid: int, pidfd: int, account: Account) -> None:
         loop = asyncio.get_running_loop()
         self.pid = pid
         self.instances: tuple[Live, ...] = ()
-        """What it ran when it was adopted."""
+        """The instances that it ran when it was adopted."""
         self.ended: asyncio.Future[str] = loop.create_future()
         self._path = path
         self._account = account
@@ -82,7 +82,8 @@ class WorkerProcess:
     ) -> WorkerProcess:
         """Start a worker that listens on `path`; a process that serves it now is killed.
 
-        Raises Lost, with its last words, when the new one does not come up within `patience_s`.
+        Raises Lost, with the last line of its log, if the new one does not come up within
+        `patience_s`.
         """
         if (living := launch.holder(path)) is not None:
             await cls(path, *living, account).kill()
@@ -101,9 +102,9 @@ class WorkerProcess:
 
     @classmethod
     async def adopt(cls, path: Path, account: Account) -> WorkerProcess | None:
-        """The worker that lives at `path`, if there is one and it can be worked with.
+        """Return the worker that lives at `path`, if there is a usable one.
 
-        One that does not answer, or speaks another version, is killed.
+        A worker that does not answer, or uses another protocol version, is killed.
         """
         if (living := launch.holder(path)) is None:
             return None
@@ -141,7 +142,7 @@ class WorkerProcess:
     # --- Talking to it. ---------------------------------------------------------------------
 
     async def ask(self, body: QuestionBody) -> AnswerBody:
-        """The worker's answer. Raises Lost when it ends first."""
+        """Return the worker's answer. Raises Lost if it ends first."""
         if self.ended.done():
             raise Lost(self.ended.result())
         assert self._writer is not None
@@ -168,12 +169,12 @@ class WorkerProcess:
             self._lose(f"it sent what is no answer: {error}")
 
     async def _watch(self) -> None:
-        """Ping it, and lose it when it stays silent."""
+        """Ping the worker, and lose it if it stays silent."""
         while True:
             await asyncio.sleep(_PING_EVERY_S)
             ping = self._run(self.ask(Ping()))
-            # In two halves: if it is this process that was held up, an answer that came
-            # meanwhile is read between them.
+            # Wait in two halves: if this process was held up, an answer that came meanwhile is read
+            # between them.
             for _ in range(2):
                 await asyncio.wait({ping}, timeout=_PING_WAIT_S / 2)
             if not ping.done():
@@ -185,13 +186,15 @@ class WorkerProcess:
                 ping.result()
 
     async def troubles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Tags of outbounds that connections fail through, as they come, until the worker ends."""
+        """Yield tags of outbounds through which connections fail, as they come, until the worker
+        ends.
+        """
         with suppress(Lost):
             while isinstance(answer := await self.ask(AwaitTrouble()), Trouble):
                 yield answer.tags
 
     def _run(self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
-        """Do it until the worker ends."""
+        """Run a task until the worker ends."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -200,7 +203,7 @@ class WorkerProcess:
     # --- Its end. ---------------------------------------------------------------------------
 
     async def kill(self) -> None:
-        """End it now, and wait until it is gone."""
+        """End the worker now, and wait until it is gone."""
         self._verdict = self._verdict or "it was ended"
         self._signal()
         await self._gone.wait()
@@ -210,7 +213,7 @@ class WorkerProcess:
         await self._gone.wait()
 
     def release(self) -> None:
-        """Leave it running, for a later netd to adopt."""
+        """Leave the worker running, for a later netd to adopt."""
         self._finish("netd let it go")
         if not self._gone.is_set():
             asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -218,7 +221,9 @@ class WorkerProcess:
             self._gone.set()
 
     def _lose(self, reason: str) -> None:
-        """Kill it. How it ended tells more than `reason`, unless that takes too long."""
+        """Kill the worker. The way it ended is a better explanation than `reason`, unless it takes
+        too long.
+        """
         self._signal()
         asyncio.get_running_loop().call_later(_DEATH_S, self._finish, reason)
 
@@ -228,7 +233,7 @@ class WorkerProcess:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _exited(self) -> None:
-        """Its pidfd became readable: the process has ended."""
+        """Handle the end of the process: its pidfd became readable."""
         asyncio.get_running_loop().remove_reader(self._pidfd)
         how = how_it_ended(self._pidfd)
         os.close(self._pidfd)
@@ -237,7 +242,7 @@ class WorkerProcess:
         self._finish(self._verdict or (f"{how}: {words}" if words else how))
 
     def _finish(self, reason: str) -> None:
-        """Tell everyone who waits for it that it is lost."""
+        """Raise Lost in all waiting calls."""
         if self.ended.done():
             return
         self.ended.set_result(reason)

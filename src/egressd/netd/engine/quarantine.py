@@ -1,4 +1,4 @@
-"""Configurations that crash the engine are kept away from the workers that serve clients."""
+"""Keeps configurations that crash the engine away from the workers that serve clients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from egressd.netd.engine.trial import Crashed, Trials
 log = structlog.get_logger()
 
 _TERM_S: Final = 300.0
-"""How long nothing is risked again. A worker may have died of something else, so it ends."""
+"""Seconds until a configuration is tried again. A worker may have died of another cause, so the
+quarantine ends."""
 _LOSSES: Final = 3
-"""Workers lost while starting a configuration before it is taken to be the cause, though trials
-of it went well."""
+"""Number of workers lost while starting a configuration after which it counts as the cause,
+although its trials went well."""
 
 
 class Quarantined(Exception):
@@ -30,7 +31,7 @@ class _Sentence(msgspec.Struct):
 
 
 class Quarantine:
-    """Who may be started. Configurations are told apart by their digests."""
+    """The configurations that may not be started, identified by their digests."""
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
@@ -38,9 +39,9 @@ class Quarantine:
         self._sentences: dict[str, _Sentence] = {}
 
     async def admit(self, document: Document, digest: str) -> None:
-        """Return if it may be started. One whose term is over is tried first.
+        """Return if the document may be started. One whose term is over is tried first.
 
-        Raises Quarantined, and Failed when it has to be tried and can't be.
+        Raises Quarantined, and Failed if a necessary trial is impossible.
         """
         if (sentence := self._sentences.get(digest)) is None:
             return
@@ -50,9 +51,10 @@ class Quarantine:
         self._sentences.pop(digest, None)
 
     async def suspect(self, document: Document, digest: str) -> None:
-        """A worker was lost while it started this one, and perhaps others: try it alone.
+        """Try a document alone, after a worker was lost while it started this one, and perhaps
+        others.
 
-        Raises Quarantined, and Failed when it can't be tried.
+        Raises Quarantined, and Failed if the trial is impossible.
         """
         await self._try(document, digest)
         self._losses[digest] = self._losses.get(digest, 0) + 1
@@ -60,7 +62,7 @@ class Quarantine:
             raise self._sentence(document, digest, f"{_LOSSES} workers went down starting it")
 
     def clear(self, digest: str) -> None:
-        """It was started, and all went well."""
+        """Note that the configuration was started without a loss."""
         self._losses.pop(digest, None)
 
     async def _try(self, document: Document, digest: str) -> None:

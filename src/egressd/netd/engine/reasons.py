@@ -1,7 +1,7 @@
 """The engine's errors in plain words. Pure.
 
-sing-box joins an error's causes with ``: ``, outermost first (``common/exceptions`` of its
-library ``sing``): what an operator can act on comes last.
+sing-box joins an error's causes with ``: ``, outermost first (``common/exceptions`` of its library
+``sing``): the cause that an operator can act on comes last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOCKS_REPLIES: Final = {
     7: "it does not carry TCP",
     8: "it does not take such an address",
 }
-"""What a SOCKS5 server that does not connect means by its reply (RFC 1928, section 6)."""
+"""Meanings of the replies of a SOCKS5 server that does not connect (RFC 1928, section 6)."""
 
 _STAGES: Final = re.compile(
     r"(?:decode sing-box configuration: |create sing-box service: "
@@ -60,11 +60,11 @@ _PLAIN: Final[tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]] = (
     (r"permission denied", "the node's egress is blocked"),
     (r"i/o timeout|deadline exceeded|no recent network activity", "the node does not answer"),
 )
-"""Patterns of errors and what they mean, the more telling ones first."""
+"""Patterns of errors and their meanings, the more specific ones first."""
 
 
 def plain(error: str) -> str:
-    """Why a node's connection failed: in plain words where they are known, else `error`."""
+    """Return why a node's connection failed: in plain words if they are known, else `error`."""
     for pattern, words in _PLAIN:
         if found := re.search(pattern, error):
             return words(found) if callable(words) else found.expand(words)
@@ -72,8 +72,8 @@ def plain(error: str) -> str:
 
 
 def refusal(error: str) -> str:
-    """Why the engine would not start a document: `error` without the stages it went through,
-    and in words of JSON instead of Go.
+    """Return why the engine refused a document: `error` without the stages it went through, and in
+    terms of JSON instead of Go.
     """
     if stages := _STAGES.match(error):
         field = f"{stages[1]}: " if stages[1] else ""

@@ -1,10 +1,10 @@
-"""Keeps ports from other users of the machine, whether their owner listens or not.
+"""Keeps ports from other users of the machine, even while their owner does not listen.
 
-While a worker starts anew its proxy services' ports would be anybody's, who could then take the
-passwords that callers send; and beside an API that listens in one family, or at one address, there
-are others. Programs at the bind hooks (`egressd.netd.engine.own_sockets`) refuse them to all but
-root and one user. Workers inherit the descriptors, so that it holds while netd starts anew; a port
-that is given up meanwhile is refused until those workers end.
+While a worker restarts, any user could take the ports of its proxy services, and with them the
+passwords that clients send; and an API that listens in one family, or at one address, leaves the
+same port of others free. Programs at the bind hooks (`egressd.netd.engine.own_sockets`) refuse the
+ports to all users except root and one more. Workers inherit the descriptors, so that this holds
+while netd restarts; a port that is given up meanwhile is refused until those workers end.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class ReservedPorts:
     """TCP ports by the key of the service that each is for. Without `open` nothing is refused."""
 
     def __init__(self, uid: int) -> None:
-        """`uid` is the user's who may have them."""
+        """`uid` is the user that may have the ports."""
         self._uid = uid
         self._ports: dict[str, int] = {}
         self._map: system.Map | None = None
 
     def open(self) -> None:
-        """Begin to refuse them. Where the kernel cannot, that is in the log."""
+        """Begin to refuse them. If the kernel cannot, that is logged."""
         try:
             found = system.Map.make("egressd_ports", key_size=_KEY_BYTES, value_size=1, room=_ROOM)
             for attach_type in (system.BPF_CGROUP_INET4_BIND, system.BPF_CGROUP_INET6_BIND):
@@ -55,7 +55,7 @@ class ReservedPorts:
             self._map = found
 
     def hold(self, key: str, port: int) -> None:
-        """Let the port be that service's, and no other one of its own."""
+        """Reserve the port for that service, in place of its earlier one."""
         if self._ports.get(key) == port:
             return
         self.release(key)
@@ -64,20 +64,20 @@ class ReservedPorts:
             self._map.put(_packed(port), b"\1")
 
     def release(self, key: str) -> None:
-        """Let the service's port be anybody's."""
+        """Release the service's port for all users."""
         port = self._ports.pop(key, 0)
         if port and self._map is not None and port not in self._ports.values():
             self._map.drop(_packed(port))
 
 
 def _packed(port: int) -> bytes:
-    """A port as the program finds it: in network order, in four bytes."""
+    """Return a port in the form that the program finds: in network order, in four bytes."""
     return port.to_bytes(2, "big") + bytes(2)
 
 
 def refusing(uid: int, namespace: int, ports: int) -> bytes:
-    """The program that refuses the ports in the map open as `ports` to others than root and the
-    user `uid`, for TCP in a network namespace.
+    """Return the program that refuses the ports in the map open as `ports` to all users except root
+    and `uid`, for TCP in a network namespace.
     """
     it = Program()
     own_sockets.pass_users(it, {_ROOT, uid}, namespace)

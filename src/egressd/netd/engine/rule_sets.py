@@ -3,8 +3,8 @@
 They lie in a folder that is every worker's working directory; root writes, the engine's group
 reads. A file is named by its content, so it never changes.
 
-sing-box also watches each file that it reads, for changes that never come. Where its user may have
-no more inotify instances (``fs.inotify.max_user_instances``, 128 by default) it says so in the
+sing-box also watches each file that it reads, for changes that never come. If its user may have no
+more inotify instances (``fs.inotify.max_user_instances``, 128 by default) it says so in the
 worker's log, and works all the same.
 """
 
@@ -19,7 +19,7 @@ from egressd.model.errors import Failed
 from egressd.netd.files import write_private
 
 FOLDER: Final = "rule-sets"
-"""Beside the workers' sockets."""
+"""The folder's name, beside the workers' sockets."""
 
 
 class RuleSets:

@@ -1,10 +1,9 @@
-"""A control group of its own for each worker, where systemd runs netd.
+"""A control group of its own for each worker, if systemd runs netd.
 
-A worker that takes more than it may is ended by the kernel in its own group: what it needs is taken
-from no other, and no other is ended in its place. The group is a scope of systemd's
-(systemd.scope(5)), and not one that netd makes below its unit's (``Delegate=``): systemd 252, which
-Debian 12 has, cannot start a unit anew while processes live in groups below it, and workers outlive
-netd.
+The kernel ends a worker that exceeds its memory in its own group, without harm to the others. The
+groups are scopes of systemd (systemd.scope(5)), and not groups that netd makes below its unit's
+(``Delegate=``): systemd 252, which Debian 12 has, cannot restart a unit while processes live in
+groups below it, and workers outlive netd.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from jeepney.wrappers import DBusErrorResponse, unwrap_msg
 log = structlog.get_logger()
 
 _SOCKET: Final = Path("/run/systemd/private")
-"""Where systemd itself listens to root, also before there is a bus."""
+"""The socket on which systemd itself listens to root, also before there is a bus."""
 _MANAGER: Final = DBusAddress(
     "/org/freedesktop/systemd1",
     bus_name="org.freedesktop.systemd1",
@@ -35,7 +34,7 @@ _READ: Final = 65_536
 
 
 def is_managed() -> bool:
-    """Whether this process is a unit of systemd's (systemd.exec(5), ``INVOCATION_ID``)."""
+    """Return whether this process is a unit of systemd's (systemd.exec(5), ``INVOCATION_ID``)."""
     return "INVOCATION_ID" in os.environ and _SOCKET.is_socket()
 
 
@@ -43,11 +42,11 @@ async def isolate(pid: int, name: str, memory: int) -> None:
     """Give a worker its own group, with `memory` bytes at most, unless it has one or systemd does
     not run this process.
 
-    What systemd refuses is logged: the worker stays in netd's own group then.
+    A refusal by systemd is logged: the worker stays in netd's own group then.
     """
     if not is_managed() or _has_its_own(pid):
         return
-    # With the process's number, since one of the same name may be about to go.
+    # The name has the process's number, since a group with the same name may be about to go.
     wanted = start_transient_unit(f"{_PREFIX}{name}-{pid}.scope", pid, memory)
     try:
         async with asyncio.timeout(_CALL_S):
@@ -58,7 +57,7 @@ async def isolate(pid: int, name: str, memory: int) -> None:
 
 
 def start_transient_unit(scope: str, pid: int, memory: int) -> Message:
-    """The call of systemd's method of that name (org.freedesktop.systemd1(5))."""
+    """Return the call of systemd's method of that name (org.freedesktop.systemd1(5))."""
     properties = [
         ("Description", ("s", "egressd: an engine worker")),
         ("MemoryMax", ("t", memory)),
@@ -70,8 +69,9 @@ def start_transient_unit(scope: str, pid: int, memory: int) -> Message:
 
 
 async def call(listener: Path, message: Message) -> None:
-    """Send a method call to who speaks D-Bus at that socket without being a bus, and wait for its
-    reply. Raises OSError, AuthenticationError, and DBusErrorResponse where the reply is an error.
+    """Send a method call to a program that speaks D-Bus at that socket without being a bus, and
+    wait for its reply. Raises OSError, AuthenticationError, and DBusErrorResponse if the reply is
+    an error.
     """
     reader, writer = await asyncio.open_unix_connection(listener)
 

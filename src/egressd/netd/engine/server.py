@@ -1,4 +1,4 @@
-"""The worker's side of its socket: netd's questions, and what each leads to."""
+"""The worker's side of its socket: netd's requests, and the answers to them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ R = TypeVar("R")
 Measurer = Callable[[Measure], Awaitable[Measured]]
 
 _FIRST_CONNECTION_S: Final = 30.0
-"""A trial worker that nobody has spoken to by then has lost its netd."""
+"""Seconds until a trial worker without a connection ends: it has lost its netd."""
 
 _LOG_MAX: Final = 1 << 20
 """Bytes of standard error (a file) after which it is emptied."""
@@ -75,8 +75,8 @@ class Server:
         self._troubles.open()
         if self._measure is not None:
             loop.call_later(_FIRST_CONNECTION_S, self._give_up)
-        # Not `start_unix_server`: from Python 3.13 on it asks for the file of a socket that it is
-        # given (CPython #133354), which a worker may not see, and removes it in the end.
+        # Not `start_unix_server`: from Python 3.13 on it looks up the file of a given socket
+        # (CPython #133354), which a worker may not see, and removes it in the end.
         async with await asyncio.start_server(self._converse, sock=listener) as server:
             await server.serve_forever()
 
@@ -85,7 +85,7 @@ class Server:
             os._exit(0)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection. Each question is a task of its own: none waits for a slow start."""
+        """Serve one connection. Each request is a task of its own: none waits for a slow start."""
         _, uid = peer_of(writer)
         if uid != 0:
             log.warning("user %d is refused", uid)
@@ -118,7 +118,7 @@ class Server:
         if not writer.is_closing():
             writer.write(framing.pack(Answer(number=question.number, body=body)))
         elif isinstance(body, Started):
-            # Who asked is gone, and its successor may have listed the instances before this.
+            # The connection is gone, and its successor may have listed the instances before this.
             await self._in_thread(self._instances.stop, body.number)
 
     async def _do(self, body: QuestionBody) -> AnswerBody:

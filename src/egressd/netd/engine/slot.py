@@ -18,8 +18,8 @@ from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
 log = structlog.get_logger()
 
 SERVICES: Final = 0
-"""The slot of the worker that runs proxy services. Their callers may be anybody: it has descriptors
-and memory of its own, so that they take none from LAN clients."""
+"""Index of the slot whose worker runs proxy services. These may be open to all clients: the worker
+has descriptors and memory of its own, so that proxy clients take none from LAN clients."""
 
 REPLACED_S: Final = 2.0
 """Seconds that a lost worker's successor is waited for: it answers after 0.5 s."""
@@ -27,15 +27,14 @@ _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 30.0
 _PATIENCE_MAX_S: Final = 240.0
 _HEALTHY_S: Final = 60.0
-"""A worker that lived this long starts its slot's back-off anew."""
+"""Seconds of a worker's life after which its slot's back-off starts anew."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that runs.
+    """A running instance.
 
-    ``worker`` is its worker's slot; ``port`` is what it listens on, 0 for nothing.
-    ``pid`` and ``number`` tell it from every other. ``started`` is in nanoseconds of
-    CLOCK_MONOTONIC.
+    ``worker`` is its worker's slot; ``port`` is the port it listens on, 0 for none. ``pid`` and
+    ``number`` identify it. ``started`` is in nanoseconds of CLOCK_MONOTONIC.
     """
 
     key: str
@@ -50,9 +49,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 class Slot:
     """Keeps one worker alive, adopting it first if it lives already.
 
-    A `spare` slot is one too many: its worker is adopted for the instances that it runs, and
-    not replaced. `on_loss` is called with the instances that went down with a worker,
-    `on_trouble` with the tags of outbounds that connections fail through.
+    The worker of a `spare` slot exceeds the pool's size: it is adopted for the instances that it
+    runs, and not replaced. `on_loss` is called with the instances that went down with a worker,
+    `on_trouble` with the tags of outbounds through which connections fail.
     """
 
     def __init__(
@@ -69,9 +68,9 @@ class Slot:
         self.index = index
         self.worker: WorkerProcess | None = None
         self.running: dict[int, Running] = {}
-        """By number."""
+        """Number -> instance."""
         self.problem = ""
-        """Why it has no worker, when it should."""
+        """The reason why it has no worker, if it should have one."""
         self._path = path
         self._account = account
         self._spare = spare
@@ -81,29 +80,31 @@ class Slot:
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._expected = 0
         self._awaited_until = 0.0
-        """By the loop's clock."""
+        """Time by the loop's clock."""
         self._patience_s = START_S
         self._tried = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def takes_instances(self) -> bool:
-        """Whether new instances may be started in it now."""
+        """True if new instances may be started in it now."""
         return not self._spare and self.worker is not None and not self.worker.ended.done()
 
     @property
     def is_coming(self) -> bool:
-        """Whether it has lost its worker a moment ago, and is about to have another."""
+        """True if it has just lost its worker, and is about to get another."""
         return self.worker is None and asyncio.get_running_loop().time() < self._awaited_until
 
     @property
     def load(self) -> int:
-        """Instances that run in it or are about to."""
+        """Number of instances that run in it or are about to."""
         return len(self.running) + self._expected
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[WorkerProcess | None]:
-        """Wait for a turn to start an instance. The worker, or None if it went down meanwhile."""
+        """Wait for a turn to start an instance. Yields the worker, or None if it went down
+        meanwhile.
+        """
         self._expected += 1
         try:
             async with self._gate:
@@ -112,7 +113,7 @@ class Slot:
             self._expected -= 1
 
     def add(self, live: Live) -> Running:
-        """Note an instance that its worker runs."""
+        """Record an instance that its worker runs."""
         assert self.worker is not None
         running = Running(
             key=live.key,
@@ -127,7 +128,7 @@ class Slot:
         return running
 
     async def open(self) -> None:
-        """Begin to keep it. Returns once its first worker is there, or has failed to come up."""
+        """Begin to keep the worker. Returns once the first one is up, or has failed to come up."""
         self._keeper = asyncio.create_task(self._keep())
         await self._tried.wait()
 
@@ -187,15 +188,15 @@ class Slot:
             )
             self.problem = ""
         except (Lost, OSError) as error:
-            # On a machine so slow that this was too short it would never come up.
+            # On a very slow machine a fixed patience might never be enough.
             self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
             self.problem = f"it does not start: {error}"
             log.error("an engine worker does not start", worker=self.index, why=str(error))
 
     async def _outlive(self, worker: WorkerProcess) -> None:
-        """Wait for the worker's end, tell of it, and see the process off."""
+        """Wait for the worker's end, report it, and wait until the process is gone."""
         async for tags in worker.troubles():
-            # Not called from here: a fault of the listener's must not end the supervision.
+            # Not called from here: an error in the callback must not end the supervision.
             asyncio.get_running_loop().call_soon(self._on_trouble, tags)
         await asyncio.wait({worker.ended})
         why = worker.ended.result()

@@ -1,7 +1,7 @@
-"""The trial worker: where configurations are tried and delays measured.
+"""The trial worker, in which configurations are tried and delays measured.
 
-It serves no client, so a configuration that crashes the engine costs nobody anything here. It
-is started when it is first needed and ended when it has been idle for a while.
+It serves no client, so a configuration that crashes the engine does no harm here. It is started
+when it is first needed and ended when it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from egressd.netd.engine.wire import Measure, Measured, ProbeDocument, Refused, 
 
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0
-"""A start takes milliseconds; one that takes this long hangs."""
+"""Seconds until a start counts as hanging; it takes milliseconds."""
 
 
 class Crashed(Exception):
@@ -35,24 +35,24 @@ class Trials:
         self._path = path
         self._account = account
         self.worker: WorkerProcess | None = None
-        """None until it is needed."""
+        """The worker; None until it is needed."""
         self._starting = asyncio.Lock()
         self._trying = asyncio.Lock()
         self._users = 0
         self._idle: asyncio.TimerHandle | None = None
 
     async def problem(self, config: str) -> str:
-        """Why the engine refuses `config`; empty when it does not.
+        """Return the reason why the engine refuses `config`; empty if it does not.
 
-        Its listeners are put on free loopback ports first: whether its own are free is not
-        what is tried. Raises Crashed, and Failed when there is no trial worker to be had.
+        Its listeners are put on free loopback ports first: the availability of its own ports is not
+        tested. Raises Crashed, and Failed if no trial worker is available.
         """
         try:
             harmless = Listeners(config).nowhere()
         except ValueError as error:
             return str(error)
-        # One at a time, so that a crash has one possible cause; the second time, because
-        # a measurement that goes on beside it is another.
+        # One at a time, so that a crash has one possible cause; twice, because a measurement that
+        # runs at the same time is another possible cause.
         how = ""
         for _ in range(2):
             try:
@@ -63,7 +63,9 @@ class Trials:
         raise Crashed(how)
 
     async def problems(self, configs: Sequence[str]) -> list[str]:
-        """For each of `configs`, why the engine refuses it; empty when it does not."""
+        """For each of `configs` return the reason why the engine refuses it; empty if it does
+        not.
+        """
         found = []
         for config in configs:
             try:
@@ -75,11 +77,11 @@ class Trials:
     async def delays(
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
-        """Measure each probe. Raises Failed when there is no trial worker to be had."""
+        """Measure each probe. Raises Failed if no trial worker is available."""
         try:
             return await self._measure(probes, url, timeout_ms)
         except Lost:
-            # Some probe crashes the engine. Those that crash it when they are tried are left out.
+            # Some probe crashes the engine. Probes that crash it when they are tried are left out.
             found = await self.problems([probe.config for probe in probes])
         results = {
             probe.name: Delay(delay=-1, error=problem)
@@ -129,7 +131,7 @@ class Trials:
 
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[WorkerProcess]:
-        """A living worker, kept from going idle."""
+        """Yield a living worker, kept from going idle."""
         self._users += 1
         if self._idle is not None:
             self._idle.cancel()

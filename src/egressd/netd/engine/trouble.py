@@ -1,7 +1,7 @@
-"""What the instances of a worker complain about: which outbounds connections fail through.
+"""The outbounds through which connections fail, from the log of a worker's instances.
 
-All instances that serve clients log to one pipe. What comes is passed on to the worker's own log,
-and the tags of outbounds that are complained of are kept for netd to ask for.
+All instances that serve clients log to one pipe. The log is passed on to the worker's own log, and
+the tags of outbounds with errors are kept until netd asks for them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOG_OUTPUT: Final = f"/proc/self/fd/{_DESCRIPTOR}"
 
 _READ: Final = 65_536
 _FAILURE: Final = re.compile(rb"using outbound/[^\[\s]+\[([^\]\s]+)\]: ")
-"""sing-box's ``route/conn.go``; `egressd.netd.engine.batch` reads the same."""
+"""The pattern of sing-box's ``route/conn.go``; `egressd.netd.engine.batch` reads the same."""
 
 _OF_THE_WORKER: Final = os.strerror(errno.EMFILE).lower().encode()
-"""What the Go runtime says when a process has too many open files."""
+"""The error of the Go runtime when a process has too many open files."""
 
 
 def reserve() -> None:
@@ -34,9 +34,9 @@ def reserve() -> None:
 
 
 class Troubles:
-    """The pipe, and what came through it.
+    """The pipe, and the tags that came through it.
 
-    Made after the worker became its user, who could not open root's pipe by `LOG_OUTPUT`.
+    Made after the worker became its user, which could not open root's pipe by `LOG_OUTPUT`.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Troubles:
         self._asked: asyncio.Future[None] | None = None
 
     def open(self) -> None:
-        """Make the pipe, in place of what `reserve` put there."""
+        """Make the pipe, in place of the descriptor that `reserve` put there."""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.dup2(writer, _DESCRIPTOR, inheritable=False)
@@ -52,9 +52,9 @@ class Troubles:
         asyncio.get_running_loop().add_reader(reader, self._read, reader)
 
     async def next(self) -> tuple[str, ...]:
-        """Wait until there is trouble: the tags of all that came since the last call.
+        """Wait until there is trouble; return the tags of all errors since the last call.
 
-        An earlier call that still waits gets none: whoever made it is gone.
+        An earlier call that still waits gets none: its caller is gone.
         """
         self._answer()
         asked = self._asked = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class Troubles:
 
     def _read(self, reader: int) -> None:
         text = os.read(reader, _READ)
-        # That the worker has no descriptor left is not its nodes' fault.
+        # An exhausted descriptor limit of the worker is not a fault of its nodes.
         lines = (line for line in text.splitlines() if _OF_THE_WORKER not in line)
         if tags := set(_FAILURE.findall(b"\n".join(lines))):
             self._tags |= tags

@@ -9,15 +9,16 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 _IDNA: Final = codecs.lookup("idna")
-"""Loaded here: when a worker reads a URL it can no longer read the interpreter's own files."""
+"""The IDNA codec. Loaded here: when a worker reads a URL it can no longer read the interpreter's
+own files."""
 
 
 _HOST_MAX: Final = 253
-"""Characters in a host name (RFC 1035, 2.3.4, less what is implied)."""
+"""Characters in a host name (RFC 1035, 2.3.4, without the implied ones)."""
 
 
 class Url(msgspec.Struct, frozen=True):
-    """Where a request goes: ``target`` is the path and query of its first line."""
+    """The destination of a request: ``target`` is the path and query of its first line."""
 
     is_https: bool
     host: str
@@ -45,7 +46,7 @@ def parse_url(text: str) -> Url:
     if parts.username is not None:
         raise ValueError("url must not hold a user name")
     is_https = parts.scheme == "https"
-    # Whatever is not allowed in a request's first line is percent-encoded (RFC 3986, 2.1).
+    # Characters not allowed in a request's first line are percent-encoded (RFC 3986, 2.1).
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~")
     query = "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=-._~") if parts.query else ""
     if port is None:

@@ -1,7 +1,7 @@
-"""What netd and an engine worker say to each other, in the frames of `egressd.netd.framing`.
+"""The messages between netd and an engine worker, in the frames of `egressd.netd.framing`.
 
-netd asks numbered questions on a connection to the worker's Unix socket; each is answered
-once, in any order.
+netd sends numbered requests on a connection to the worker's Unix socket; each is answered once, in
+any order.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ import msgspec
 from egressd.model.messages import Delay
 
 VERSION: Final = 3
-"""Raised when an older worker could not be understood; such a worker is replaced."""
+"""Version of the protocol. Increased when an older worker could not be understood; such a worker is
+replaced."""
 
 
 STARTS_AT_ONCE: Final = 32
-"""Instances that a worker starts at the same time. Each start ends with a full garbage
-collection (sing-box's ``route/router.go``) that simultaneous ones share: 250 take 2.8 s one by
-one, 1.4 s four and 0.8 s sixteen at a time; 500 beside 500 that run take 3.4 s sixteen, 2.6 s
-thirty-two and 2.7 s sixty-four at a time."""
+"""Number of instances that a worker starts at the same time. Each start ends with a full garbage
+collection (sing-box's ``route/router.go``) that simultaneous ones share: 250 take 2.8 s one by one,
+1.4 s four and 0.8 s sixteen at a time; 500 beside 500 that run take 3.4 s sixteen, 2.6 s thirty-two
+and 2.7 s sixty-four at a time."""
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Are you there? Answered with `Done` whatever else is going on."""
+    """Check that the worker responds. Answered with `Done` regardless of other work."""
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """Which instances run? Answered with `Listing`."""
+    """List the running instances. Answered with `Listing`."""
 
 
 class AwaitTrouble(msgspec.Struct, frozen=True, tag="await_trouble"):
-    """Answered with `Trouble` once instances could not connect through their nodes."""
+    """Wait for outbound errors. Answered with `Trouble` once instances could not connect through
+    their nodes.
+    """
 
 
 class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
@@ -48,7 +51,7 @@ class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop the instance of that number. Answered with `Done`, also when it is gone already."""
+    """Stop the instance with that number. Answered with `Done`, also if it is already gone."""
 
     number: int
 
@@ -65,7 +68,7 @@ class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     config: str
     read_max: int = 0
-    """Bytes of the page that are handed back. With 0 only the head is asked for."""
+    """Bytes of the page to return. With 0 only the head is requested."""
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
@@ -80,18 +83,18 @@ QuestionBody: TypeAlias = Ping | List | AwaitTrouble | Start | Stop | Try | Meas
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A numbered question from netd."""
+    """A numbered request from netd."""
 
     number: int
     body: QuestionBody
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It is so."""
+    """The request was carried out."""
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that runs. ``started`` is in nanoseconds of CLOCK_MONOTONIC."""
+    """A running instance. ``started`` is in nanoseconds of CLOCK_MONOTONIC."""
 
     number: int
     key: str
@@ -101,15 +104,15 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True, tag="listing"):
-    """Who answers, and the instances it runs."""
+    """The protocol version of the worker, and the instances it runs."""
 
     version: int
     instances: tuple[Live, ...]
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
-    """Tags of the outbounds that connections failed through since `AwaitTrouble` was answered
-    last: a node's is its instance's key.
+    """Tags of the outbounds through which connections failed since the last answer to
+    `AwaitTrouble`: a node's is its instance's key.
     """
 
     tags: tuple[str, ...]
@@ -123,7 +126,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
-    """The engine would not. ``port_taken``: another socket has the port it was to listen on."""
+    """The engine refused. ``port_taken``: another socket has the port it was to listen on."""
 
     reason: str
     port_taken: bool = False
@@ -139,7 +142,7 @@ AnswerBody: TypeAlias = Done | Listing | Trouble | Started | Refused | Measured
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the question of that number."""
+    """The answer to the request with that number."""
 
     number: int
     body: AnswerBody

@@ -1,11 +1,11 @@
-"""An engine worker: a process that runs sing-box instances and does what netd asks.
+"""An engine worker: a process that runs sing-box instances at netd's request.
 
 ``python -m egressd.netd.engine.worker --socket PATH --uid N --gid N --descriptors N [--trial]``
 
-Started as root, it listens on a Unix socket that only root can reach, then becomes the user
-given, with the capabilities that sing-box needs for TPROXY, packet marks and low ports. It
-outlives netd: it belongs to no terminal, holds nothing of netd's, and a later netd finds it by
-its socket. While it lives it locks the file beside its socket that names it.
+Started as root, it listens on a Unix socket that only root can reach, then becomes the given user,
+with the capabilities that sing-box needs for TPROXY, packet marks and low ports. It outlives netd:
+it belongs to no terminal, holds nothing of netd's, and a later netd finds it by its socket. While
+it lives it locks the file beside its socket that contains its process id.
 
 A trial worker (``--trial``) also measures delays, and ends with its first connection.
 """
@@ -33,23 +33,25 @@ from egressd.netd.processes import start_time
 CAPABILITIES: Final = frozenset(
     {Capability.NET_ADMIN, Capability.NET_RAW, Capability.NET_BIND_SERVICE}
 )
-"""For IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below port 1024."""
+"""Capabilities for IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below
+port 1024."""
 
 _OOM_SCORE: Final = "500"
-"""Of a trial worker, in thousandths of the machine's memory that it counts as taking beside its own
-(proc_pid_oom_score_adj(5)). netd's other processes have what its unit says."""
+"""OOM score adjustment of a trial worker, in thousandths of the machine's memory that count as
+taken in addition to its own (proc_pid_oom_score_adj(5)). netd's other processes have that of its
+unit."""
 
 _LINK: Final = "anon_inode:bpf_link"
-"""What the kernel calls a program at a hook (``bpf_link_new_fd`` in its bpf/syscall.c)."""
+"""The kernel's name for a program at a hook (``bpf_link_new_fd`` in its bpf/syscall.c)."""
 
 
 def lock_path(socket_path: Path) -> Path:
-    """The file that a worker locks while it lives; it holds ``<pid> <start time>``."""
+    """Return the file that a worker locks while it lives; it holds ``<pid> <start time>``."""
     return socket_path.with_suffix(".lock")
 
 
 def _claim(path: Path) -> None:
-    """Become the worker of that socket, or exit when another lives. The lock is kept open."""
+    """Become the worker of that socket, or exit if another one lives. The lock is kept open."""
     lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,19 +70,19 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _limit_descriptors(wanted: int) -> None:
-    """Allow so many open files, or as many as there may be."""
+    """Set the limit of open files, or as much of it as is allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def _close_inherited() -> None:
-    """Close what netd had open, but for what keeps ports from others
+    """Close the files that netd had open, except those that keep ports from other users
     (`egressd.netd.engine.reserved`). libnftables opens netlink sockets without close-on-exec: none
     of them may stay here.
     """
     for file in [*Path("/proc/self/fd").iterdir()]:
-        with suppress(OSError):  # that of the listing itself
+        with suppress(OSError):  # the descriptor of the listing itself
             if int(file.name) > 2 and str(file.readlink()) != _LINK:
                 os.close(int(file.name))
 
@@ -96,28 +98,29 @@ def main() -> None:
 
     _close_inherited()
     trouble.reserve()
-    # Where the rule sets are that documents name: see `egressd.planner.registry`.
+    # The folder of the rule sets that documents name: see `egressd.planner.registry`.
     os.chdir(args.socket.parent / FOLDER)
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     _limit_descriptors(args.descriptors)
     if args.trial:
-        # Where memory is short it goes first: nobody's traffic goes through it.
+        # If memory is short it is killed first: it serves no client.
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     _claim(args.socket)
     listener = _listen(args.socket)
 
     if not args.trial:
-        # Moving bytes: what wakes up waits for its turn, so that more has come by then. With 200
-        # connections at once it takes two thirds of the processor time (sched(7)).
+        # This process moves bytes: a thread that wakes up waits for its turn, so that more data has
+        # arrived by then. With 200 connections at once it takes two thirds of the processor time
+        # (sched(7)).
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        # The descriptors stay open until the process ends. netd tells where this is impossible.
+        # The descriptors stay open until the process ends. netd reports a failure.
         with suppress(OSError):
             answers.divert(args.uid)
             fragments.allow(args.uid)
 
     privileges.begin_drop(args.uid, args.gid, CAPABILITIES)
-    # These load the engine, whose threads inherit what was dropped above.
+    # These load the engine, whose threads inherit the rights dropped above.
     from egressd.netd.engine.server import Server
 
     measure = None
