@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 
 class Hurry(selectors.DefaultSelector):
-    """Lets time pass at once instead of waiting: a busy machine changes nothing then."""
+    """A selector that advances the clock instead of waiting, so that a busy machine changes
+    nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,7 +22,7 @@ class Hurry(selectors.DefaultSelector):
 
 
 def clockless() -> asyncio.AbstractEventLoop:
-    """An event loop by whose clock nothing takes any time but waiting."""
+    """Return an event loop by whose clock only waiting takes time."""
     selector = Hurry()
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now  # type: ignore[method-assign]
@@ -28,7 +30,7 @@ def clockless() -> asyncio.AbstractEventLoop:
 
 
 async def until(check: Callable[[], bool], seconds: float) -> float:
-    """How long it took until `check` held."""
+    """Return the seconds until `check` was true."""
     clock = asyncio.get_running_loop().time
     begun = clock()
     while not check():

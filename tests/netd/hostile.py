@@ -1,4 +1,6 @@
-"""Messages of a hostile api: all that the model has, and ways to put something else into it."""
+"""Messages of a hostile api: everything that the model has, and ways to put something else
+into it.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,7 @@ OUTBOUNDS: tuple[outbounds.Outbound, ...] = (
 
 
 def path(*hops: outbounds.Outbound) -> NodePath:
-    """A path through these, the first of which is the node."""
+    """Return a path through these, the first of which is the node."""
     numbered = tuple(Hop(node=n, outbound=made) for n, made in enumerate(hops, 1))
     return NodePath(hops=numbered, mark=egress_mark(1), resolver=RESOLVER)
 
@@ -150,7 +152,7 @@ RELAY = OUTBOUNDS[0]
 
 
 def dialer(made: outbounds.Outbound) -> Dialer:
-    """What serves clients by it, through a relay."""
+    """Return the work that serves clients by it, through a relay."""
     return Dialer(paths=(path(made, RELAY),), resolvers=(RESOLVER,), listed=LISTED, zones=ZONES)
 
 
@@ -223,13 +225,13 @@ SINGLES: Json = {
 
 
 def changing(**tables: Mapping[str, Any]) -> messages.ApplyChange:
-    """A change that puts these entries."""
+    """Return a change that puts these entries."""
     patches: dict[str, Any] = {name: Patch(put=dict(put)) for name, put in tables.items()}
     return messages.ApplyChange(Change(base=0, revision=1, **patches))
 
 
 def good() -> dict[str, messages.RequestBody]:
-    """A message for each thing that can be said, small ones as far as possible."""
+    """Return a message of each kind, small ones if possible."""
     made: dict[str, messages.RequestBody] = {
         f"change {key}": changing(instances={key: each}) for key, each in INSTANCES.items()
     }
@@ -259,15 +261,15 @@ def good() -> dict[str, messages.RequestBody]:
 
 
 def raw(message: messages.RequestBody) -> Json:
-    """The message as its dictionaries and lists."""
+    """Return the message as its dictionaries and lists."""
     built: Json = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
     return built
 
 
 @cache
 def engine_keys() -> tuple[str, ...]:
-    """Every name that the engine's library has a JSON field for: its documented options, and more
-    that other parts of it have.
+    """Return every name that the engine's library has a JSON field for: its documented options, and
+    more that other parts of it have.
     """
     (library,) = Path(singbox.__file__).parent.glob("_native*.so")
     found = set(re.findall(rb'json:"([a-z0-9_]+)[",]', library.read_bytes()))
@@ -275,7 +277,7 @@ def engine_keys() -> tuple[str, ...]:
 
 
 def objects(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The place of every dictionary in a message."""
+    """Yield the place of every dictionary in a message."""
     if isinstance(value, dict):
         yield at
         for key, item in value.items():
@@ -286,7 +288,7 @@ def objects(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
 
 
 def at(message: Json, place: tuple[str | int, ...]) -> Any:
-    """What is at a place of a message."""
+    """Return the value at a place of a message."""
     value: Any = message
     for step in place:
         value = value[step]
@@ -294,14 +296,14 @@ def at(message: Json, place: tuple[str | int, ...]) -> Any:
 
 
 def is_table(place: tuple[str | int, ...]) -> bool:
-    """Whether the keys there are those of entries, and not the names of fields."""
+    """Return whether the keys there are those of entries, and not the names of fields."""
     in_plan = len(place) == 2 and place[0] == "plan" and place[1] in TABLES.keys() | {"instances"}
     return in_plan or (bool(place) and place[-1] in ("put", "rule_sets", "sniffers"))
 
 
 @contextmanager
 def having(message: Json, place: tuple[str | int, ...], key: str, value: Any) -> Iterator[None]:
-    """While the context lasts, `key` is in the dictionary at that place of the message."""
+    """Keep `key` in the dictionary at that place of the message for the duration of the context."""
     changed = at(message, place)
     before = dict(changed)
     changed[key] = value

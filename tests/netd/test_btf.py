@@ -1,4 +1,4 @@
-"""BTF of a small make-believe kernel and module, and the running kernel's own."""
+"""BTF of a small made-up kernel and module, and the running kernel's own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def kernel() -> Types:
     types.add(ARRAY, "", 0, behind=struct.pack("=III", 5, 1, 2))  # 6
     types.add(POINTER, "", 5)  # 7
     types.struct(STRUCT, "flow", 64, ("next", 7, 0), ("tuples", 6, 8), ("mark", 1, 56))  # 8
-    types.add(FUNCTION, "flow", 0)  # 9: as a structure is called
+    types.add(FUNCTION, "flow", 0)  # 9: with the name of a structure
     return types
 
 
@@ -64,7 +64,7 @@ def kernel() -> Types:
         (("mark",), 56),
         (("tuples", 0, "number"), 8),
         (("tuples", 1, "number"), 32),
-        (("tuples", 1, "u3", "ip"), 40),  # by way of what has no name
+        (("tuples", 1, "u3", "ip"), 40),  # through a field without a name
     ],
 )
 def test_fields_are_found(path: tuple[str | int, ...], offset: int) -> None:
@@ -114,7 +114,7 @@ def test_the_running_kernels_own_types() -> None:
     if not path.exists():
         pytest.skip("this kernel tells nothing of its types")
     btf = Btf(path.read_bytes(), names=["__sk_buff", "iphdr", "bpf_redir_neigh"])
-    # What of the kernel's interface never changes (linux/bpf.h, linux/ip.h).
+    # The stable parts of the kernel's interface (linux/bpf.h, linux/ip.h).
     assert btf.offset("__sk_buff", "data") == 76
     assert btf.offset("__sk_buff", "ifindex") == 40
     assert btf.offset("iphdr", "protocol") == 9

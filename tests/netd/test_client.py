@@ -25,7 +25,7 @@ STATUS = Status(state="running", revision=7)
 
 
 class _Busy:
-    """A netd that does what it is asked for, but too late."""
+    """A netd that carries out requests, but too late."""
 
     line_news = LineNews({})
     status_news = StatusNews(Status(state="running", revision=0))
@@ -80,7 +80,7 @@ def test_who_has_waited_too_long_connects_anew_to_say_what_is_to_be_in_force(
 
 
 class _Refusing(_Busy):
-    """A netd that refuses some plans, and tells its status all the while."""
+    """A netd that refuses some plans, and reports its status all the time."""
 
     def __init__(self, refusals: int) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
-    # Found by an audit: an api that was started later could not reach netd, until that was, too.
+    # An api that is started later could otherwise not reach netd until netd is restarted.
     async def body() -> None:
         path = tmp_path / "run" / "netd.sock"
         server = Server(path, os.getuid(), cast(Reconciler, _Refusing(0)))

@@ -1,4 +1,4 @@
-"""Which callers of proxy services have as many connections as they may."""
+"""The clients of proxy services that have reached the bounds of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROXY = (IPv4Address("192.0.2.1"), 1080)
 
 
 def calls(*sources: str) -> list[Caller]:
-    """A connection of each, the oldest first."""
+    """Return a connection of each, the oldest first."""
     remotes = ((IPv4Address(source), 40_000 + n) for n, source in enumerate(sources))
     return [Caller(PROXY, remote, 0, 0, b"%d" % n) for n, remote in enumerate(remotes)]
 

@@ -1,4 +1,4 @@
-"""What gives a reason to look at ways and resolvers early."""
+"""The reasons to check egresses and resolvers early."""
 
 from __future__ import annotations
 

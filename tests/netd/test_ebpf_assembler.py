@@ -1,4 +1,4 @@
-"""The bytes of eBPF programs, as the kernel's instruction set has them."""
+"""The bytes of eBPF programs, as in the kernel's instruction set."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_jumps_count_the_instructions_that_they_pass_over() -> None:
     it = Program()
     it.go_if(R1, "!=", 0x0800, "end")
     it.go_if_register(R1, "signed <", R2, "end", bits=32)
-    it.set_map(R1, 3)  # two of them
+    it.set_map(R1, 3)  # this takes two instructions
     it.go("end")
     it.number(R0, "=", 1)
     it.label("end")

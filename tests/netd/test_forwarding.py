@@ -1,4 +1,4 @@
-"""When the machine may forward packets at all."""
+"""The conditions under which the machine may forward packets at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egressd.planner.topology import Topology
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
-    """What is written below /proc/sys, instead of being written."""
+    """The parameters that would be written below /proc/sys; nothing is written."""
     found: list[Mapping[str, str]] = []
     monkeypatch.setattr("egressd.netd.kernel.sysctl.write", found.append)
     return found
@@ -26,7 +26,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
 def test_p1_nothing_is_forwarded_before_there_is_a_lan_to_guard(
     lans: tuple[str, ...], is_forwarding: bool, written: list[Mapping[str, str]]
 ) -> None:
-    # A LAN that no configuration names would pass unruled from its coming up until it is seen.
+    # Packets of a LAN that no configuration names would pass without rules from its start until
+    # netd sees it.
     subject = machine.Machine(cast(Nft, cast(Any, None)), InterfaceRoles(), engine_uid=990)
     subject.topology = Topology(lans=lans)
     subject.forward()

@@ -1,4 +1,6 @@
-"""How the nodes of groups are asked: how often, in time, and again before one counts as dead."""
+"""The checks of group members: their frequency and timing, and the repetition before a node counts
+as dead.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def plan_of(keys: Sequence[str] = KEYS) -> Plan:
 
 
 class Network:
-    """Nodes of which some are dead, some silent; and who was asked when."""
+    """Nodes, some of which are dead or silent, and a record of the checks."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -70,7 +72,7 @@ class Network:
 
 
 def live(body: Callable[[Network, Groups, Health], Awaitable[None]], keys: Sequence[str]) -> None:
-    """Run a test's body beside a health that looks after a group of `keys`."""
+    """Run a test's body beside a health check of a group of `keys`."""
 
     async def run() -> None:
         network = Network(plan_of(keys))
@@ -226,7 +228,7 @@ def test_clients_that_come_and_go_are_noticed_whatever_was_chosen_before(tmp_pat
     assert after(Patch(put={"10.0.0.2": mark})) == {"10.0.0.1", "10.0.0.2"}
     assert after(Patch(put={"10.0.0.1": other})) == {"10.0.0.2"}
     assert after(Patch(drop=("10.0.0.2",))) == set()
-    plan.hosts["10.0.0.3"] = mark  # as if netd had died before it wrote down its choice
+    plan.hosts["10.0.0.3"] = mark  # as if netd had died before it stored its choice
     groups.save()
     groups.load()
     assert after() == {"10.0.0.3"}

@@ -1,4 +1,4 @@
-"""What a compromised api can ask of netd: nothing but what the model has."""
+"""The possible requests of a compromised api to netd: only those that the model has."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ VALUES: tuple[Any, ...] = (
     {"enabled": True, "path": SECRET},
     [{"type": "tun", "auto_route": True, "path": SECRET}],
 )
-"""What the engine would do harm with, of each kind that JSON has."""
+"""Values with which the engine would do harm, of each JSON type."""
 
 
-# --- What gets through the decoder, and what the engine is told then. ------------------------
+# --- Messages that pass the decoder, and the resulting documents. ----------------------------
 
 
 def keys_of(value: Any, place: str = "") -> set[str]:
-    """Every key of a document, with its place; a header's name is its user's own."""
+    """Return every key of a document, with its place; a header's name is the user's own."""
     if isinstance(value, dict):
         if place.endswith(".headers"):
             return set()
@@ -58,7 +58,7 @@ def keys_of(value: Any, place: str = "") -> set[str]:
 
 
 def documents(asked: RequestBody) -> list[Json]:
-    """What the engine is told for a request."""
+    """Return the engine's documents for a request."""
     match asked:
         case SetPlan(plan=plan):
             texts = [document_of(each.work) for each in plan.instances.values()]
@@ -74,7 +74,7 @@ def documents(asked: RequestBody) -> list[Json]:
 
 
 def checked(body: Json) -> RequestBody:
-    """The request that netd would act on. Raises Invalid."""
+    """Return the request that netd would act on. Raises Invalid."""
     asked = read_request(msgspec.msgpack.encode(body))
     if isinstance(asked, ApplyChange):
         validation.check(asked.change, Plan())

@@ -1,4 +1,6 @@
-"""A compromised api at netd's real socket: what it is refused, and what it may take of netd."""
+"""A compromised api at netd's real socket: the refused requests, and the resources that it may
+take.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ GOOD = {name: raw(message) for name, message in good().items()}
 
 
 class Machine:
-    """Stands in for all that a request leads to, and remembers what it was told to do."""
+    """Stands in for everything that requests lead to, and records their calls."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
@@ -93,7 +95,7 @@ class Machine:
 
 
 class Attacker:
-    """A connection to netd's socket that says whatever it likes."""
+    """A connection to netd's socket that sends arbitrary messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -115,7 +117,7 @@ class Attacker:
         return (await self.reply()).body
 
     async def hangs_up_at(self, body: object) -> bool:
-        """Whether netd does not answer, but hangs up."""
+        """Return whether netd hangs up without an answer."""
         try:
             await self.ask(body)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -123,7 +125,7 @@ class Attacker:
         return False
 
     async def is_dropped(self) -> bool:
-        """Whether netd hangs up; what it says before is passed over."""
+        """Return whether netd hangs up; earlier messages are skipped."""
         async with asyncio.timeout(10):
             while await self._reader.read(65_536):
                 pass
@@ -160,7 +162,7 @@ def attack(folder: Path, body: Body) -> None:
 
 
 def changed(name: str, /, *place: str | int, **fields: Any) -> Json:
-    """A good message with these fields at that place; None takes one away."""
+    """Return a good message with these fields at that place; None removes one."""
     message: Json = msgspec.msgpack.decode(msgspec.msgpack.encode(GOOD[name]))
     found = at(message, place)
     found.update(fields)
@@ -170,7 +172,7 @@ def changed(name: str, /, *place: str | int, **fields: Any) -> Json:
 
 
 def entry(name: str, key: str, /, *place: str | int, **fields: Any) -> Json:
-    """A good change whose one entry has these fields."""
+    """Return a good change whose one entry has these fields."""
     table = "instances" if ":" in key and name != "groups" else name
     return changed(f"change {name}", "change", table, "put", key, *place, **fields)
 
@@ -182,7 +184,7 @@ NODE, PROXY = "node:1", "service:1"
 
 
 def named(table: str, key: str, value: Any) -> Json:
-    """A change that puts one entry of that name."""
+    """Return a change that puts one entry of that name."""
     return {
         "type": "apply_change",
         "change": {"base": 0, "revision": 1, table: {"put": {key: value}}},
@@ -425,11 +427,11 @@ def test_a_fault_of_netds_own_tells_the_api_nothing(tmp_path: Path) -> None:
     attack(tmp_path, body)
 
 
-# --- How much it may take. --------------------------------------------------------------------
+# --- Bounds of resources. ---------------------------------------------------------------------
 
 
 async def settle() -> None:
-    """Let everything that can go on do so."""
+    """Run all tasks that can proceed."""
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -591,7 +593,7 @@ def test_a_request_that_does_not_come_to_an_end_is_given_up(
     monkeypatch.setattr("egressd.netd.server._FRAME_S", 0.05)
 
     async def body(connect: Connect, machine: Machine, server: Server) -> None:
-        # The shares of them all come back: others are answered.
+        # The shares of all of them are returned: other requests are answered.
         for _ in range(3):
             attackers = [await connect() for _ in range(4)]
             for attacker in attackers:

@@ -1,4 +1,4 @@
-"""Whom a change moves, told before anything is touched."""
+"""The clients that a change moves, determined before anything is touched."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_host_moves_when_its_mark_becomes_another() -> None:
 
 
 def plan_of(hosts: Mapping[str, int], nets: Mapping[str, int]) -> Plan:
-    """The plan of these rules, as the planner makes it."""
+    """Return the plan of these rules, as the planner makes it."""
     return Plan(hosts={**hosts}, nets=flatten({IPv4Network(n): nets[n] for n in nets}))
 
 

@@ -1,4 +1,4 @@
-"""A measurement is shared by those who ask at the same time, and is never old."""
+"""A measurement is shared by concurrent readers, and is never old."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Counted:
-    """Measures how often it was asked to; fails when told to, and takes `lasts_s` by its clock."""
+    """Counts its measurements; fails if set to, and takes `lasts_s` by its clock."""
 
     def __init__(self, lasts_s: float = 0.0) -> None:
         self.times = 0
@@ -62,7 +62,7 @@ async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> 
     async def read_after(seconds: float) -> int:
         measure.now += seconds
         found = await meter.read()
-        await asyncio.sleep(0)  # what goes on meanwhile
+        await asyncio.sleep(0)  # let background tasks proceed
         await asyncio.sleep(0)
         return found
 

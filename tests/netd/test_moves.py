@@ -1,4 +1,4 @@
-"""Whose connections are ended after the kernel sends clients elsewhere."""
+"""The clients whose connections end after the kernel sends clients elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_flows_of_an_instance_that_is_lost_are_tidied_and_of_a_dropped_one_are_n
             moves.follow_losses()
             assert tidied == [True]
         served.remove(HERE)
-        del plan.instances[here.key]  # what its clients had open is the change's own to end
+        del plan.instances[here.key]  # the change itself ends its clients' connections
         moves.follow_losses()
         assert tidied == [True]
 

@@ -1,4 +1,4 @@
-"""Which nodes fail: who is asked when, and what is told of it."""
+"""Failing nodes: the times of their checks, and the reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ URL = "http://site.test/"
 
 
 class Network:
-    """Nodes 1 to 200, of which some are dead; and who was asked when."""
+    """Nodes 1 to 200, some of which are dead; and a record of the checks."""
 
     def __init__(self) -> None:
         instances = [*map(node_instance, range(1, 201)), service_instance(1080)]
@@ -52,7 +52,7 @@ class Network:
 
 
 def live(body: Callable[[Network, Outages], Awaitable[None]]) -> None:
-    """Run a test's body in a network whose nodes are looked after."""
+    """Run a test's body in a network whose nodes are checked."""
 
     async def run() -> None:
         network = Network()
@@ -145,7 +145,7 @@ def test_another_configuration_is_another_node() -> None:
         network.asked.clear()
         await asyncio.sleep(2 * PERIOD_S)
         assert network.asked == []
-        outages.suspect(["node:1"])  # at once, whenever the one before was asked
+        outages.suspect(["node:1"])  # at once, independent of the last check of the node before
         await until(lambda: "node:1" in outages.reasons, 1)
 
     live(body)

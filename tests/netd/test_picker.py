@@ -1,4 +1,4 @@
-"""Picking attributes finds what taking whole messages apart finds, however they are made."""
+"""Picking attributes finds the same as parsing whole messages, for any layout."""
 
 from __future__ import annotations
 

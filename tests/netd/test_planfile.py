@@ -1,4 +1,4 @@
-"""The plan on disk: every accepted change, and nothing that was not."""
+"""The plan on disk: every accepted change, and no other."""
 
 from __future__ import annotations
 

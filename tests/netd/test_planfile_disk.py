@@ -56,7 +56,7 @@ file.close()
 
 
 class Writer:
-    """A process that stores the changes of this module that it is told, by name."""
+    """A process that stores changes of this module, given by name."""
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
@@ -70,14 +70,14 @@ class Writer:
         self.pid = self._process.pid
 
     def store(self, change: str) -> str:
-        """What came of it."""
+        """Store a change; return the result."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{change}\n")
         return self._process.stdout.readline().strip()
 
     def end(self, how: str) -> None:
-        """It ends ``well``, or is ``killed``."""
+        """End the process ``well``, or ``killed``."""
         if how == "killed":
             self._process.kill()
         self._process.communicate()
@@ -103,7 +103,7 @@ def store(file: PlanFile, change: Change) -> None:
 
 
 def stored(path: Path) -> set[str]:
-    """The hosts of the plan in the file."""
+    """Return the hosts of the plan in the file."""
     with closing(PlanFile(path)) as file:
         plan = file.load()
     assert plan is not None
@@ -119,7 +119,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_refused_change_does_not_come_back(
     tmp_path: Path, write: Callable[[Path], Writer]
 ) -> None:
-    # Only its fsync failed: it lies whole in SQLite's log until that is emptied.
+    # Only its fsync failed: the change is complete in SQLite's log until that is emptied.
     writer = write(tmp_path / "plan.db")
     assert writer.store("FIRST") == "stored"
     with traced(writer.pid, "fdatasync", "inject=fdatasync:error=EIO:when=1"):

@@ -1,6 +1,7 @@
-"""Changes beside an engine that refuses, is slow, or loses what it runs: whom clients are sent to.
+"""Changes while the engine refuses, is slow, or loses instances: the instances that clients are
+sent to.
 
-The engine, the kernel, limits and lines are stood in for.
+The engine, the kernel, limits and lines are stand-ins.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Engine:
-    """Starts whatever is not `refused`, once `gate` is open."""
+    """Starts every document except `refused`, once `gate` is open."""
 
     uid = 0
     rule_sets = SimpleNamespace(put=lambda _: None, keep=lambda _: None)
@@ -97,7 +98,7 @@ class Engine:
 
 
 class Kernel:
-    """Remembers what it was told last."""
+    """Records the last calls."""
 
     def __init__(self) -> None:
         self.topology = Topology()
@@ -135,7 +136,7 @@ class Kernel:
 
 
 def node(number: int, name: str, *, standby: bool = False) -> Instance:
-    """One whose server has that name."""
+    """Return an instance whose server has that name."""
     return node_instance(number, name, standby=standby)
 
 
@@ -171,15 +172,15 @@ class Device:
         return Plan(revision=revision, instances={each.key: each for each in nodes}, **more)
 
     async def apply(self, *nodes: Instance) -> None:
-        """As a change that has to succeed."""
+        """Apply a change that has to succeed."""
         await self.reconciler.apply(difference(self.reconciler.plan, self.plan(*nodes)))
 
     def served_by(self) -> dict[str, str]:
-        """Node -> the digest of the instance that the kernel sends its clients to."""
+        """Return node -> the digest of the instance that the kernel sends its clients to."""
         return {key: self.engine.alive[port].digest for key, port in self.kernel.ports.items()}
 
     def lose(self, *numbers: int) -> list[Instance]:
-        """The nodes' instances die with their worker; the plan's instances of them."""
+        """End the nodes' instances with their worker; return the plan's instances of them."""
         keys = {f"node:{number}" for number in numbers}
         lost = [running for running in self.engine.alive.values() if running.key in keys]
         for running in lost:
@@ -197,7 +198,7 @@ def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
         device = Device(folder)
         with closing(device.plan_file):
             await asyncio.wait_for(body(device), 10)
-            # Nothing runs that nobody knows of.
+            # No unknown instance runs.
             assert {running.port for running in device.engine.alive.values()} == set(
                 device.reconciler._serving.ports().values()
             )
@@ -214,7 +215,7 @@ def test_p1_nobody_goes_on_by_a_node_that_is_another_now_and_will_not_start(tmp_
         device.engine.refused = "c"
         await device.reconciler.set_plan(device.plan(c, b))
         assert device.served_by() == digests(b)
-        device.reconciler._reviver.close()  # which would go on trying
+        device.reconciler._reviver.close()  # it would go on trying
         assert "it is refused" in device.reconciler._serving.problems["node:7"]
         await device.reconciler.set_plan(device.plan(d, b))
         assert device.served_by() == digests(d, b)
@@ -327,7 +328,7 @@ def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path:
         device.engine.refused = "at 1080"
         wanted = device.plan(a, px, floor=Floor())
         await device.reconciler.apply(difference(device.reconciler.plan, wanted))
-        device.reconciler._reviver.close()  # which would go on trying
+        device.reconciler._reviver.close()  # it would go on trying
         assert not device.reconciler.plan.floor.stopped
         assert "it is refused" in device.reconciler._serving.problems["service:1"]
         assert device.served_by() == digests(a)
@@ -336,7 +337,9 @@ def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path:
 
 
 def test_p1_nothing_follows_a_stop(tmp_path: Path) -> None:
-    """A change that waits for an instance that is being revived is not to let anybody out again."""
+    """A change that waits for an instance that is being revived must not let any client out
+    again.
+    """
 
     async def body() -> None:
         device = Device(tmp_path)
@@ -388,7 +391,9 @@ def test_p3_others_do_not_wait_for_an_instance_that_is_revived(tmp_path: Path) -
 def test_a_change_of_an_instance_that_is_revived_comes_after_that(
     tmp_path: Path, after: Iterable[str]
 ) -> None:
-    """What is deleted, a proxy service say, is not to come up once that was answered."""
+    """A deleted instance, for example a proxy service, must not come up after the deletion was
+    answered.
+    """
 
     async def body(device: Device) -> None:
         b = node(8, "b")
@@ -418,7 +423,7 @@ def test_what_was_revived_is_known_though_the_kernel_would_not_hear_of_it(tmp_pa
         device.kernel.is_full = False
         await device.reconciler.revive([])
         assert device.served_by() == digests(a)
-        await device.apply(node(7, "b"))  # not kept waiting
+        await device.apply(node(7, "b"))  # it does not wait
 
     live(tmp_path, body)
 

@@ -1,4 +1,4 @@
-"""Who has reached a bound is told from what the kernel counts, and for a while after."""
+"""Refusals are reported from the kernel's counters, and for a while after."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_client_is_told_while_it_is_refused_and_for_a_while_after() -> None:
 
 def test_packets_are_counted_though_the_kernel_forgets() -> None:
     kernel = Kernel()
-    for count in (5, 9, 2, 2):  # the third is a new element's
+    for count in (5, 9, 2, 2):  # the third belongs to a new element
         kernel.counted = {BUSY: count}
         kernel.told(0.0)
     assert kernel.refusals.totals == {"connections": 5 + 4 + 2}

@@ -1,4 +1,4 @@
-"""Which resolvers count as silent, and what is taken for an answer."""
+"""The criteria for silent resolvers, and for valid answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL = (FIRST, SECOND, THIRD)
 
 
 class Watched:
-    """Resolvers of DIRECT (one) and of a WAN (three), of which some are silent."""
+    """Resolvers of DIRECT (one) and of a WAN (three), some of which are silent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.silent: set[str] = set()
@@ -72,13 +72,13 @@ class Watched:
         self.adapted += 1
 
     def look(self, *silent: str) -> list[Resolver]:
-        """What was asked in a look, while these are silent."""
+        """Run a check while these are silent; return the queried resolvers."""
         self.silent, self.questions = set(silent), []
         asyncio.run(self.resolvers.look())
         return [question for question in self.questions if question[1] != ONLY]
 
     def told(self) -> list[str]:
-        """What operators are told."""
+        """Return the problems reported to operators."""
         return list(self.resolvers.problems)
 
 
@@ -109,7 +109,7 @@ def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
         watched.look(*silent)
         assert watched.adapted == adapted
     assert watched.told() == []
-    # Sockets that ask who is asked no more are sent elsewhere, once.
+    # The flows to resolvers that are no longer used are deleted, once.
     assert watched.forgotten == [FIRST, SECOND, THIRD]
 
 
@@ -211,7 +211,7 @@ Reply = Callable[[bytes], Sequence[bytes]]
 
 
 def reply(code: int, flags: int = 0x8180) -> Reply:
-    """An answer with a code (RFC 1035, 4.1.1) to whatever is asked."""
+    """Return an answer with a code (RFC 1035, 4.1.1) to any query."""
     return lambda asked: [asked[:2] + (flags | code).to_bytes(2, "big") + asked[4:]]
 
 
@@ -265,7 +265,7 @@ def test_a_question_that_was_lost_is_asked_again_by_the_same_way() -> None:
 
 
 async def _ask(says: Reply, mark: int = 0) -> bool:
-    """Whether a resolver that replies so answers."""
+    """Return whether a resolver that replies so answers."""
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as server:
         server.bind(("127.0.0.1", 53))

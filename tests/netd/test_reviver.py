@@ -1,4 +1,4 @@
-"""What should run and does not is started again, sooner or later."""
+"""Missing instances are restarted, sooner or later."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from egressd.netd.reviver import Reviver
 
 
 class Patient:
-    """Something that runs after so many attempts."""
+    """An instance that runs after a number of failed attempts."""
 
     def __init__(self, fails: int, error: Exception | None = None) -> None:
         self.fails = fails
         self.error = error or Failed("start it", "not yet")
         self.attempts: list[float] = []
-        """When, in seconds."""
+        """Times of the attempts, in seconds."""
         self.attempted = asyncio.Event()
         self.reviver = Reviver(self._revive, lambda: len(self.attempts) <= self.fails)
 
@@ -57,7 +57,7 @@ def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_lost_during_an_attempt_is_seen_to_though_nothing_is_missing() -> None:
-    """It may only have stood by, with flows that are to be sent elsewhere."""
+    """It may only have been a standby, with flows that have to be moved."""
 
     async def run() -> None:
         attempts = 0

@@ -1,4 +1,4 @@
-"""Which connections to nodes many clients share."""
+"""The connections to nodes that many clients share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to(server: str, port: int, transport: Transport | None = None, *, tls: bool 
 
 
 def by(*hops: Hop) -> Instance:
-    """An instance that dials the first of the hops through the others."""
+    """Return an instance that dials the first of the hops through the others."""
     path = NodePath(hops=hops, mark=MARK_DIRECT, resolver="192.0.2.53")
     return Instance(key="node:1", work=Dialer(paths=(path,), resolvers=("192.0.2.53",)))
 

@@ -1,4 +1,4 @@
-"""Who has too much open, and which connections to resolvers are idle."""
+"""Clients with too many connections, and idle connections to resolvers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from egressd.planner.nft import Greedy
 
 BOUNDS = Bounds()
 MORE = 1.25
-"""What connections that are about to close may come to."""
+"""Factor that covers connections which are about to close."""
 TCP_OF_A_NETWORK = BOUNDS.connections_of_network
 
 
@@ -62,7 +62,7 @@ def test_a_networks_connections_and_sessions_are_counted_apart() -> None:
 
 @given(st.lists(st.integers(1, 2048), max_size=10), st.lists(st.integers(1000, 2048), max_size=40))
 def test_a_network_that_has_too_much_gets_no_more_of_it(few: list[int], many: list[int]) -> None:
-    """Those who may go on have little: all together not more than there may be."""
+    """The remaining clients have the least: together not more than the bound."""
     tcp = {f"10.0.0.{number}": count for number, count in enumerate((*few, *many))}
     refused = {each.client for each in greedy(counted(tcp), BOUNDS, ())}
     is_over = sum(tcp.values()) > TCP_OF_A_NETWORK
@@ -77,7 +77,7 @@ def test_a_network_that_has_too_much_gets_no_more_of_it(few: list[int], many: li
 
 
 class Connection:
-    """One that data comes and goes on at these seconds."""
+    """A connection that data comes and goes on at these seconds."""
 
     def __init__(self, received: list[float], sent: list[float]) -> None:
         self._received = received
@@ -91,7 +91,7 @@ class Connection:
         )
 
     def ended(self, seconds: float = 60.0) -> float | None:
-        """When it is, if it is."""
+        """Return the second of its end; None if it goes on."""
         idlers, now = Idlers(), 0.0
         while now < seconds:
             asker = self.at(now)
@@ -117,14 +117,14 @@ def test_a_question_that_is_not_answered_is_waited_for_no_longer() -> None:
 
 
 def test_one_that_asks_again_and_again_goes_on() -> None:
-    """Whenever it is looked at a question waits for its answer."""
+    """At every check a query waits for its answer."""
     asked = [each * PERIOD_S - 0.1 for each in range(1, 30)]
     assert Connection(asked, [each + 0.2 for each in asked]).ended() is None
 
 
 @given(st.floats(0.1, IDLE_S - 0.1), st.floats(0.1, 4.0))
 def test_an_answer_is_waited_for(pause_s: float, takes_s: float) -> None:
-    """One that asks after a while, as often as the engine's patience and its own allow."""
+    """The pauses and answer times stay below the idle limit and the engine's patience."""
     asked, sent, now = [], [], 0.0
     while now < 60.0:
         now += pause_s
@@ -135,7 +135,7 @@ def test_an_answer_is_waited_for(pause_s: float, takes_s: float) -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    """A connection's identity is another's once it has ended."""
+    """The id of an ended connection may be that of another one later."""
     idlers = Idlers()
     asking = Asker(sent_s=25.0, received_s=0.5, id=b"one")
     assert idlers.among([asking], 1.0) == []

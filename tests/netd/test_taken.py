@@ -1,4 +1,4 @@
-"""What the api makes of what the model accepts, netd takes; of all else nothing is in the plan."""
+"""netd accepts every plan that the api makes of valid data; the api leaves all other data out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ awkward = text | st.text(alphabet="%;=\\/?#[]{}:@,*\"' aé0F", max_size=12)
 
 
 def taken(plan: Plan) -> Plan:
-    """The plan as netd has it. Raises Invalid when it is refused."""
+    """Return the plan as netd has it. Raises Invalid if it is refused."""
     request = msgspec.msgpack.encode(Request(number=1, body=SetPlan(plan)))
     body = msgspec.msgpack.decode(request)["body"]
     asked = read_request(msgspec.msgpack.encode(body))
@@ -54,7 +54,7 @@ def test_every_plan_is_taken_as_it_is(changes: list[list[Any]], resolvers: Any) 
 
 
 def of_node(made: Node) -> DesiredState:
-    """A rule that sends a client to that node."""
+    """Return a rule that sends a client to that node."""
     rule = Rule(id=1, ip="10.0.0.1/32", target_node=made.name)
     return DesiredState().with_edits([Edit("nodes", 1, made), Edit("rules", 1, rule)], 1)
 

@@ -1,4 +1,4 @@
-"""Which tracked flows a client may have: all others are removed after a change."""
+"""The tracked flows that a client may have: all others are removed after a change."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
 @pytest.mark.parametrize(
     ("client", "far", "marks"),
     [
-        ("10.0.0.1", FAR, {0, NODE}),  # a node's client may hear from whom it has not asked
+        ("10.0.0.1", FAR, {0, NODE}),  # a node's client may receive from hosts it has not contacted
         ("10.0.0.1", LISTED_FAR, set()),
         ("10.0.0.2", FAR, set()),
         ("10.0.1.77", FAR, set()),

@@ -1,4 +1,6 @@
-"""netd's own checks of a change: what must not reach a script, a route, a file or a document."""
+"""netd's own checks of a change: values that must not reach a script, a route, a file or a
+document.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ INJECTION = "10.0.0.1 }; flush ruleset; add element inet egressd hosts { 10.0.0.
 
 
 def found(change: Change) -> list[str]:
-    """What a change that comes over the socket is told."""
+    """Return the problems of a change that comes over the socket."""
     try:
         asked = msgspec.msgpack.decode(msgspec.msgpack.encode(change), type=Change)
     except msgspec.ValidationError as error:

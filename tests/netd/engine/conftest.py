@@ -23,7 +23,7 @@ def namespace() -> Iterator[Namespace]:
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """A folder for workers; those that a failed test leaves there are ended."""
+    """A folder for workers; workers that a failed test leaves there are ended."""
     folder = tmp_path / "run"
     yield folder
     end_workers(folder)

@@ -28,20 +28,20 @@ Entry = dict[str, Any]
 
 
 def document(outbound: Entry, **rest: Any) -> str:
-    """A sing-box document that sends everything to `outbound`."""
+    """Return a sing-box document that sends everything to `outbound`."""
     entries = {"log": {"level": "error"}, "outbounds": [{"tag": "node", **outbound}]}
     return json.dumps(entries | {"route": {"final": "node"}} | rest)
 
 
 def target(key: str, outbound: Entry | None = None, **rest: Any) -> Document:
-    """An instance for clients, as the planner makes them."""
+    """Return an instance for clients, as the planner makes them."""
     tproxy = {"type": "tproxy", "listen": "127.0.0.1", "listen_port": 0}
     node = outbound or {"type": "socks", "server": "127.0.0.1", "server_port": 9}
     return Document(key=key, config=document(node, inbounds=[tproxy], **rest))
 
 
 def service(key: str, inbound: Entry) -> Document:
-    """An instance that listens where it says, and connects straight."""
+    """Return an instance with the given listener that connects directly."""
     config = document({"type": "direct"}, inbounds=[inbound])
     return Document(key=key, config=config, is_service=True)
 
@@ -49,11 +49,11 @@ def service(key: str, inbound: Entry) -> Document:
 CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
 """Part of a document that ends the process: the Go runtime is allowed a stack of one byte."""
 STACK_IS_FULL = r"stack (overflow|exceeds)"
-"""What that says then. Where two of its threads crash at once, their words come mixed."""
+"""Error text in that case. If two of its threads crash at once, their output is mixed."""
 
 
 def unheard(_: object) -> None:
-    """For tests that expect no loss or trouble to matter."""
+    """Ignore a loss or trouble that does not matter to the test."""
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def opened(
     mapped: Callable[[], Collection[int]] = tuple,
     account: launch.Account = ACCOUNT,
 ) -> AsyncIterator[Pool]:
-    """A pool that is closed at the end."""
+    """Yield a pool that is closed at the end."""
     pool = Pool(run_dir, account, size, on_lost=on_lost, on_trouble=on_trouble, mapped=mapped)
     await pool.open()
     try:
@@ -75,7 +75,7 @@ async def opened(
 
 
 async def accepts(port: int) -> bool:
-    """Whether somebody listens on that loopback port, even if it hangs up at once."""
+    """Return whether a program listens on that loopback port, even if it hangs up at once."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionRefusedError:
@@ -87,12 +87,12 @@ async def accepts(port: int) -> bool:
 
 
 def descriptors(pid: int) -> int:
-    """How many files a process has open."""
+    """Return the number of files that a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def living_workers(run_dir: Path) -> list[tuple[int, int]]:
-    """Pids and pidfds of the workers that live in `run_dir`."""
+    """Return pids and pidfds of the workers that live in `run_dir`."""
     found = (launch.holder(lock.with_suffix(".sock")) for lock in run_dir.glob("*.lock"))
     return [holder for holder in found if holder is not None]
 
@@ -105,9 +105,9 @@ def end_workers(run_dir: Path) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are (proc_pid_stat(5), field 3).
+    """Return whether all threads of a process are stopped (proc_pid_stat(5), field 3).
 
-    After SIGSTOP they go on until one of them, which waits for its turn, has taken the signal.
+    After SIGSTOP they continue until one of them, which waits for its turn, has taken the signal.
     """
     stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

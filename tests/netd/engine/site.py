@@ -1,4 +1,4 @@
-"""A web site on loopback, for delays to be measured with."""
+"""A web site on loopback with which delays are measured."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 HTTP_PORT = 8080
 HTTPS_PORT = 8443
 SLOWNESS_S = 0.05
-"""How long the site thinks before it answers."""
+"""Seconds that the site waits before it answers."""
 
 
 @asynccontextmanager
 async def site(certificate: tuple[Path, Path] | None = None) -> AsyncIterator[list[str]]:
-    """Serves ``/<status>``; ``/page`` has 26,013 bytes, ``/mute`` never answers, ``/noise`` answers
-    what is not HTTP.
+    """Serve ``/<status>``; ``/page`` has 26,013 bytes, ``/mute`` never answers, ``/noise`` answers
+    something other than HTTP.
 
-    Gives the request lines and Host fields that came. HTTPS too, given a certificate's file and its
-    key's.
+    Yields the request lines and Host fields that came. It serves HTTPS too, given a certificate's
+    file and its key's.
     """
     requests: list[str] = []
 

@@ -40,7 +40,9 @@ def bound(
     *, uid: int = UID, family: int = IPV4, kind: int = UDP, to: tuple[str, int] = FAR_END,
     divert: bool = True,
 ) -> tuple[int, int]:  # fmt: skip
-    """The port and mark that such a socket gets in a network namespace of its own, or an errno."""
+    """Return the port and mark that such a socket gets in a network namespace of its own, or an
+    errno.
+    """
     asked = json.dumps([uid, family, kind, *to])
     told = subprocess.run(
         ["unshare", "-n", sys.executable, "-c", BIND, asked, "divert" if divert else "leave"],

@@ -41,7 +41,7 @@ SS = {
     "password": "p",
 }
 NODES = {"socks": SOCKS, "http": PROXY, "ss": SS}
-# Behind an interface whose other end listens to nobody: see `black_hole`.
+# Behind an interface whose other end never answers: see `black_hole`.
 BLACK_HOLE = {"type": "socks", "server": "192.0.2.9", "server_port": 1080}
 
 
@@ -60,7 +60,7 @@ def probe(name: str, outbound: Entry, **rest: Any) -> ProbeDocument:
 
 @asynccontextmanager
 async def nodes(run_dir: Path) -> AsyncIterator[Pool]:
-    """A pool that runs a server of each kind in `NODES`; they know where ``site.test`` is."""
+    """Yield a pool that runs a server of each kind in `NODES`; they can resolve ``site.test``."""
     inbounds = [
         {"type": "socks", "listen_port": 1081, "users": [USER]},
         {"type": "http", "listen_port": 1082, "users": [USER]},
@@ -84,7 +84,7 @@ async def delay(pool: Pool, outbound: Entry, url: str, timeout_ms: int = 2000) -
 
 
 def assert_is_the_sites(measured: Delay) -> None:
-    """It worked, and took at least the time that the site takes."""
+    """Assert that it worked, and took at least as long as the site."""
     assert measured.error == ""
     assert SLOWNESS_S * 1000 <= measured.delay < 2000
 
@@ -111,7 +111,7 @@ def test_a_probe_that_wants_the_page_gets_its_beginning(
             assert found.page.startswith(b"ip=192.0.2.1\n")
             assert len(found.page) == min(read_max, 26_013)
             assert requests[0].startswith("GET /page HTTP/1.1")
-            # An answer without a page is one too.
+            # An answer without a page is valid too.
             found = (await pool.delays([wanted], f"{HTTP}/204", 2000))["it"]
             assert (found.error, found.page) == ("", b"")
 
@@ -288,7 +288,9 @@ def test_a_url_must_be_one(inside: Inside, run_dir: Path) -> None:
 def test_sockets_without_a_mark_are_stopped_by_the_floor_and_loopback_is_not(
     inside: Inside, run_dir: Path, namespace: Namespace
 ) -> None:
-    """The engine's floor, as `planner` lays it: what bears no mark goes nowhere."""
+    """Under the engine's default-deny rules, as `planner` lays them, unmarked packets go
+    nowhere.
+    """
     namespace.shell(
         f"ip rule add priority 800 fwmark {MARK:#x}/0xf0000000 lookup main;"
         f"ip rule add priority 890 uidrange {UID}-{UID} prohibit"

@@ -1,5 +1,5 @@
-"""The planner's documents in real workers: what they do that a trial, which only starts them, does
-not show.
+"""The planner's documents in real workers: behaviour that a trial, which only starts them, does not
+show.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def vector(data: bytes) -> bytes:
 
 
 def ech() -> tuple[list[str], bytes]:
-    """A server's key for Encrypted Client Hello in PEM, and its ECHConfigList
-    (RFC 9849, section 4).
+    """Return a server's key for Encrypted Client Hello in PEM, and its ECHConfigList (RFC 9849,
+    section 4).
     """
     private = X25519PrivateKey.generate()
     content = (
@@ -62,7 +62,9 @@ def ech() -> tuple[list[str], bytes]:
 
 
 class Resolver(asyncio.DatagramProtocol):
-    """Answers each question about `HERE` and its ECHConfigList: an HTTPS record (RFC 9460, 2.2)."""
+    """Answers each query for an address with `HERE`, and for HTTPS with the ECHConfigList (RFC
+    9460, 2.2).
+    """
 
     def __init__(self, config: bytes) -> None:
         service = bytes.fromhex("0001 00 0005") + vector(config)  # priority, the name itself, ech
@@ -82,7 +84,7 @@ class Resolver(asyncio.DatagramProtocol):
 
 
 def server(folder: Path, keys: list[str]) -> Document:
-    """A Trojan server with ECH."""
+    """Return a Trojan server with ECH."""
     certificate, key = (file.read_text() for file in Authority(folder).certificate(NAME))
     trojan = {
         "type": "trojan",
@@ -102,7 +104,7 @@ def server(folder: Path, keys: list[str]) -> Document:
 
 
 def client(config: dict[str, Any]) -> Document:
-    """An instance of a node that sends to the echo server whatever calls its listener."""
+    """Return an instance of a node that sends connections to its listener to the echo server."""
     node = Node(
         id=1, name="n", protocol="trojan", config_json=json.dumps(config), group="", created_at=""
     )
@@ -118,8 +120,8 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def answer(port: int) -> bytes:
-    """What a call of that loopback port brings back; nothing when it is hung up."""
-    with suppress(ConnectionResetError):  # which may be told before the connection counts as open
+    """Return the reply to a connection to that loopback port; nothing if it is hung up."""
+    with suppress(ConnectionResetError):  # it may be raised before the connection counts as open
         async with asyncio.timeout(5):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             with closing(writer):

@@ -1,4 +1,4 @@
-"""Whether the engine's sockets may forbid fragments, in the kernel."""
+"""The option by which the engine's sockets forbid fragments, in the kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ for family, level, option in ((socket.AF_INET, 0, 10), (socket.AF_INET6, 41, 23)
 
 
 def told(uid: int) -> list[str]:
-    """What such sockets say of the option that was set, and of another one, in each family."""
+    """Return the values that such sockets report of the option that was set, and of another one, in
+    each family.
+    """
     done = subprocess.run(
         ["unshare", "-n", sys.executable, "-c", FORBID, str(uid)],
         capture_output=True, text=True, check=True,

@@ -17,7 +17,7 @@ from tests.netd.engine.rig import descriptors
 
 @contextmanager
 def locked(path: Path, text: str) -> Iterator[None]:
-    """The lock of the worker at `path` is held, and names whom `text` says."""
+    """Hold the lock of the worker at `path`, with `text` as its content."""
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(text)

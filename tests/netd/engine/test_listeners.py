@@ -1,4 +1,4 @@
-"""Documents say what they listen on."""
+"""The listeners in documents."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
                 starting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await starting
-            for _ in range(2):  # and nothing comes later
+            for _ in range(2):  # and no instance comes later
                 await eventually(lambda: not pool.running() and descriptors(pid) == before)
                 await asyncio.sleep(0.2)
 
@@ -306,7 +306,7 @@ def test_proxy_services_have_a_worker_of_their_own(inside: Inside, run_dir: Path
             assert running.worker == SERVICES
             assert running.pid not in {each.pid for each in clients}
             assert len(pool.pids()) == 3
-            # However few it has, it takes none of the others.
+            # Even if it has the fewest, it takes none of the others.
             assert (await pool.start(target("node:9"))).worker != SERVICES
             pool.release()
         async with opened(run_dir, 2) as pool:
@@ -359,7 +359,7 @@ def test_without_a_worker_a_start_says_why(
     monkeypatch.setattr("egressd.netd.engine.pool._WORKER_WAIT_S", 0.5)
 
     async def body() -> None:
-        # An account that is root's is refused by the worker itself.
+        # The worker itself refuses root's account.
         pool = Pool(
             run_dir, launch.Account(0, 0), 1, on_lost=unheard, on_trouble=unheard, mapped=tuple
         )
@@ -444,7 +444,7 @@ def test_who_was_starting_beside_a_crash_is_started_elsewhere(
             )
             assert isinstance(results.pop(1), Failed)
             for running in results:
-                # Whoever was up before the crash was lost with it, and told so.
+                # An instance that was up before the crash was lost with it, and reported as lost.
                 assert isinstance(running, Running)
                 assert running.key in pool.running() or running.pid not in pool.pids()
 

@@ -1,4 +1,4 @@
-"""What systemd is asked for each worker, by D-Bus."""
+"""The D-Bus request to systemd for each worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ WANTED = start_transient_unit("egressd-worker-1-7.scope", 4711, 1 << 30)
 
 
 async def asked(folder: Path, *answers: str, is_let_in: bool = True) -> list[Message]:
-    """Call one who gives those answers to the first message: a signal, a return, an error."""
+    """Call a program that gives those answers to the first message: a signal, a return, an
+    error.
+    """
     heard: list[Message] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

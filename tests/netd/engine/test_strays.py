@@ -1,4 +1,4 @@
-"""Workers whose run directory no netd looks into any more."""
+"""Workers whose run directory belongs to no netd any more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
 
 
 async def leave(run_dir: Path) -> int:
-    """A worker that serves, and no netd: its pid."""
+    """Leave a worker that serves, without a netd; return its pid."""
     pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
     await pool.open()
     await pool.start(service("px", INBOUND))

@@ -1,4 +1,4 @@
-"""The worker that measures: what comes of one that answers pings, and nothing else."""
+"""The worker that measures, if it answers pings and nothing else."""
 
 from __future__ import annotations
 

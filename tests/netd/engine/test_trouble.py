@@ -1,4 +1,4 @@
-"""What instances complain about reaches netd, whatever becomes of the log."""
+"""Errors of instances reach netd, regardless of the state of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class numbers: one a rule, kept, given again, and told when they run out."""
+"""Class numbers: one a rule, kept, reused, and an error when they run out."""
 
 from __future__ import annotations
 

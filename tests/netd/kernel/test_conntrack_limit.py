@@ -1,4 +1,4 @@
-"""When connection tracking is said to be full, on files that stand for the kernel's."""
+"""The warnings before connection tracking is full, on files that stand for the kernel's."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Routes and policy rules as messages: what is written is read back the same."""
+"""Routes and policy rules as messages: decoding reverses encoding."""
 
 from ipaddress import IPv4Address, IPv4Network
 

@@ -1,4 +1,4 @@
-"""Which module of the kernel's is missing, by what the kernel says."""
+"""Advice on missing kernel modules, from the kernel's error messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_stands_behind_what_nft_says() -> None:
 
 @pytest.mark.lab
 def test_the_kernel_says_so() -> None:
-    """The kernel that the tests run on, of an expression that it lacks."""
+    """The kernel that the tests run on reports an expression that it lacks."""
 
     def ask() -> str:
         rule = "add chain inet t c { type filter hook input priority 0; }; add rule inet t c queue"

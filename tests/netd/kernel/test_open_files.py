@@ -1,4 +1,4 @@
-"""How many files a process has open, this one among them."""
+"""The number of open files of a process, this one among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of addresses and numbers of them, held against `ipaddress`."""
+"""Sets of addresses and numbers of them, compared with `ipaddress`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ cuts = st.dictionaries(st.integers(0, 255), st.integers(0, 2), max_size=6)
 
 
 def pieces(ends: dict[int, int]) -> dict[str, int]:
-    """Ranges that end at these addresses, with gaps where the number is 0."""
+    """Return ranges that end at these addresses, with gaps for the number 0."""
     table, first = {}, 0
     for last in sorted(ends):
         if ends[last]:

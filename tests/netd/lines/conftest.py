@@ -25,7 +25,9 @@ def namespace() -> Iterator[Namespace]:
 
 @pytest.fixture
 def run_dir() -> Iterator[Path]:
-    """A folder with a short name (a Unix socket lies in it); what still runs there is ended."""
+    """A folder with a short name (a Unix socket lies in it); units that still run there are
+    ended.
+    """
     folder = Path(tempfile.mkdtemp(prefix="lines-"))
     yield folder
 

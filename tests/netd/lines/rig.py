@@ -1,7 +1,7 @@
-"""A daemon that stands in for xl2tpd and pppd: it writes what they write, and makes an interface.
+"""A stand-in for xl2tpd and pppd: it writes their output, and makes an interface.
 
-Real ones need a kernel with PPP; they are tried in ``tests/vm``. Everything else is the real
-thing: units, netlink, routes, policy rules.
+The real daemons need a kernel with PPP; ``tests/vm`` tests them. Everything else is real: units,
+netlink, routes, policy rules.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ class Site:
         return int(msgspec.json.decode((self.folder(name) / "unit.json").read_bytes())["pid"])
 
     def byes(self) -> list[str]:
-        """The lines that took their leave of the server."""
+        """Return the lines that logged off from the server."""
         path = self.run_dir / "byes"
         return path.read_text().split() if path.exists() else []
 
 
 def install(run_dir: Path, *, checks_means: bool = False) -> None:
-    """Have stand-ins run in the place of real daemons. Once, in the child of a test."""
+    """Replace the real daemons by stand-ins. To be called once, in the child of a test."""
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
 
@@ -141,7 +141,7 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
 
 @asynccontextmanager
 async def opened(run_dir: Path, *, checks_means: bool = False) -> AsyncIterator[Site]:
-    """A site on the network of `NETWORK`, ended with the block unless it was released."""
+    """Yield a site on the network of `NETWORK`, ended with the block unless it was released."""
     install(run_dir, checks_means=checks_means)
     sh(NETWORK)
     site = Site(run_dir)

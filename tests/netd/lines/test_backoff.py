@@ -1,4 +1,4 @@
-"""How long a line waits."""
+"""The waiting times of a line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_line_that_flaps_is_only_the_first_time() -> None:
 
 
 def test_a_server_that_answers_again_is_asked_soon() -> None:
-    """One that has just started refuses all before it knows its settings."""
+    """A server that has just started refuses all logins before it has read its settings."""
     backoff = Backoff()
     for _ in range(20):
         backoff.delay(Cause.UNREACHABLE, 0)

@@ -1,6 +1,6 @@
-"""What `Charon` does about a daemon that hangs.
+"""The reaction of `Charon` to a daemon that hangs.
 
-That is a stand-in, which grants everything; the real one is tried in tests/vm.
+The daemon is a stand-in, which grants everything; tests/vm tests the real one.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ while header := connection.recv(4, socket.MSG_WAITALL):
 
 
 def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have it run in place of charon: it knows which secret it was told last, and any but "wrong"
-    is right."""
+    """Run a stand-in in place of charon: it keeps the secret that it received last, and accepts any
+    but "wrong".
+    """
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
     script.chmod(0o700)
@@ -118,7 +119,7 @@ def test_one_that_hangs_is_replaced(
         await charon.establish(dials[8], lambda: None)
         assert not exists(hung)
         assert charon.pid not in (None, hung)
-        # The same when it is the first to ask who finds out.
+        # The same if a new dial is the first to notice.
         os.kill(charon.pid or 0, signal.SIGSTOP)
         with pytest.raises(Failure, match="the IKE daemon failed: charon does not answer"):
             await charon.establish(dials[0], lambda: None)

@@ -1,4 +1,4 @@
-"""What daemons said, as they said it, and what is made of it."""
+"""The daemons' original output, and the diagnosis from it."""
 
 from __future__ import annotations
 

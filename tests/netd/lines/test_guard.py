@@ -1,4 +1,4 @@
-"""The guard's rules in the kernel: who may talk to the port of a line without a secret."""
+"""The guard's rules in the kernel: access to the port of a line without a secret."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def far(namespace: Namespace) -> Iterator[Namespace]:
 
 
 def _enter(host: Namespace) -> None:
-    """Have this thread, whose sockets are made there, join the network of `host`."""
+    """Make this thread, and so the sockets that it makes, join the network of `host`."""
     with Path(host.path).open() as descriptor:
         if ctypes.CDLL(None).setns(descriptor.fileno(), 0):
             raise OSError("setns")
 
 
 def bound(host: Namespace, address: str, port: int) -> socket.socket:
-    """A UDP socket of that host, which stays it wherever it is used."""
+    """Return a UDP socket of that host, which belongs to it wherever it is used."""
     return _socket(host, address, port, socket.SOCK_DGRAM)
 
 
 def raw(host: Namespace, address: str) -> socket.socket:
-    """The same for GRE."""
+    """Return the same for GRE."""
     return _socket(host, address, 0, socket.SOCK_RAW, socket.IPPROTO_GRE)
 
 
@@ -79,7 +79,7 @@ def _socket(host: Namespace, address: str, port: int, *kind: int) -> socket.sock
 
 
 def heard(own: socket.socket, callers: dict[str, socket.socket], to: int = PORT) -> set[str]:
-    """Whose datagrams to the port `own` gets."""
+    """Return the names of the callers whose datagrams to the port `own` gets."""
     for name, caller in callers.items():
         caller.sendto(name.encode(), (OWN, to))
     found = set()
@@ -106,11 +106,11 @@ def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) ->
         namespace.shell(f"conntrack -F; nft -f - <<'END'\n{TABLE}\nEND")
         assert heard(own, callers) == set()
         own.sendto(b"SCCRQ", (SERVER, 1701))
-        # The first to answer is not the port that was called.
+        # The first answer does not come from the called port.
         assert heard(own, {"its other port": callers["its other port"]}) == {"its other port"}
         assert heard(own, callers) == {"server", "its other port"}
         assert heard(other, callers, OTHER) == set(), "that line has not called anybody"
-        # What was answered goes on when nobody remembers the call any more.
+        # An answered flow continues after the entry of the call is gone.
         namespace.shell("nft flush set inet guard called")
         own.sendto(b"ZLB", (SERVER, 5701))
         assert heard(own, callers) == {"server", "its other port"}
@@ -133,7 +133,7 @@ def test_p1_what_a_line_sends_does_not_leave_by_another_interface(
         tunnel = opened.enter_context(raw(elsewhere, away))
 
         def arrives(sender: socket.socket, to: socket.socket, packet: bytes = b"in clear") -> bool:
-            # What is dropped before it leaves is told to who sends it.
+            # The sender gets an error for a packet dropped before it leaves.
             with sender, suppress(TimeoutError, PermissionError):
                 sender.sendto(packet, (away, 1701))
                 return to.recv(100).endswith(packet)

@@ -88,7 +88,7 @@ def test_only_what_the_daemons_see_dials_anew(run_dir: Path, inside: Inside) -> 
 def test_lines_that_are_switched_off_and_on_at_once_are_dialled_anew(
     run_dir: Path, inside: Inside
 ) -> None:
-    """As scripts do that rotate addresses, one line after the other."""
+    """Scripts that rotate addresses do so, one line after the other."""
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -164,7 +164,7 @@ def test_two_lines_may_swap_their_names(run_dir: Path, inside: Inside) -> None:
 
 
 def wait_s(status: LineStatus) -> float:
-    """Seconds until the next attempt."""
+    """Return the seconds until the next attempt."""
     at = datetime.strptime(status.next_attempt, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return (at - datetime.now(UTC)).total_seconds()
 
@@ -225,7 +225,7 @@ def test_a_line_that_was_up_for_long_comes_back_at_once(
             await site.online()
             sh("ip link delete l2tp_1")
             status = await site.until(lambda status: not status.is_online)
-            assert wait_s(status) <= 1  # told in whole seconds
+            assert wait_s(status) <= 1  # reported in whole seconds
             await site.online()
 
     inside(body)
@@ -287,7 +287,7 @@ def test_a_pptp_server_that_takes_no_connection_is_given_up_soon(
 
     async def body() -> None:
         async with opened(run_dir) as site:
-            with socket.socket() as asking:  # as pptp(8) does; nobody will answer
+            with socket.socket() as asking:  # as pptp(8) does; no answer will come
                 asking.setblocking(False)
                 asking.bind(("192.0.2.2", 0))
                 asking.connect_ex((SERVER, 1723))
@@ -428,7 +428,7 @@ def test_a_pinned_line_waits_for_its_wan(run_dir: Path, inside: Inside) -> None:
             await site.apply(line(interface="wan2"))
             status = await site.state("no_carrier")
             assert status.reason == "there is no address on wan2 to reach 203.0.113.9 by"
-            # Three attempts, each told when it begins and when it ends: the next is 4 s away.
+            # Three attempts, each reported at its begin and its end: the next is 4 s away.
             await eventually(lambda: len(site.told) >= 6, 8)
             sh("ip link set wan2 up; ip route add default via 198.51.100.1 table 77")
             await site.online(timeout_s=3)
@@ -488,7 +488,7 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
     inside(body)
 
 
-# --- netd comes and goes. -------------------------------------------------------------------
+# --- netd stops and starts. -----------------------------------------------------------------
 
 
 def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
@@ -503,7 +503,7 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
             await site.lines.release()
             site.lines = Lines(run_dir, site.told.append)
             await site.lines.find()
-            # Known before anybody attends to the line again.
+            # It is known before the line is attended to again.
             assert site.lines.resolvers()["l2tp_1"] == handed_out
             edited = (line(1, comment="edited meanwhile"), line(2, password="changed"))
             wanted = {one.name: one for one in edited}
@@ -561,7 +561,7 @@ def test_daemons_of_other_namespaces_are_left(run_dir: Path, inside: Inside) -> 
 
 
 def port_of(site: Site, name: str) -> int:
-    """The local port that the line's daemon was told."""
+    """Return the local port in the configuration of the line's daemon."""
     text = (site.folder(name) / "xl2tpd.conf").read_text()
     return int(text.partition("\nport = ")[2].partition("\n")[0])
 
@@ -581,7 +581,7 @@ def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
             site.lines = Lines(run_dir, site.told.append)
             await site.lines.find()
             await site.lines.open()
-            # It is given out again from where it was, but for those that are in use.
+            # Allocation restarts from the first port, except for ports in use.
             site.lines._clear_ports._next = min(before) - CLEAR_LINE_PORTS.start
             await site.apply(one, two, three)
             await site.online("l2tp_3")
@@ -592,7 +592,7 @@ def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
 
 
 def test_lines_outlive_a_kill(run_dir: Path, namespace: Namespace) -> None:
-    """Nothing is asked of the netd that is killed, and its successor finds every line."""
+    """The killed netd cannot prepare anything, and its successor finds every line."""
 
     def first() -> None:
         async def body() -> None:
@@ -697,7 +697,7 @@ def test_many_lines_do_not_all_dial_at_once(
     inside(body)
 
 
-# --- What is missing. -----------------------------------------------------------------------
+# --- Missing programs and modules. ----------------------------------------------------------
 
 
 def test_a_missing_program_is_named_with_its_package(

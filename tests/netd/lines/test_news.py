@@ -1,4 +1,4 @@
-"""How the api learns of lines: at once when it connects, and then as they change."""
+"""News of lines to the api: at once when it connects, and then as they change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_line_that_is_dialled_in_vain_is_told_of_once_for_each_reason() -> Non
 
 
 class _Machine:
-    """As much of netd as the socket asks for news."""
+    """The part of netd that the socket uses for news."""
 
     line_news = LineNews({"l2tp_1": DIALING})
     status_news = StatusNews(Status(state="running", revision=0))

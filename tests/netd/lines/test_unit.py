@@ -73,7 +73,7 @@ def test_one_that_no_later_netd_would_find_does_not_begin(
 def test_logs_do_not_grow_for_ever(
     run_dir: Path, inside: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody reads them while a line is online; a later netd looks after them, too."""
+    """No process reads them while a line is online; a later netd limits them, too."""
     monkeypatch.setattr(unit, "_LOOK_S", 0.05)
     monkeypatch.setattr(unit, "_LOG_MAX", 10_000)
     line = "0123456789" * 10

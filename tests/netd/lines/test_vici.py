@@ -18,7 +18,7 @@ Conversation = Callable[[Connection], Awaitable[None]]
 
 
 class StandIn:
-    """Lists what it is asked for by name, in two events a question, and refuses ``terminate``."""
+    """Lists the items of the given name, in two events a request, and refuses ``terminate``."""
 
     def __init__(self, delay_s: float = 0.01) -> None:
         self.stays_silent = False
@@ -59,7 +59,7 @@ class StandIn:
 
 
 def converse(tmp_path: Path, charon: StandIn, body: Conversation) -> list[str]:
-    """Run `body` with a connection; what was told of its end."""
+    """Run `body` with a connection; return the reported events, including its end."""
     told: list[str] = []
 
     async def run() -> None:
@@ -127,7 +127,7 @@ def test_who_cannot_register_hangs_up(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who ask have their answer by the time that the first question takes."""
+    """All callers get their answer within the time-out of the first request."""
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.4)
     charon = StandIn()
 
@@ -150,7 +150,7 @@ def test_who_was_stopped_itself_still_hears_the_answer(
 
     async def body(connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        # The answer is on its way when everything stands still for longer than it may take.
+        # The answer is on its way when this process stands still for longer than it may take.
         loop.call_later(0.1, time.sleep, 1.5)
         found = await connection.collect("list-sas", "list-sa", {"of": "a"})
         assert len(found) == 2
