@@ -77,7 +77,7 @@ class Writer:
         return self._process.stdout.readline().strip()
 
     def end(self, how: str) -> None:
-        """End the process ``well``, or ``killed``."""
+        """End the process; `how` is ``well`` or ``killed``."""
         if how == "killed":
             self._process.kill()
         self._process.communicate()

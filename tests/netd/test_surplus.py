@@ -15,7 +15,7 @@ from egressd.planner.nft import Greedy
 
 BOUNDS = Bounds()
 MORE = 1.25
-"""Factor that covers connections which are about to close."""
+"""Factor of a bound that leaves room for connections which are about to close."""
 TCP_OF_A_NETWORK = BOUNDS.connections_of_network
 
 

@@ -62,7 +62,7 @@ _FILTER: Final = bpf.any_of(
 def narrow() -> None:
     """Put the filter on every socket of this process that subscribes to links or routes.
 
-    The kernel lets a filter replace the same one.
+    Repeat-safe: the kernel accepts a filter in place of the same one.
     """
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (a path each would be slower)
         with suppress(OSError):  # closed meanwhile

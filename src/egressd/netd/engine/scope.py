@@ -1,9 +1,10 @@
 """A control group of its own for each worker, if systemd runs netd.
 
-The kernel ends a worker that exceeds its memory in its own group, without harm to the others. The
-groups are scopes of systemd (systemd.scope(5)), and not groups that netd makes below its unit's
-(``Delegate=``): systemd 252, which Debian 12 has, cannot restart a unit while processes live in
-groups below it, and workers outlive netd.
+The kernel ends a worker that exceeds its memory in its own group: it takes no memory from other
+processes, and no other process is ended in its place. The group is a scope of systemd's
+(systemd.scope(5)), and not one that netd makes below its unit's (``Delegate=``): systemd 252, which
+Debian 12 has, cannot restart a unit while processes live in groups below it, and workers outlive
+netd.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class Counters:
 
     @contextmanager
     def carried(self, before: Places, after: Places) -> Iterator[None]:
-        """Keep the counts of rules that are counted at `before` until the block, and at `after`
-        since.
+        """Carry over the counts of rules whose counters are `before` ahead of the block, and
+        `after` behind it.
         """
         if not any(before):
             yield

@@ -119,7 +119,7 @@ class Shaper:
     def look(self, topology: Topology) -> int:
         """Adapt to the present interfaces and addresses, and repair evident damage.
 
-        O(1) in the number of limits if there is none: to be called after every change of the
+        O(1) in the number of limits if there is no damage: to be called after every change of the
         machine's network, and periodically. As `sync` otherwise.
         """
         local = script.local_elements(topology)
