@@ -165,7 +165,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
     inside(body)
 
 
-# --- Workers come and go. --------------------------------------------------------------------
+# --- Loss, replacement and adoption of workers. ----------------------------------------------
 
 
 def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:

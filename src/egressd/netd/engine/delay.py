@@ -69,7 +69,7 @@ class _Serving:
     """An instance that serves a batch of probes, by number. Making and stopping it block."""
 
     def __init__(self, parts: Mapping[int, Part]) -> None:
-        """Start it. Raises Refusal."""
+        """Start the instance. Raises Refusal."""
         self._password = secrets.token_hex(16)
         self._instance = ExitStack()
         self._log = os.memfd_create("engine-log")
@@ -101,7 +101,7 @@ class _Serving:
         return Proxy(self._port, batch.user(number), self._password)
 
     def stop(self) -> dict[int, str]:
-        """Stop it. Return the first error in its log for each probe that failed."""
+        """Stop the instance. Return the first error in its log for each probe that failed."""
         with os.fdopen(self._log, "rb") as log:
             self._instance.close()
             log.seek(0)

@@ -24,8 +24,8 @@ WORKER: Final = ("-I", "-m", "egressd.netd.engine.worker")
 """The start of a worker's command line, after the interpreter."""
 _FRUGAL: Final = {"GOGC": "50"}
 """Go settings of a trial worker. The heap may grow by half between collections, not double: 68
-against 81 MB after 1,000 delays. Workers that serve clients do not use them: 1,000 idle targets
-take as much without it, and connections are slower."""
+against 81 MB after 1,000 delays. Workers that serve clients do not get them: 1,000 idle targets
+take as much without them, and connections are slower with them."""
 _INHERITED: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG")
 """Environment variables that an administrator may set for OpenSSL and the Go runtime."""
 

@@ -74,7 +74,7 @@ class WorkerProcess:
         self._tasks: set[asyncio.Task[Any]] = set()
         loop.add_reader(pidfd, self._exited)
 
-    # --- Making one. ------------------------------------------------------------------------
+    # --- Start and adoption. ----------------------------------------------------------------
 
     @classmethod
     async def start(
@@ -139,7 +139,7 @@ class WorkerProcess:
         self._run(self._watch())
         self._run(scope.isolate(self.pid, self._path.stem, self._account.memory_max))
 
-    # --- Talking to it. ---------------------------------------------------------------------
+    # --- Requests. --------------------------------------------------------------------------
 
     async def ask(self, body: QuestionBody) -> AnswerBody:
         """Return the worker's answer. Raises Lost if it ends first."""
@@ -200,7 +200,7 @@ class WorkerProcess:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # --- Its end. ---------------------------------------------------------------------------
+    # --- End. -------------------------------------------------------------------------------
 
     async def kill(self) -> None:
         """End the worker now, and wait until it is gone."""

@@ -24,7 +24,7 @@ class Way(NamedTuple):
     interface: int
     """Index of the interface by which the packet leaves."""
     is_local: bool
-    """True if the packet stays on this machine."""
+    """True if the packet is for this machine."""
 
 
 def way_of(source: IPv4Address, interface: int, mark: int) -> Way:

@@ -52,7 +52,7 @@ class Filter(NamedTuple):
     """Priority of the filter in the high 16 bits, protocol in the low ones."""
     kind: str
     options: bytes
-    """Empty in a head."""
+    """Options of the filter; empty in a head."""
 
 
 def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:

@@ -65,7 +65,7 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
     there = find(kernel, interface)
     front = _front(kernel, interface)
     if there is not None and there.name == _AT_HOME and front == "clsact":
-        take_away(kernel, interface)  # as earlier versions put it
+        take_away(kernel, interface)  # earlier versions put it there
         there, front = None, _front(kernel, interface)
     name = there.name if there else _AS_GUEST
     if not front:
