@@ -74,7 +74,7 @@ class FastPath:
         """The lock held by readers of counts, each in a thread of its own, and while the maps are
         closed."""
         self._programs: dict[bool, int] = {}
-        """True for the program of a LAN without returning packets -> descriptor."""
+        """True for the program of a LAN by which no packets return -> descriptor."""
         self._hooked: dict[int, tuple[bool, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
         self._clients: dict[str, Place] = {}

@@ -190,7 +190,7 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     allowed = kernel.timeouts_s
     within = (
         (_TCP, 0, allowed.established),
-        # The time-out while data is unacknowledged, which is the usual state of a busy connection.
+        # The time-out while data is unacknowledged, which is the case most of the time.
         (_TCP, 0, allowed.unacknowledged),
         (_UDP, _ASSURED, allowed.stream),
         (_UDP, 0, allowed.udp),
