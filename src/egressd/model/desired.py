@@ -37,10 +37,9 @@ class Edit(msgspec.Struct, frozen=True):
 class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the operator asked for at one revision.
 
-    ``numbers`` gives each group (``Group_<name>``) and interface (``Interface:<name>``)
-    ever named the small integer that its mark and routing table are made from; a number
-    is never given to another name. The ``*_by_*`` maps are indexes, kept in step by
-    `with_edits`.
+    ``numbers`` gives each group (``Group_<name>``) and interface (``Interface:<name>``) ever named
+    the small integer that its mark and routing table are made from; a number is never given to
+    another name. `with_edits` keeps the ``*_by_*`` indexes in step.
     """
 
     revision: int = 0
@@ -59,12 +58,12 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     line_by_name: Map[str, int] = Map()
     service_by_name: Map[str, int] = Map()
     group_sizes: Map[str, int] = Map()
-    """Group name -> how many nodes bear it."""
+    """Group name -> the number of nodes in it."""
     nodes_like: Map[str, Map[str, None]] = Map()
     groups_like: Map[str, Map[str, None]] = Map()
-    """Skeleton of names (`skeleton`) -> the names of nodes, and of groups, that look so."""
+    """Skeleton of a name (`skeleton`) -> the node names, or group names, that look like it."""
     target_uses: Map[str, int] = Map()
-    """``target_node`` -> how many enabled rules name it."""
+    """``target_node`` -> the number of enabled rules that name it."""
 
     def with_edits(self, edits: Iterable[Edit], revision: int) -> DesiredState:
         """This state after `edits`, as `revision`. Costs O(edits · log n)."""
@@ -95,10 +94,11 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return DesiredState(**draft)
 
     def edits_to(self, other: DesiredState) -> list[Edit]:
-        """The edits that give this state the nodes, rules, … of `other`. O(n).
+        """Return the edits that give this state the nodes, rules, … of `other`. O(n).
 
-        Numbers stay as they are here: `other` may be another device's. So does whether the device
-        is stopped or opened: that is said by name, and never by the way.
+        Numbers stay as they are here, because `other` may be another device's. Whether the device
+        is stopped or opened stays as well: only a request of its own changes it, never a side
+        effect.
         """
         edits: list[Edit] = []
         for name in ROW_TABLES:
@@ -112,7 +112,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         )
         if self.settings != settings:
             edits.append(Edit("settings", 0, settings))
-        # Ids that were given there and taken away again are not given here either.
+        # Ids that `other` gave and removed again are not reused here either.
         edits += [
             Edit("last_ids", name, other.last_ids[name])
             for name in ROW_TABLES
@@ -121,8 +121,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return edits
 
     def numbers_to(self, other: DesiredState) -> list[Edit]:
-        """The edits that give what only `other` has numbered the numbers that it has there, as far
-        as nothing ever had them here.
+        """Return the edits that take over the numbers of names that only `other` has numbered, as
+        long as they were never given here.
         """
         return [
             Edit("numbers", name, number)
@@ -135,7 +135,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return self.last_ids.get(table, 0) + 1
 
     def row(self, table: str, key: int | str) -> Any:
-        """What `table` holds under `key`, or None: what an `Edit` there would replace."""
+        """Return the row of `table` under `key`, which an `Edit` would replace, or None."""
         rows = getattr(self, table)
         return rows if table in ("whitelist", "settings") else rows.get(key)
 
@@ -151,7 +151,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return sorted((n for n in self.nodes.values() if n.group == group), key=lambda n: n.id)
 
     def target_exists(self, target: TargetName) -> bool:
-        """Whether traffic can be sent to `target` as far as the configuration goes.
+        """True if the configuration allows traffic to `target`.
 
         An interface always counts: it may appear later, and blocks until then.
         """
@@ -227,7 +227,7 @@ def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
 
 
 def _note_look(draft: dict[str, Any], index: str, name: str, is_there: bool) -> None:
-    """Have the index of looks hold the name, or not."""
+    """Add the name to the index of looks, or remove it."""
     look = skeleton(name)
     names: Map[str, None] = draft[index].get(look, Map())
     if is_there:

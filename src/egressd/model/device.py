@@ -1,4 +1,4 @@
-"""What the configuration file says of the device, beyond what the machine shows by itself."""
+"""Facts about the device from the configuration file, beyond the facts read from the machine."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from egressd.model.forms import Address, Domain
 
 
 class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
-    """Which interfaces face the clients, which the outside, and which neither.
+    """The interfaces that face the clients, the outside, or neither.
 
-    Empty ``lan`` or ``wan`` means: found from the machine's addresses and default routes.
+    If ``lan`` or ``wan`` is empty, it is derived from the machine's addresses and default routes.
     """
 
     lan: tuple[str, ...] = ()
     wan: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
-    """Networks of this machine's own, beside those that are found: containers, virtual machines,
-    a VPN server's callers."""
+    """Additional networks of this machine, beside those that are found: containers, virtual
+    machines, clients of a VPN server."""
     multicast: bool = False
-    """Whether what other programs route by multicast reaches the LANs."""
+    """True if multicast traffic that other programs route reaches the LANs."""
     gateways: dict[str, IPv4Address] = {}
     """Gateway of a WAN that has no default route in the main table."""
     gateways6: dict[str, IPv6Address] = {}
-    """The router whose IPv6 advertisements count on an interface that is LAN and WAN at once."""
+    """The router whose IPv6 advertisements are accepted on an interface that is LAN and WAN at
+    once."""
 
 
 class LocalZone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A domain, with all names beneath it, that is asked at resolvers here or in a LAN."""
+    """A domain, names beneath it included, that is resolved by resolvers on this device or in a
+    LAN.
+    """
 
     domain: Domain
     servers: Annotated[tuple[Address, ...], Meta(min_length=1)]
@@ -42,26 +45,27 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """DNS servers by role, IPv4 addresses, the preferred one first."""
 
     device: tuple[str, ...]
-    """What the device itself uses: for DIRECT, for lines whose peer hands out none, and to
-    resolve the names of nodes' servers."""
+    """Resolvers of the device itself: for DIRECT, for lines whose peer hands out none, and for the
+    names of nodes' servers."""
     domestic: tuple[str, ...]
-    """Asked directly, never through a target."""
+    """Resolvers asked directly, never through a target."""
     outbound: tuple[str, ...]
-    """Asked through the target; also the natural resolver of a node."""
+    """Resolvers asked through the target; also a node's default resolvers."""
     home: tuple[str, ...]
-    """Profile ``return``: asked through the target, for traffic that goes back home."""
+    """Profile ``return``: resolvers asked through the target, for traffic that goes back home."""
     near: tuple[tuple[str, str], ...] = ()
-    """Those of ``device`` that only one interface leads to, such as a WAN's own router, and that
-    interface."""
+    """Pairs of a resolver in ``device`` that only one interface leads to, such as a WAN's own
+    router, and that interface."""
     local: tuple[LocalZone, ...] = ()
-    """Names that are asked at home for clients with a rule, whatever their target but REJECT."""
+    """Domains resolved locally for clients with a rule, whatever their target, REJECT excepted."""
     inner: tuple[str, ...] = ()
-    """Those of all resolvers that are this machine's own or in one of its LANs."""
+    """The resolvers of any role that are on this machine or in one of its LANs."""
     has_line_dns: bool = True
-    """Whether a VPN line's DNS profile counts; if not, each is taken for ``auto``."""
+    """True if a VPN line's DNS profile counts; if not, every profile is treated as ``auto``."""
 
     def all_reached_by(self, interface: str) -> tuple[str, ...]:
-        """Those of ``device`` that can be asked by way of `interface`, else ``domestic``.
+        """Return the resolvers of ``device`` that are reached by way of `interface`, else
+        ``domestic``.
 
         An empty name stands for the machine's own choice of interfaces.
         """
@@ -70,5 +74,5 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(reached) or self.domestic
 
     def reached_by(self, interface: str) -> str:
-        """The preferred one of `all_reached_by`."""
+        """The first one of `all_reached_by`."""
         return self.all_reached_by(interface)[0]

@@ -1,7 +1,7 @@
-"""What a caller of `service` hands in, and what comes back.
+"""The arguments and results of `service`.
 
-A draft has the right types already (the wire schemas of `api` see to that) but nothing
-else about it has been checked.
+A draft has the right types already, because the wire schemas of `api` check them, but nothing else
+about it has been checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """``port`` 0 stands for the type's default."""
+    """A VPN line to create or replace. ``port`` 0 stands for the type's default."""
 
     type: str
     name: str
@@ -77,15 +77,15 @@ class RuleBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, Generic[T], frozen=True):
-    """What a change gave, once it is stored and in force."""
+    """The result of a change, once it is stored and in force."""
 
     value: T
     notes: tuple[str, ...] = ()
-    """Things the operator should know, each a sentence: rules that are now blocked, …"""
+    """Sentences that the operator should read: rules that are now blocked, …"""
 
 
 class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import did. ``errors`` holds the first reasons, each ``line N: why``."""
+    """The result of an import. ``errors`` holds the first reasons, each ``line N: why``."""
 
     imported: int
     skipped: int
@@ -95,4 +95,4 @@ class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IMPORT_ERRORS_SHOWN = 20
-"""How many of an import's reasons are given back."""
+"""The number of an import's reasons that are returned."""

@@ -1,7 +1,7 @@
-"""The few errors of egressd, each with what a caller needs to tell a person.
+"""The few errors of egressd, each with the facts that an error message needs.
 
-`api` translates them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota`
-are business failures (200 with an ``error``), `Failed` is a 500.
+`api` maps them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota` are business
+failures (200 with an ``error``), `Failed` is a 500.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _TOLD_MAX: Final = 100
-"""Problems that are told of one request."""
+"""Problems of one request that its error message lists."""
 
 
 class EgressdError(Exception):
@@ -18,10 +18,10 @@ class EgressdError(Exception):
 
 
 class Invalid(EgressdError):
-    """The request asks for something that cannot be: nothing was changed.
+    """The request asks for something impossible: nothing was changed.
 
-    ``problems`` holds every fault found, each a sentence that names the field and says
-    what it takes.
+    ``problems`` holds every fault found, each a sentence that names the field and the values it
+    accepts.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -30,7 +30,7 @@ class Invalid(EgressdError):
 
 
 class Missing(EgressdError):
-    """A well-formed request about something that is not there."""
+    """A well-formed request for something that does not exist."""
 
 
 class OverQuota(EgressdError):
@@ -38,9 +38,9 @@ class OverQuota(EgressdError):
 
 
 class Failed(EgressdError):
-    """The store or the data plane could not do what was asked; the old state is in force.
+    """The store or the data plane could not carry out the request; the old state is in force.
 
-    ``action`` names what was tried, on what; ``cause`` is the reason in plain words.
+    ``action`` names the action and its object; ``cause`` is the reason in plain words.
     """
 
     def __init__(self, action: str, cause: str) -> None:
@@ -50,7 +50,7 @@ class Failed(EgressdError):
 
 
 def told(problems: Sequence[str]) -> str:
-    """The text of an answer that tells of them: of all, unless they are very many."""
+    """Return one text that lists the problems, the first `_TOLD_MAX` of them."""
     text = "; ".join(problems[:_TOLD_MAX])
     more = len(problems) - _TOLD_MAX
     return f"{text}; and {more} more" if more > 0 else text

@@ -1,4 +1,4 @@
-"""What the machine has at the moment: interfaces, addresses, routes. Read by netd only."""
+"""The machine's current interfaces, addresses and routes. Read by netd only."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import msgspec
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
-    """A network interface as the kernel shows it."""
+    """A network interface as reported by the kernel."""
 
     name: str
     index: int
     kind: str = ""
     """rtnetlink's ``IFLA_INFO_KIND`` (``bridge``, ``veth``, ``ifb``, ``ppp``, …); may be empty."""
     is_up: bool = False
-    """Administratively up and with a carrier (``IFF_UP`` and ``IFF_LOWER_UP``)."""
+    """True if it is administratively up and has a carrier (``IFF_UP`` and ``IFF_LOWER_UP``)."""
     is_loopback: bool = False
     is_point_to_point: bool = False
-    """``IFF_POINTOPOINT`` or ``IFF_NOARP``: a route needs no gateway."""
+    """True with ``IFF_POINTOPOINT`` or ``IFF_NOARP``: a route needs no gateway."""
     mtu: int = 1500
-    """The largest packet that it sends, in bytes."""
+    """Bytes of the largest packet that it sends."""
     master: int = 0
-    """Index of the bridge or bond it belongs to; 0 for none."""
+    """Index of the bridge or bond that it belongs to; 0 for none."""
     parent: int = 0
-    """Index of the interface it stands on, as a VLAN does; 0 for none of this namespace."""
+    """Index of the interface that it is stacked on, as a VLAN is; 0 for none in this namespace."""
     addresses: tuple[IPv4Interface, ...] = ()
     """IPv4 addresses with their prefix lengths."""
     addresses6: tuple[IPv6Address, ...] = ()
-    """IPv6 addresses that are of use beyond the link (``RT_SCOPE_UNIVERSE``)."""
+    """IPv6 addresses that are valid beyond the link (``RT_SCOPE_UNIVERSE``)."""
     peers: tuple[IPv4Address, ...] = ()
     """The far ends of its point-to-point addresses, where they differ from the local one."""
 
@@ -51,11 +51,11 @@ class ForeignRule(msgspec.Struct, frozen=True, kw_only=True):
     iif: str = ""
     """The interface that it is limited to; ``lo`` stands for this machine's own packets."""
     is_vrf: bool = False
-    """Whether it only concerns interfaces of a VRF (``FRA_L3MDEV``)."""
+    """True if it only concerns interfaces of a VRF (``FRA_L3MDEV``)."""
 
 
 class Route6(msgspec.Struct, frozen=True, kw_only=True):
-    """An IPv6 unicast route of the main table, but no link-local one."""
+    """An IPv6 unicast route of the main table, link-local ones excluded."""
 
     destination: IPv6Network
     interface: str
@@ -67,10 +67,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the machine's network."""
 
     interfaces: dict[str, Interface] = {}
-    """By name."""
+    """Interface name -> interface."""
     routes: tuple[Route, ...] = ()
     routes6: tuple[Route6, ...] = ()
     policy_rules: tuple[ForeignRule, ...] = ()
-    """All but ours and the kernel's own three of each family."""
+    """Policy rules other than egressd's and the kernel's own three of each family."""
     uplinks: frozenset[str] = frozenset()
-    """WireGuard interfaces that some table has a default route by."""
+    """WireGuard interfaces that carry the default route of some table."""

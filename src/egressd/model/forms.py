@@ -1,8 +1,8 @@
-"""The form of each value that the api says to netd, as types that msgspec checks while it decodes.
+"""The form of each value that the api sends to netd, as types that msgspec checks while it decodes.
 
-netd runs as root and the api does not, so what netd's socket takes is bounded in length, range and
-alphabet before any code sees it; `msgspec.ValidationError` names the place. Code that makes such a
-value itself is not checked.
+netd runs as root and the api does not, so every value on netd's socket is bounded in length, range
+and alphabet before any code sees it; `msgspec.ValidationError` names the place. Values that code
+creates itself are not checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from egressd.model.bounds import CREDENTIAL_MAX, HOST_MAX, TEXT_MAX, URL_MAX
 from egressd.model.names import CONTROL
 
 LINE: Final = rf"\A[^{CONTROL}]*\Z"
-"""The pattern of what has no control characters."""
+"""The pattern of a text without control characters."""
 
 Text: TypeAlias = Annotated[str, Meta(max_length=TEXT_MAX, pattern=LINE)]
 """Text without control characters."""
@@ -44,12 +44,12 @@ Domain: TypeAlias = Annotated[str, Meta(max_length=HOST_MAX, pattern=rf"\A{_DOMA
 Host: TypeAlias = Annotated[str, Meta(max_length=HOST_MAX, pattern=rf"\A(?:{_HOST})\Z")]
 """A domain name or an IP address."""
 HostOrNone: TypeAlias = Annotated[str, Meta(max_length=HOST_MAX, pattern=rf"\A(?:{_HOST})?\Z")]
-"""The same, or an empty text for none."""
+"""A domain name, an IP address, or an empty text for none."""
 Url: TypeAlias = Annotated[str, Meta(max_length=URL_MAX, pattern=r"\A(?:https?://[!-~]+)?\Z")]
 """An HTTP URL, or an empty text for none."""
 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
 Mark: TypeAlias = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
-"""A packet mark; which ones are egressd's own is for `egressd.netd.validation` to say."""
+"""A packet mark; `egressd.netd.validation` decides which ones are egressd's own."""
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=0x7FFF_FFFF_FFFF_FFFF)]
-"""A number that has no bound of its own, such as a revision."""
+"""A number without a bound of its own, such as a revision."""

@@ -1,7 +1,7 @@
-"""Engine instances as data: whom one serves, by which nodes or way out, and who resolves names.
+"""Engine instances as data: the clients of each, its nodes or egress, and its resolvers.
 
-netd makes the engine's own document of an instance, with `egressd.planner.documents`, just before
-a worker starts it. What these structs have no field for cannot be asked of the engine.
+netd makes the engine's own document of an instance, with `egressd.planner.documents`, just before a
+worker starts it. Options that these structs have no field for cannot be set in the engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ InstanceKey: TypeAlias = Annotated[
 ]
 """``node:7``, ``sniff:…``, ``dns:0``, ``default:0``, ``service:4``: generated, never user text."""
 Scheme: TypeAlias = Annotated[str, Meta(max_length=5, pattern=r"\A(?:https?|quic)?\Z")]
-"""In which protocol a domain is recognised; empty: in each."""
+"""The protocol in which a domain is recognised; empty: each protocol."""
 Zones: TypeAlias = Annotated[tuple[LocalZone, ...], Meta(max_length=1 << 14)]
 RuleSetName: TypeAlias = Annotated[str, Meta(max_length=36, pattern=r"\A[0-9a-f]{32}\.srs\Z")]
 """The file name of a rule set, made from its content."""
@@ -48,14 +48,14 @@ class NodePath(Part, frozen=True, kw_only=True, tag="node"):
 
 
 class KernelPath(Part, frozen=True, kw_only=True, tag="kernel"):
-    """A way that the kernel routes by ``mark``. ``resolver`` is asked by it, too."""
+    """A path that the kernel routes by ``mark``. ``resolver`` is asked by the same path."""
 
     mark: Mark
     resolver: Address
 
 
 class GroupPolicy(Part, frozen=True, kw_only=True):
-    """How an instance of several nodes chooses among them: by what each takes for ``url``."""
+    """The policy by which an instance of several nodes chooses among them: the delay of ``url``."""
 
     url: Url
     interval_s: Annotated[int, Meta(ge=1, le=86_400)]
@@ -67,8 +67,8 @@ class GroupPolicy(Part, frozen=True, kw_only=True):
 
 
 class ListedSet(Part, frozen=True, kw_only=True):
-    """Domains of the whitelist that are recognised alike: all with that scheme at that port, or
-    without a scheme those at the usual ports of every scheme.
+    """Domains of the whitelist that are recognised alike: with a scheme, all of that scheme at that
+    port; without one, those at the usual ports of every scheme.
     """
 
     rule_set: RuleSetName
@@ -77,35 +77,38 @@ class ListedSet(Part, frozen=True, kw_only=True):
 
 
 class Listed(Part, frozen=True, kw_only=True):
-    """What an instance looks for in its clients' traffic, and whether that leaves directly."""
+    """The domains that an instance looks for in its clients' traffic. ``is_direct``: listed traffic
+    leaves directly.
+    """
 
     sets: Annotated[tuple[ListedSet, ...], Meta(min_length=1)]
     is_direct: bool
 
 
 class Dialer(Part, frozen=True, kw_only=True, tag="dialer"):
-    """Sends clients to a node, or to one of several, which takes a ``policy``."""
+    """Sends clients to a node, or to one of several, which requires a ``policy``."""
 
     paths: Annotated[tuple[NodePath, ...], Meta(min_length=1)]
     resolvers: Annotated[tuple[Address, ...], Meta(min_length=1, max_length=DNS_SERVERS_MAX)]
-    """Asked for clients, each where those before it do not answer."""
+    """Resolvers for clients' questions. Each is asked if those before it do not answer."""
     is_asked_directly: bool = False
-    """Whether they are asked directly, not through the node."""
+    """True if ``resolvers`` are asked directly, not through the node."""
     policy: GroupPolicy | None = None
     listed: Listed | None = None
     zones: Zones = ()
-    """Names that are asked at home."""
+    """Domains that are resolved locally."""
 
     @property
     def udp(self) -> bool:
-        """Whether UDP gets through on each path."""
+        """True if every path carries UDP."""
         return all(hop.outbound.udp for path in self.paths for hop in path.hops)
 
     @property
     def short(self) -> bool:
-        """Whether longer datagrams than `planner.registry.SHORT_DATAGRAM` get lost on some path.
+        """True if datagrams longer than `planner.registry.SHORT_DATAGRAM` are lost on some path.
 
-        Hysteria 2 sends 4,096 bytes at most, of which those of what it relays take some.
+        Hysteria 2 sends 4,096 bytes at most, which include the headers of a protocol relayed
+        inside.
         """
         return any(isinstance(h.outbound, Hysteria2) for path in self.paths for h in path.hops)
 
@@ -113,8 +116,9 @@ class Dialer(Part, frozen=True, kw_only=True, tag="dialer"):
 class Sniffer(Part, frozen=True, kw_only=True, tag="sniffer"):
     """Looks for listed domains among kernel-routed traffic.
 
-    What is not listed goes on by ``mark``, or is refused when that is REJECT's: also the DNS of
-    such clients, who have no other resolver. Listed names in local ``zones`` are asked there.
+    Other traffic leaves by ``mark``, or is refused if that is REJECT's. This includes the DNS of
+    such clients, because they have no other resolver. Listed names in local ``zones`` are asked
+    there.
     """
 
     mark: Mark
@@ -124,8 +128,8 @@ class Sniffer(Part, frozen=True, kw_only=True, tag="sniffer"):
 
 
 class Asker(Part, frozen=True, kw_only=True, tag="asker"):
-    """Answers the DNS of clients whose target the kernel routes: what is in local ``zones`` there,
-    all else by the resolver that is in use by the way of ``mark``.
+    """Answers the DNS of clients whose target the kernel routes: names in local ``zones`` by their
+    resolvers, others by the resolver that is in use for the egress of ``mark``.
     """
 
     mark: Mark
@@ -133,9 +137,9 @@ class Asker(Part, frozen=True, kw_only=True, tag="asker"):
 
 
 class ProxyListener(Part, frozen=True, kw_only=True, tag="proxy"):
-    """A local proxy service: socks5 and http at ``port``, with one way out.
+    """A local proxy service: socks5 and http at ``port``, with one egress.
 
-    The resolver is asked by the way of ``dns_mark``.
+    The resolver is asked by the egress of ``dns_mark``.
     """
 
     mark: Mark
@@ -162,16 +166,17 @@ class Instance(
     work: Work
     mark: Mark = 0
     standby: bool = False
-    """Whether it only serves groups: it is started when one of them needs it."""
+    """True if the instance only serves groups: it is started when one of them needs it."""
 
     @property
     def udp(self) -> bool:
-        """Whether it carries UDP. If not, clients' UDP is rejected so that they fall back."""
+        """True if it carries UDP. If not, clients' UDP is rejected so that they fall back to TCP.
+        """
         return self.work.udp if isinstance(self.work, Dialer) else True
 
     @property
     def short(self) -> bool:
-        """Whether it carries short datagrams only (`planner.registry.SHORT_DATAGRAM`)."""
+        """True if it carries short datagrams only (`planner.registry.SHORT_DATAGRAM`)."""
         return isinstance(self.work, Dialer) and self.work.short
 
     @property
@@ -181,7 +186,7 @@ class Instance(
 
     @property
     def lan_only(self) -> bool:
-        """Whether only LAN clients may connect to `port`: it asks for no password."""
+        """True if only LAN clients may connect to `port`, because it asks for no password."""
         work = self.work
         return isinstance(work, ProxyListener) and not (work.username and work.password)
 

@@ -1,9 +1,4 @@
-"""What api and netd say to each other over netd's socket.
-
-A frame is a 4-byte big-endian length and a msgpack document. The api sends a `Request`
-with a number of its choosing; netd answers with one `Reply` of the same number, and sends
-`Event` frames on its own once a connection has asked for them (`Watch`).
-"""
+"""The messages between api and netd over netd's socket."""
 
 from __future__ import annotations
 
@@ -28,15 +23,16 @@ TRIES_MAX: Final = 16
 PAGE_MAX: Final = 4096
 """Bytes of a page that are handed back."""
 MEASURED_EACH_S = 0.05
-"""What measuring one more node takes at most besides its answer, in seconds."""
+"""Seconds that measuring one more node takes at most, its answer excluded."""
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A question from the api."""
+    """A request body from the api."""
 
 
 class SetPlan(_Asked, frozen=True, tag="set_plan"):
-    """Put a whole plan in force, whatever is in force now. Answered when it is."""
+    """Put a whole plan in force, regardless of the plan in force now. Answered when it is in force.
+    """
 
     plan: Plan
 
@@ -48,7 +44,7 @@ class ApplyChange(_Asked, frozen=True, tag="apply_change"):
 
 
 class Halt(_Asked, frozen=True, tag="halt"):
-    """Block every client until the next `SetPlan`: what is wanted is not known any more."""
+    """Block every client until the next `SetPlan`: the desired state is unknown."""
 
     reason: Text
 
@@ -69,7 +65,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: Text
     path: NodePath | KernelPath
     read_max: Annotated[int, Meta(ge=0, le=PAGE_MAX)] = 0
-    """Bytes of the page that are handed back. With 0 only the head is asked for."""
+    """Bytes of the page that are handed back. With 0 only the head is requested."""
 
 
 class MeasureDelay(_Asked, frozen=True, tag="measure_delay", kw_only=True):
@@ -81,7 +77,7 @@ class MeasureDelay(_Asked, frozen=True, tag="measure_delay", kw_only=True):
 
 
 class Locate(_Asked, frozen=True, tag="locate"):
-    """Ask the kernel where it sends a client now. Answered with `Located`."""
+    """Ask the kernel for the current path of a client. Answered with `Located`."""
 
     client: Address
 
@@ -100,21 +96,21 @@ RequestBody: TypeAlias = (
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A numbered question from the api."""
+    """A numbered request from the api."""
 
     number: int
     body: RequestBody
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It is so."""
+    """The request was carried out."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
-    """It could not be done; the state is what it was before.
+    """The request could not be carried out; the state is what it was before.
 
-    ``kind``: ``invalid`` (the request is wrong), ``conflict`` (another revision is in
-    force) or ``failed`` (the machine would not).
+    ``kind``: ``invalid`` (the request is wrong), ``conflict`` (another revision is in force) or
+    ``failed`` (the machine refused).
     """
 
     kind: str
@@ -129,12 +125,12 @@ class Trial(msgspec.Struct, frozen=True, tag="trial"):
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """``delay`` in whole milliseconds, or -1 with the reason in ``error``."""
+    """The measured ``delay`` in whole milliseconds, or -1 with the reason in ``error``."""
 
     delay: int
     error: str = ""
     page: bytes = b""
-    """What the site sent, as far as the probe wanted it."""
+    """The content that the site sent, as far as the probe asked for it."""
 
 
 class Delays(msgspec.Struct, frozen=True, tag="delays"):
@@ -144,18 +140,18 @@ class Delays(msgspec.Struct, frozen=True, tag="delays"):
 
 
 class Located(msgspec.Struct, frozen=True, tag="located"):
-    """The mark that the kernel's tables give a client of a rule; 0 for one without."""
+    """The mark that the kernel's tables give a client of a rule; 0 for a client without one."""
 
     mark: int
     members: dict[str, str] = {}
-    """Group key -> the instance that new flows of this client are sent to, where that is known."""
+    """Group key -> the instance that new flows of this client are sent to, if known."""
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):
     """The traffic of a rule's clients, in bytes of IP packets and in packets.
 
-    Of limited rules what got through is counted; of others, packets that the network card
-    or the kernel had joined to one (GRO) count as one.
+    For rules with limits, packets that passed the limit are counted. For other rules, packets that
+    the network card or the kernel had joined to one (GRO) count as one.
     """
 
     up_bytes: int
@@ -165,16 +161,16 @@ class RuleCount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Counters(msgspec.Struct, frozen=True, tag="counters"):
-    """The traffic of each enabled rule by its id, at most a second ago.
+    """The traffic of each enabled rule by its id, at most a second old.
 
-    Counted from when the rule was enabled, or the kernel last began anew.
+    Counting begins when the rule is enabled, and again when the kernel's tables are rebuilt.
     """
 
     rules: dict[int, RuleCount]
 
 
 class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An interface as an operator sees it. ``ip`` is its first IPv4 address, or empty."""
+    """An interface as shown to an operator. ``ip`` is its first IPv4 address, or empty."""
 
     name: str
     ip: str
@@ -183,16 +179,16 @@ class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``lan``, ``wan``, ``both`` (one-arm), ``local``, ``line`` or empty."""
     received: int = 0
     sent: int = 0
-    """Bytes since the interface was made."""
+    """Bytes since the interface was created; `received` likewise."""
 
 
 class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a line is doing. ``reason`` says why it is not online, in plain words."""
+    """The state of a line. ``reason`` says in plain words why it is not online."""
 
     is_online: bool
     ip: str = ""
     state: str = "unknown"
-    """``online``, or what it is doing or waiting for (``docs/lines.md`` has the list)."""
+    """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
     reason: str = ""
     next_attempt: str = ""
 
@@ -206,20 +202,20 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """A bound that somebody has reached: what is beyond it is refused, or waits."""
+    """A bound that was reached: traffic beyond it is refused, or waits."""
 
     kind: str
     """Of a LAN client through the engine: ``connections``, ``sessions`` (UDP), ``resolver``
-    (connections to one), ``questions`` (for names); of all addresses of a network that have no rule
-    of their own: ``network_connections``, ``network_sessions``; of callers of proxy services:
-    ``strangers`` (they do not sign in), ``guesses`` (of passwords), ``calls``, ``service`` (many
-    that do not sign in), ``outside``; ``api`` (new connections to the API)."""
+    (connections to one), ``questions`` (for names). Of all addresses of a network that have no rule
+    of their own: ``network_connections``, ``network_sessions``. Of clients of proxy services:
+    ``strangers`` (connections without a login), ``guesses`` (of passwords), ``calls``, ``service``
+    (many connections without a login), ``outside``. Of the API: ``api`` (new connections)."""
     source: str = ""
-    """Whose it is, an IP address, or a /24 for ``network_sessions``; empty where it is many's."""
+    """The IP address that reached it, or a /24 for ``network_sessions``; empty if many did."""
     port: int = 0
-    """The proxy service's, where it is of one."""
+    """The port of the proxy service that the bound belongs to, if any."""
     bound: int = 0
-    """How many there may be, where that is one figure."""
+    """The bound, if it is a single figure."""
 
 
 class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
@@ -232,54 +228,55 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     lines: dict[str, LineStatus] = {}
     instances: dict[str, InstanceStatus] = {}
     failing: dict[str, str] = {}
-    """Key of a node's instance -> why the node failed when it was asked last. Those that serve
-    groups are asked all the time, others once connections through them fail."""
+    """Key of a node's instance -> why the node failed at its last check. Nodes that serve groups
+    are checked all the time, others once connections through them fail."""
     exits: dict[str, str] = {}
-    """WAN, interface of the plan or ``DIRECT`` -> why nothing leaves by it; empty while something
-    may. VPN lines are in `lines`."""
+    """WAN, interface of the plan or ``DIRECT`` -> why no traffic leaves by it; empty while traffic
+    may leave. VPN lines are in `lines`."""
     dead_ends: dict[str, str] = {}
-    """The same, and VPN lines -> why what is open leads nowhere: nothing that is asked answers."""
+    """WAN, interface of the plan, VPN line or ``DIRECT`` -> why it is open but leads nowhere: no
+    server that is asked through it answers."""
     nameless: dict[str, str] = {}
-    """The same -> why no names are resolved there, though it leads somewhere."""
+    """The same keys -> why no names are resolved there, though servers answer."""
     unserved: str = ""
     """Why clients are not handed to the engine, which serves nodes and groups; else empty."""
     full: str = ""
-    """Why no new connection gets through, whoever opens it; else empty."""
+    """Why no new connection gets through, from any client; else empty."""
     doubts: tuple[str, ...] = ()
-    """Those of the `problems` for which any client may be blocked."""
+    """Those of the `problems` that may block any client."""
     reached: tuple[Reached, ...] = ()
-    """The bounds that somebody has reached within the last seconds."""
+    """The bounds that were reached within the last seconds."""
     refused: dict[str, int] = {}
     """Kind of such a bound -> packets beyond it, and ``handshakes`` that were ended, since netd
     began."""
     wans: tuple[str, ...] = ()
     networks: tuple[str, ...] | None = None
-    """Networks that clients are taken from; None while that is not known."""
+    """Networks that clients are accepted from; None while they are unknown."""
     strangers: int = 0
     """Neighbours in LANs that no rule covers."""
     connections: int = 0
     """Tracked flows of LAN clients."""
     memory: int = 0
-    """Resident bytes of netd, the engine workers and the daemons it runs."""
+    """Resident bytes of netd, the engine workers and the daemons that netd runs."""
     problems: tuple[str, ...] = ()
-    """What netd could not put in force at the moment, in plain words."""
+    """Parts of the plan that netd could not put in force, in plain words."""
 
 
 def without_netd(why: str) -> Status:
-    """What is known of the device while netd is away."""
+    """Return the status that is reported while netd is away."""
     return Status(state="restoring", revision=0, problems=(why,))
 
 
 class LineNews(msgspec.Struct, frozen=True, tag="line_news"):
-    """How each line of the plan is doing, by name: sent after `Watch`, and whenever it changes."""
+    """The state of each line of the plan, by name: sent after `Watch`, and whenever it changes."""
 
     lines: dict[str, LineStatus]
 
 
 class StatusNews(msgspec.Struct, frozen=True, tag="status_news"):
-    """The device as it is: sent after `Watch`, and soon after something in it has changed.
+    """The current status: sent after `Watch`, and soon after a change of it.
 
-    What changes all the time is not in it: usage, and bytes of interfaces.
+    Values that change all the time are left out: usage, and bytes of interfaces.
     """
 
     status: Status
@@ -296,7 +293,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
-    """Something happened: ``topic`` names what kind, ``subject`` on what, ``text`` says it."""
+    """An event: ``topic`` names its kind, ``subject`` its object, ``text`` describes it."""
 
     topic: str
     subject: str = ""
@@ -304,4 +301,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
 
 
 News: TypeAlias = Event | LineNews | StatusNews
-"""What netd sends on its own."""
+"""The frames that netd sends without a request."""

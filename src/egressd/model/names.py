@@ -1,7 +1,6 @@
-"""What a name may look like, and the forms of a rule's target.
+"""The grammar of names, and the forms of a rule's target.
 
-Names reach the kernel, daemons' files and JSON documents, so their grammar is decided
-once, here.
+Names reach the kernel, daemons' files and JSON documents, so their grammar is decided once, here.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ GROUP_PREFIX = "Group_"
 INTERFACE_PREFIX = "Interface:"
 
 TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
-"""Written out, since the console's catalogue translates it as it stands."""
+"""The forms of a target, written out, because the console's catalogue translates the text verbatim."""
 
 LineType = Literal["l2tp", "pptp"]
 LINE_TYPES: tuple[LineType, ...] = get_args(LineType)
 AUTO = "auto"
-"""As a line's ``interface``: whatever the main routing table leads to the server by."""
+"""As a line's ``interface``: the interface of the main routing table's route to the server."""
 DnsProfile = Literal["auto", "domestic", "outbound", "return", "custom"]
 DNS_PROFILES: tuple[DnsProfile, ...] = get_args(DnsProfile)
 
@@ -43,26 +42,26 @@ _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}\Z")
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether `text` holds a C0, DEL or C1 control, a line separator or a lone surrogate."""
+    """True if `text` holds a C0, DEL or C1 control, a line separator or a lone surrogate."""
     return _CONTROL.search(text) is not None
 
 
 def one_line(text: str) -> str:
-    """`text` with a space in place of each run of control characters."""
+    """Return `text` with a space in place of each run of control characters."""
     return _CONTROLS.sub(" ", text)
 
 
 def is_interface_name(name: str) -> bool:
-    """Whether `name` is an interface name that egressd works with.
+    """True if `name` is an interface name that egressd works with.
 
-    Narrower than the kernel's own rule (``dev_valid_name`` in ``net/core/dev.c``): ASCII,
-    and nothing that is a wildcard or a quote to nftables or begins like an option.
+    Narrower than the kernel's own rule (``dev_valid_name`` in ``net/core/dev.c``): ASCII only, no
+    wildcard or quote of nftables, and no first character that begins an option.
     """
     return _INTERFACE.match(name) is not None
 
 
 def node_name_problem(name: str) -> str | None:
-    """Why `name` cannot name a node, or None when it can."""
+    """Return why `name` cannot name a node, or None if it can."""
     if not 1 <= len(name) <= NODE_NAME_MAX:
         return f"name must have 1 to {NODE_NAME_MAX} characters"
     if has_control_characters(name):
@@ -82,12 +81,12 @@ def node_name_problem(name: str) -> str | None:
 _SPACES: Final = " \u3000"
 """The ASCII space, and the ideographic one, which is as wide as a Chinese character."""
 _VARIATION: Final = "\ufe0e\ufe0f"
-"""Whether a character is shown as text or as an emoji."""
+"""The variation selectors, which show a character as text or as an emoji."""
 _JOINER, _NON_JOINER = "\u200d", "\u200c"
 _VIRAMA: Final = 9
 """The canonical combining class behind which a joiner has a meaning (RFC 5892, A.1 and A.2)."""
 _NEW_EMOJI: Final = re.compile("[\U0001f000-\U0001faff]")
-"""Where Unicode adds emoji: one that this Python does not know yet has the category Cn."""
+"""The blocks in which Unicode adds emoji: one that this Python does not know yet has category Cn."""
 _REGIONAL_FLAG: Final = re.compile(
     "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 )
@@ -106,11 +105,11 @@ _RESERVED_PREFIXES: Final = tuple(map(skeleton, (GROUP_PREFIX, INTERFACE_PREFIX)
 
 
 def new_name_problem(name: str) -> str | None:
-    """Why people could not tell a new name by looking at it, without its field; None when they can.
+    """Return why users cannot recognise a new name by sight, without its field; None if they can.
 
-    A name is in Unicode's normal form NFC, and holds nothing that cannot be seen or that turns the
-    direction of writing. What emoji are put together with is fine where it has that effect, and so
-    are the joiners of Arabic and Indic scripts.
+    A name must be in Unicode's normal form NFC, and must not hold an invisible character or one
+    that changes the direction of writing. The parts that emoji are composed of are allowed where
+    they have that effect, and so are the joiners of Arabic and Indic scripts.
     """
     if name.isascii():
         return None
@@ -147,7 +146,8 @@ def _shown(part: str, place: int) -> str:
 
 
 def reserved_name_problem(name: str) -> str | None:
-    """Why a name could be taken for a target of another kind, without its field, or None."""
+    """Return why a name could be mistaken for a target of another kind, without its field, or None.
+    """
     looks = skeleton(name)
     if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
         return "must not look like DIRECT or REJECT nor begin like Group_ or Interface:"
@@ -155,7 +155,7 @@ def reserved_name_problem(name: str) -> str | None:
 
 
 def _is_seen(name: str, place: int) -> bool:
-    """Whether the character there shows, or has an effect on what does."""
+    """True if the character there is visible, or affects a visible one."""
     character = name[place]
     match unicodedata.category(character):
         case "Zs":
@@ -173,7 +173,7 @@ def _is_seen(name: str, place: int) -> bool:
 
 
 def _is_nothing(character: str) -> bool:
-    """Whether it is no character and never will be, or one that will not show."""
+    """True if it is a noncharacter (never assigned), or one that is not displayed."""
     return (
         ord(character) & 0xFFFE == 0xFFFE
         or _UNSEEN.match(character) is not None
@@ -182,8 +182,8 @@ def _is_nothing(character: str) -> bool:
 
 
 def _may_vary(before: str) -> bool:
-    """Whether a variation selector has an effect behind a character: a symbol, or one of a few that
-    emoji are made from.
+    """True if a variation selector has an effect after this character: a symbol, or one of a few
+    characters that emoji are composed of.
     """
     return (
         unicodedata.category(before)[0] in "SPN"
@@ -193,7 +193,8 @@ def _may_vary(before: str) -> bool:
 
 
 def _joins(name: str, place: int) -> bool:
-    """Whether the character there is a joiner between two that it joins, or keeps apart."""
+    """True if the character there is a joiner between two characters that it joins or keeps apart.
+    """
     if name[place] not in (_JOINER, _NON_JOINER) or not 0 < place < len(name) - 1:
         return False
     before, after = name[place - 1], name[place + 1]
@@ -229,9 +230,9 @@ class TargetName(msgspec.Struct, frozen=True):
 
 
 def parse_target(text: str) -> TargetName:
-    """Read a target as the API writes it. Prefixes are exact and case-sensitive.
+    """Parse a target as the API writes it. Prefixes are exact and case-sensitive.
 
-    Whether the node, group or interface exists is not looked at.
+    The function does not check that the node, group or interface exists.
     """
     if text == DIRECT:
         return TargetName("direct")

@@ -1,7 +1,7 @@
-"""What an operator configures: nodes, lines, rules, the whitelist, proxy services.
+"""The objects that an operator configures: nodes, lines, rules, the whitelist, proxy services.
 
-A noun holds what was accepted, already normalised; the rules of acceptance live in
-`service`. Secrets are kept out of ``repr`` so that no log or traceback shows one.
+A noun holds the accepted values, already normalised; the rules of acceptance live in `service`.
+Secrets are kept out of ``repr`` so that no log or traceback shows one.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Line(_Secretive, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Binds a client's address, or all of a CIDR's, to a target and to speed limits.
 
-    ``ip`` is normalised: always with its prefix length, ``10.0.0.5/32``. Limits are in
-    Kbps (1,000 bit/s), 0 means unlimited.
+    ``ip`` is normalised: always with its prefix length, ``10.0.0.5/32``. Limits are in Kbps (1,000
+    bit/s), 0 means unlimited.
     """
 
     id: int
@@ -82,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_host(self) -> bool:
-        """Whether the rule names one address."""
+        """True if the rule names one address."""
         return self.ip.endswith("/32")
 
     @property
@@ -112,10 +112,10 @@ class ProxyService(_Secretive, frozen=True, kw_only=True):
 
 
 class Whitelist(msgspec.Struct, frozen=True, kw_only=True):
-    """Destinations that go their own way for every client with an enabled rule.
+    """Destinations with an egress of their own, for every client with an enabled rule.
 
-    ``domains`` and ``ips`` are kept as the operator wrote them (comma or newline
-    separated) and were checked when they were saved.
+    ``domains`` and ``ips`` are kept as the operator wrote them (comma or newline separated) and
+    were checked when they were saved.
     """
 
     domains: str = ""
@@ -127,15 +127,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The device's own settings, beyond the v1 API."""
 
     unmanaged: str = "REJECT"
-    """Target of LAN clients that no enabled rule names."""
+    """Target of LAN clients that no enabled rule covers."""
     delay_url: str = "https://www.gstatic.com/generate_204"
     check_interval_s: int = 30
     """Seconds between health checks of a group's nodes."""
     group_strategy: GroupStrategy = "urltest"
     sniff_domains: bool = True
-    """Whether whitelist domains are recognised in clients' traffic."""
+    """True if whitelist domains are recognised in clients' traffic."""
     stopped: bool = False
-    """Whether an operator stopped the service: clients are blocked until it starts again."""
+    """True if an operator stopped the service: clients are blocked until it starts again."""
     opened: bool = False
-    """Whether an operator opened the device: no rule applies, and every client goes out directly.
-    ``stopped`` goes before it."""
+    """True if an operator opened the device: no rule applies, and every client goes out directly.
+    ``stopped`` takes precedence."""

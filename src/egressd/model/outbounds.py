@@ -1,4 +1,4 @@
-"""A node's outbound as data: what the engine may be told of it, and nothing else.
+"""A node's outbound as data: the only options of it that the engine accepts from egressd.
 
 There is one struct a protocol, with the fields that egressd makes use of. None names a file, a
 program, a socket option or an interface. `egressd.planner.outbounds` makes them from a node's
@@ -26,7 +26,7 @@ Fingerprint = Literal[
     "random",
     "randomized",
 ]
-"""Of whose TLS handshake the engine's is to look like (uTLS)."""
+"""The client whose TLS handshake the engine imitates (uTLS)."""
 Cipher = Literal[
     "2022-blake3-aes-128-gcm",
     "2022-blake3-aes-256-gcm",
@@ -52,9 +52,9 @@ VMessCipher = Literal["auto", "none", "zero", "aes-128-gcm", "chacha20-poly1305"
 CongestionControl = Literal["cubic", "new_reno", "bbr"]
 UdpRelayMode = Literal["native", "quic"]
 PacketEncoding = Literal["", "xudp", "packetaddr"]
-"""How UDP is packed; the engine's word for not at all is an empty one."""
+"""The packing of UDP; an empty text is the engine's word for none."""
 Strategy = Literal["ipv4_only", "ipv6_only", "prefer_ipv4", "prefer_ipv6"]
-"""Which addresses of a server's name are asked for (sing-box's domain strategy)."""
+"""The kinds of address that a server's name is resolved to (sing-box's domain strategy)."""
 
 Uuid: TypeAlias = Annotated[
     str, Meta(max_length=36, pattern=r"\A[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
@@ -62,7 +62,7 @@ Uuid: TypeAlias = Annotated[
 _LIST_MAX = 64
 Texts: TypeAlias = Annotated[tuple[Text, ...], Meta(max_length=_LIST_MAX)]
 Headers: TypeAlias = Annotated[tuple[tuple[HeaderName, Text], ...], Meta(max_length=_LIST_MAX)]
-"""Fields of HTTP by name. Pairs, since a struct with a dictionary cannot be looked up by."""
+"""HTTP fields by name. Pairs, because a struct that holds a dictionary cannot be a dictionary key."""
 HeaderLists: TypeAlias = Annotated[tuple[tuple[HeaderName, Texts], ...], Meta(max_length=_LIST_MAX)]
 Mbps: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
 DaySeconds: TypeAlias = Annotated[int, Meta(ge=0, le=86_400)]
@@ -71,7 +71,7 @@ DaySeconds: TypeAlias = Annotated[int, Meta(ge=0, le=86_400)]
 class Part(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A part of what the engine is told. Its ``repr`` shows the type alone: it holds secrets."""
+    """A part of the engine's configuration. Its ``repr`` shows the type alone: it holds secrets."""
 
     def __rich_repr__(self) -> Any:
         yield from ()
@@ -103,7 +103,7 @@ class Tls(Part, frozen=True, kw_only=True):
     """TLS towards a node's server."""
 
     server_name: HostOrNone = ""
-    """Empty: the server's own."""
+    """The name in the TLS handshake; empty: the server's own."""
     disable_sni: bool = False
     insecure: bool = False
     alpn: Annotated[
@@ -139,7 +139,7 @@ class Grpc(Part, frozen=True, kw_only=True, tag="grpc"):
 
 
 class HttpStream(Part, frozen=True, kw_only=True, tag="http"):
-    """A stream in a request of HTTP: of HTTP/2 within TLS, of HTTP/1.1 without."""
+    """A stream in an HTTP request: of HTTP/2 within TLS, of HTTP/1.1 without."""
 
     path: HttpPath = "/"
     host: Texts = ()
@@ -154,7 +154,7 @@ Transport: TypeAlias = WebSocket | HttpUpgrade | Grpc | HttpStream
 
 
 class _Server(Part, frozen=True, kw_only=True):
-    """What all protocols have: the server, and whether UDP is carried."""
+    """The fields of all protocols: the server, and whether UDP is carried."""
 
     server: Host
     server_port: Port
@@ -196,7 +196,7 @@ class V2rayPlugin(Part, frozen=True, kw_only=True, tag="v2ray-plugin"):
 
 
 class Shadowsocks(_Server, frozen=True, kw_only=True, tag="ss"):
-    """Shadowsocks. ``udp_over_tcp`` is the version of that, 0 for none."""
+    """Shadowsocks. ``udp_over_tcp`` is the version of UDP over TCP, 0 for none."""
 
     method: Cipher
     password: Text
@@ -241,12 +241,12 @@ class Hysteria2(_Server, frozen=True, kw_only=True, tag="hysteria2"):
     server_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     server_ports: Annotated[tuple[tuple[Port, Port], ...], Meta(max_length=_LIST_MAX)] = ()
     hop_interval_s: Annotated[int, Meta(ge=0, le=3600)] = 0
-    """0 is the engine's own, as in all fields below."""
+    """Seconds between hops. 0 stands for the engine's default, as in all fields below."""
     hop_interval_max_s: Annotated[int, Meta(ge=0, le=3600)] = 0
-    """With it each interval is drawn between the two."""
+    """Seconds between hops at most: with it each interval is drawn between the two."""
     password: Text = ""
     salamander: Text = ""
-    """The password of that obfuscation; empty: none."""
+    """The password of the Salamander obfuscation; empty: none."""
     up_mbps: Mbps = 0
     down_mbps: Mbps = 0
     tls: Tls
@@ -266,7 +266,7 @@ class Tuic(_Server, frozen=True, kw_only=True, tag="tuic"):
 
 
 class AnyTls(_Server, frozen=True, kw_only=True, tag="anytls"):
-    """AnyTLS. Seconds are the engine's own where they are 0."""
+    """AnyTLS. Seconds of 0 stand for the engine's defaults."""
 
     password: Text
     idle_session_check_interval_s: DaySeconds = 0

@@ -1,11 +1,11 @@
-"""The plan: what netd has to make so, and the difference of two plans.
+"""The plan: the state that netd has to put in force, and the difference of two plans.
 
-A plan says nothing about how a machine looks at the moment (see `facts`): which gateway a
-WAN has, which port an engine instance listens on and which index an interface bears are
-netd's to find out. So a plan stays valid while the api is away.
+A plan says nothing about the machine at the moment (see `facts`): netd finds out the gateway of a
+WAN, the port of an engine instance and the index of an interface. So a plan stays valid while the
+api is away.
 
-Everything that can change on its own is an entry of a keyed table, so that one host's
-rule is one entry of one table on the way from the planner to the kernel.
+Everything that can change on its own is an entry of a keyed table, so that one host's rule is one
+entry of one table on the way from the planner to the kernel.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 PLAN_VERSION = 2
-"""Raised when a plan of an older netd could be misread; another version is refused."""
+"""The format of plans. It is raised if an older netd could misread a plan; another version is
+refused."""
 
 CLIENTS_MAX: Final = 1 << 18
 """Entries of a table of clients. The largest devices have 50,000 rules."""
 OTHERS_MAX: Final = 1 << 14
-"""Entries of another table. There are 10,000 ports for engine instances to listen at."""
+"""Entries of any other table. There are 10,000 ports for engine instances to listen at."""
 
 NodeKey: TypeAlias = Annotated[str, Meta(max_length=15, pattern=r"\Anode:[0-9]{1,10}\Z")]
 Entries: TypeAlias = Annotated[dict[str, V], Meta(max_length=CLIENTS_MAX)]
@@ -45,18 +46,18 @@ class _Entry(
 
 
 class Group(_Entry, frozen=True, kw_only=True):
-    """Nodes that share the clients of one target. Which of them serves whom is netd's to decide,
-    by how they are doing (`egressd.planner.groups`).
+    """Nodes that share the clients of one target. netd decides which node serves which client, by
+    the nodes' health (`egressd.planner.groups`).
     """
 
     mark: Mark
     members: Annotated[tuple[NodeKey, ...], Meta(min_length=1)]
-    """Keys of the nodes' instances, in the order that ``fallback`` goes by."""
+    """Keys of the nodes' instances, in the order of ``fallback``."""
     strategy: GroupStrategy
     url: Url
-    """What is asked for through a node to see how it is doing."""
+    """The URL that is fetched through a node to check it."""
     interval_s: Annotated[int, Meta(ge=1, le=86_400)]
-    """A node that falls silent is left within so many seconds."""
+    """Seconds within which clients leave a node that falls silent."""
 
 
 class Egress(_Entry, frozen=True, kw_only=True):
@@ -64,20 +65,20 @@ class Egress(_Entry, frozen=True, kw_only=True):
 
     number: Annotated[int, Meta(ge=1, le=0x7FFF)]
     resolvers: Addresses = ()
-    """IPv4 addresses that its clients' DNS is sent to, the preferred one first; none: those that a
-    line's peer hands out."""
+    """IPv4 addresses that its clients' DNS is sent to, the preferred one first; if empty, those
+    that a line's peer hands out."""
     default_resolvers: Addresses = ()
-    """Those for a line whose peer hands out none."""
+    """Resolvers for a line whose peer hands out none."""
     is_asked_directly: bool = False
-    """Whether they are asked as DIRECT traffic instead of through the interface. All such egresses
-    have the same resolvers."""
+    """True if the resolvers are asked as DIRECT traffic instead of through the interface. All such
+    egresses have the same resolvers."""
 
 
 class Limit(_Entry, frozen=True, kw_only=True):
     """A rule's speed limits in Kbps (1,000 bit/s); 0 is unlimited. ``number`` is the rule's id.
 
-    An enabled rule without limits has one too: it is a hole in the limit of a wider rule
-    around it, and its traffic is counted.
+    An enabled rule without limits has an entry too: it exempts its clients from the limit of a
+    wider rule around it, and its traffic is counted.
     """
 
     number: Annotated[int, Meta(ge=1, le=0x7FFF_FFFF_FFFF_FFFF)]
@@ -86,7 +87,8 @@ class Limit(_Entry, frozen=True, kw_only=True):
 
 
 class WhitelistPlan(_Entry, frozen=True, kw_only=True):
-    """Where listed destinations go, and on which ports traffic is looked into for domains."""
+    """The target of listed destinations, and the ports on which traffic is inspected for domains.
+    """
 
     mark: Mark = 0
     """The destination's mark; 0 when the whitelist is empty."""
@@ -99,29 +101,30 @@ class WhitelistPlan(_Entry, frozen=True, kw_only=True):
     rule_sets: dict[RuleSetName, bytes] = {}
     """Rule sets of the domains, as `planner.rule_set` writes them and names them."""
     epoch: Annotated[int, Meta(ge=1, le=0xFFF)] = 1
-    """netd's count of the whitelists there were, from 1 and round again. A new one cuts flows."""
+    """netd's count of whitelists, which starts at 1 and wraps around. A new one cuts flows."""
 
     def same_entries(self, other: WhitelistPlan) -> bool:
-        """Whether both send the same traffic to the same destination, whoever is sniffed for."""
+        """True if both send the same traffic to the same destination, regardless of the sniffers.
+        """
         mine = msgspec.structs.replace(self, sniffers={}, epoch=1)
         return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
 
 class Floor(_Entry, frozen=True, kw_only=True):
-    """What holds for the device as a whole."""
+    """The settings that hold for the device as a whole."""
 
     unmanaged: Mark = 0
     """Mark of LAN clients without a rule; 0 blocks them."""
     resolvers: Addresses = ()
-    """Those of DIRECT's clients, the preferred one first; without any, only questions to the router
-    itself are refused."""
+    """Resolvers of DIRECT's clients, the preferred one first; without any, only questions to the
+    router itself are refused."""
     local_resolvers: Addresses = ()
-    """Those that are asked for local names. If there are any, an instance ``dns:N`` answers the DNS
-    of each target that the kernel routes, N being its egress's number, or 0 for DIRECT."""
+    """Resolvers of local names. If there are any, an instance ``dns:N`` answers the DNS of each
+    target that the kernel routes, N being its egress's number, or 0 for DIRECT."""
     stopped: bool = False
-    """Block every client, whatever the tables say."""
+    """True if every client is blocked, regardless of the tables."""
     opened: bool = False
-    """No client has a rule, whatever the tables say: all are as `unmanaged` is."""
+    """True if no client has a rule, regardless of the tables: each is treated as `unmanaged` is."""
 
     @property
     def is_ruled(self) -> bool:
@@ -137,7 +140,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     floor: Floor = Floor()
     whitelist: WhitelistPlan = WhitelistPlan()
     delay_url: Url = ""
-    """What is asked for through a node that connections fail through, to see how it is doing."""
+    """The URL that is fetched to check a node that connections fail through."""
     hosts: Entries[Mark] = {}
     """Client address -> mark of its target."""
     nets: Entries[Mark] = {}
@@ -152,7 +155,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lines: Entries[Line] = {}
     """Interface name -> the line to dial."""
     neighbours: Entries[Address] = {}
-    """``node:7`` -> the IPv4 address of that node's server, if LANs have such addresses."""
+    """``node:7`` -> the IPv4 address of that node's server, if a LAN uses such addresses."""
 
     def apply(self, change: Change) -> None:
         """Turn this plan into the one that `change` leads to, in place.
@@ -183,9 +186,9 @@ TABLES: Final = {
     "lines": OTHERS_MAX,
     "neighbours": OTHERS_MAX,
 }
-"""The fields of `Plan` that are keyed tables, and how many entries netd takes."""
+"""The fields of `Plan` that are keyed tables, and the number of entries that netd takes."""
 SINGLES = ("floor", "whitelist", "delay_url")
-"""Those that change as a whole."""
+"""The fields of `Plan` that change as a whole."""
 
 
 class Patch(
@@ -231,7 +234,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return not tables and all(getattr(self, name) is None for name in SINGLES)
 
     def inverse(self, plan: Plan) -> Change:
-        """The change that leads from here back to `plan`, the plan this one starts from."""
+        """Return the change that leads back to `plan`, the plan that this change starts from."""
         patches: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(plan, name) for name in SINGLES
         }

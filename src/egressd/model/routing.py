@@ -1,7 +1,4 @@
-"""Routes and policy rules as values: what the planner wants, and netd makes so.
-
-``str()`` of either gives ip-route(8)'s and ip-rule(8)'s notation.
-"""
+"""Routes and policy rules as values: made by the planner, put in force by netd."""
 
 from __future__ import annotations
 
@@ -23,9 +20,10 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     """Interface name."""
     gateway: IPv4Address | IPv6Address | None = None
-    """Next hop, on the device's own network; None: the destination is."""
+    """Next hop, on the device's own network; None: the destination is on that network."""
     metric: int = 0
-    """The lowest is taken. An IPv6 route cannot have 0, for which the kernel would take another."""
+    """The route's metric; the lowest is used. An IPv6 route cannot have 0, which the kernel would
+    replace."""
 
     def __str__(self) -> str:
         anywhere = self.destination.prefixlen == 0
@@ -43,22 +41,22 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy routing rule. It applies to packets that agree with all of its selectors.
+    """A policy routing rule. It applies to packets that match all of its selectors.
 
-    A selector that is left empty agrees with every packet. ``iif`` need not exist: the rule
-    waits for the interface of that name.
+    An empty selector matches every packet. ``iif`` need not exist: the rule waits for the interface
+    of that name.
     """
 
     priority: int
-    """The lowest comes first."""
+    """The order of evaluation: the lowest comes first."""
     action: Literal["lookup", "prohibit"] = "lookup"
     """``prohibit`` ends the look-up with ICMP *administratively prohibited*."""
     table: int = 0
-    """The table that ``lookup`` looks in; if that has no route the next rule is tried."""
+    """The table that ``lookup`` searches; if it has no route, the next rule is tried."""
     family: Literal[4, 6] = 4
     mark: int = 0
     mask: int = 0
-    """Which bits of the packet's mark must equal ``mark``."""
+    """The bits of the packet's mark that must equal ``mark``."""
     iif: str = ""
     """Incoming interface; ``lo`` stands for this machine's own packets."""
     uids: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""What a text looks like: two texts with the same skeleton cannot be told apart (UTS #39, 4)."""
+"""The look of a text: two texts with the same skeleton look alike (UTS #39, 4)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ IGNORABLE: Final = (
     "\U000e0000-\U000e001f\U000e0080-\U000e0fff"
 )
 """Characters that show nothing (Unicode's Default_Ignorable_Code_Point), as a class of a regular
-expression; less the tags by which flags of regions differ, which `names` allows there alone."""
+expression; without the tags that tell flags of regions apart, which `names` allows only there."""
 
 _LONGEST: Final = 256
-"""Characters: several times those of the longest name. Putting the marks of a text in order takes
-time that grows with the square of their number."""
+"""Characters: several times the longest name. The time to put combining marks in order grows with
+the square of their number."""
 _IGNORED: Final = re.compile(f"[{IGNORABLE}]")
 
 
 def skeleton(text: str) -> str:
-    """Return the skeleton of a text: canonically decomposed, what shows nothing taken out, and
-    each character in place of all that look like it. A text that is too long for a name is its own.
+    """Return the skeleton of a text: canonically decomposed, without invisible characters, and with
+    each character replaced by the prototype of all that look like it. A text that is too long for a
+    name is its own skeleton.
     """
     if len(text) > _LONGEST:
         return text

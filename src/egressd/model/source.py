@@ -1,4 +1,4 @@
-"""Where a request comes from: its address, and the network that its sender chooses addresses of."""
+"""The origin of a request: its address, and the network whose addresses its sender can choose."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 
 _NETWORK_BITS: Final = {4: 24, 6: 64}
-"""Bits of a network by version: a host of a LAN may take any address there."""
+"""Bits of a network by IP version: a host of a LAN may take any address there."""
 
 
 class Source(NamedTuple):
-    """A sender. Addresses of this machine's loopback are one: a local user may take any of them."""
+    """A sender. All loopback addresses are one sender: a local user may take any of them."""
 
     address: str
     network: str
     """The /24 or /64 of the address."""
     is_here: bool = False
-    """Whether the request comes from this machine itself."""
+    """True if the request comes from this machine itself."""
 
 
 HERE: Final = Source("loopback", "loopback", is_here=True)
@@ -25,7 +25,7 @@ HERE: Final = Source("loopback", "loopback", is_here=True)
 
 @lru_cache(maxsize=1024)
 def source_of(address: str) -> Source:
-    """The sender at an IP address; what is none is this machine itself."""
+    """Return the sender at an IP address; any other text stands for this machine itself."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -39,5 +39,5 @@ def source_of(address: str) -> Source:
 
 
 def local_user(uid: int) -> Source:
-    """A user of this machine, at a Unix socket."""
+    """Return the sender for a user of this machine, at a Unix socket."""
     return Source(f"user {uid}", "loopback", is_here=True)

@@ -1,4 +1,4 @@
-"""Points of time as the API, licenses and records write them."""
+"""Points of time in the form of the API, licenses and records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UTC_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def is_utc_text(text: str) -> bool:
-    """Whether a text is such a point of time."""
+    """True if a text is a point of time in this form."""
     try:
         return datetime.strptime(text, UTC_FORMAT).strftime(UTC_FORMAT) == text
     except ValueError:
@@ -18,5 +18,5 @@ def is_utc_text(text: str) -> bool:
 
 
 def utc_text(seconds: float) -> str:
-    """Unix time as text."""
+    """Return Unix time as text."""
     return datetime.fromtimestamp(seconds, UTC).strftime(UTC_FORMAT)
