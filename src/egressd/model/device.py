@@ -57,7 +57,7 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of a resolver in ``device`` that only one interface leads to, such as a WAN's own
     router, and that interface."""
     local: tuple[LocalZone, ...] = ()
-    """Domains resolved locally for clients with a rule, whatever their target, REJECT excepted."""
+    """Domains resolved locally for clients with a rule, unless their target is REJECT."""
     inner: tuple[str, ...] = ()
     """The resolvers of any role that are on this machine or in one of its LANs."""
     has_line_dns: bool = True

@@ -31,8 +31,7 @@ class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetPlan(_Asked, frozen=True, tag="set_plan"):
-    """Put a whole plan in force, regardless of the plan in force now. Answered when it is in force.
-    """
+    """Put a whole plan in force, regardless of the plan in force now. Answered when it is in force."""
 
     plan: Plan
 
@@ -205,11 +204,12 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     """A bound that was reached: traffic beyond it is refused, or waits."""
 
     kind: str
-    """Of a LAN client through the engine: ``connections``, ``sessions`` (UDP), ``resolver``
-    (connections to one), ``questions`` (for names). Of all addresses of a network that have no rule
-    of their own: ``network_connections``, ``network_sessions``. Of clients of proxy services:
-    ``strangers`` (connections without a login), ``guesses`` (of passwords), ``calls``, ``service``
-    (many connections without a login), ``outside``. Of the API: ``api`` (new connections)."""
+    """The bound's kind. Of a LAN client through the engine: ``connections``, ``sessions`` (UDP),
+    ``resolver`` (connections to one), ``questions`` (for names). Of all addresses of a network that
+    have no rule of their own: ``network_connections``, ``network_sessions``. Of clients of proxy
+    services: ``strangers`` (connections without a login), ``guesses`` (of passwords), ``calls``,
+    ``service`` (many connections without a login), ``outside``. Of the API: ``api`` (new
+    connections)."""
     source: str = ""
     """The IP address that reached it, or a /24 for ``network_sessions``; empty if many did."""
     port: int = 0
@@ -239,11 +239,12 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     nameless: dict[str, str] = {}
     """The same keys -> why no names are resolved there, though servers answer."""
     unserved: str = ""
-    """Why clients are not handed to the engine, which serves nodes and groups; else empty."""
+    """The reason why clients are not handed to the engine, which serves nodes and groups; or
+    empty."""
     full: str = ""
-    """Why no new connection gets through, from any client; else empty."""
+    """The reason why no client's new connection gets through; else empty."""
     doubts: tuple[str, ...] = ()
-    """Those of the `problems` that may block any client."""
+    """The `problems` that may block any client."""
     reached: tuple[Reached, ...] = ()
     """The bounds that were reached within the last seconds."""
     refused: dict[str, int] = {}

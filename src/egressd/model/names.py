@@ -19,7 +19,7 @@ GROUP_PREFIX = "Group_"
 INTERFACE_PREFIX = "Interface:"
 
 TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
-"""The forms of a target, written out, because the console's catalogue translates the text verbatim."""
+"""The forms of a target, spelled out: the console's catalogue translates this exact text."""
 
 LineType = Literal["l2tp", "pptp"]
 LINE_TYPES: tuple[LineType, ...] = get_args(LineType)
@@ -86,7 +86,7 @@ _JOINER, _NON_JOINER = "\u200d", "\u200c"
 _VIRAMA: Final = 9
 """The canonical combining class behind which a joiner has a meaning (RFC 5892, A.1 and A.2)."""
 _NEW_EMOJI: Final = re.compile("[\U0001f000-\U0001faff]")
-"""The blocks in which Unicode adds emoji: one that this Python does not know yet has category Cn."""
+"""The blocks in which Unicode adds emoji. One that this Python does not know has category Cn."""
 _REGIONAL_FLAG: Final = re.compile(
     "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 )
@@ -146,8 +146,7 @@ def _shown(part: str, place: int) -> str:
 
 
 def reserved_name_problem(name: str) -> str | None:
-    """Return why a name could be mistaken for a target of another kind, without its field, or None.
-    """
+    """Return why a name could be mistaken for a target of another kind, without its field, or None."""
     looks = skeleton(name)
     if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
         return "must not look like DIRECT or REJECT nor begin like Group_ or Interface:"
@@ -193,8 +192,7 @@ def _may_vary(before: str) -> bool:
 
 
 def _joins(name: str, place: int) -> bool:
-    """True if the character there is a joiner between two characters that it joins or keeps apart.
-    """
+    """True if the character there is a joiner between two characters that it joins or keeps apart."""
     if name[place] not in (_JOINER, _NON_JOINER) or not 0 < place < len(name) - 1:
         return False
     before, after = name[place - 1], name[place + 1]

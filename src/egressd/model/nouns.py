@@ -87,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """The address without ``/32``: how lists show a host's rule."""
+        """The address without ``/32``, as lists show the rule of a host."""
         return self.ip.removesuffix("/32")
 
     @property

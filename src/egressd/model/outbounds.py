@@ -62,7 +62,7 @@ Uuid: TypeAlias = Annotated[
 _LIST_MAX = 64
 Texts: TypeAlias = Annotated[tuple[Text, ...], Meta(max_length=_LIST_MAX)]
 Headers: TypeAlias = Annotated[tuple[tuple[HeaderName, Text], ...], Meta(max_length=_LIST_MAX)]
-"""HTTP fields by name. Pairs, because a struct that holds a dictionary cannot be a dictionary key."""
+"""HTTP fields by name. Pairs, because a struct with a dictionary cannot be a dictionary key."""
 HeaderLists: TypeAlias = Annotated[tuple[tuple[HeaderName, Texts], ...], Meta(max_length=_LIST_MAX)]
 Mbps: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
 DaySeconds: TypeAlias = Annotated[int, Meta(ge=0, le=86_400)]

@@ -87,8 +87,7 @@ class Limit(_Entry, frozen=True, kw_only=True):
 
 
 class WhitelistPlan(_Entry, frozen=True, kw_only=True):
-    """The target of listed destinations, and the ports on which traffic is inspected for domains.
-    """
+    """The target of listed destinations, and the ports on which traffic is inspected for domains."""
 
     mark: Mark = 0
     """The destination's mark; 0 when the whitelist is empty."""
@@ -104,8 +103,7 @@ class WhitelistPlan(_Entry, frozen=True, kw_only=True):
     """netd's count of whitelists, which starts at 1 and wraps around. A new one cuts flows."""
 
     def same_entries(self, other: WhitelistPlan) -> bool:
-        """True if both send the same traffic to the same destination, regardless of the sniffers.
-        """
+        """True if both send the same traffic to the same destination, regardless of the sniffers."""
         mine = msgspec.structs.replace(self, sniffers={}, epoch=1)
         return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
@@ -128,7 +126,7 @@ class Floor(_Entry, frozen=True, kw_only=True):
 
     @property
     def is_ruled(self) -> bool:
-        """Whether the tables of clients hold."""
+        """True if the tables of clients apply."""
         return not (self.stopped or self.opened)
 
 
@@ -147,7 +145,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Disjoint ``first-last`` IPv4 range -> mark: the CIDR rules, flattened."""
     instances: Entries[Instance] = {}
     groups: Entries[Group] = {}
-    """``group:<number>`` -> group, for those that something uses."""
+    """``group:<number>`` -> group, if it is used."""
     egresses: Entries[Egress] = {}
     """Interface name -> egress."""
     limits: Entries[Limit] = {}
@@ -194,7 +192,7 @@ SINGLES = ("floor", "whitelist", "delay_url")
 class Patch(
     msgspec.Struct, Generic[V], frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What changes in one table: entries put (new or replaced) and keys dropped."""
+    """The changes in one table: entries put (new or replaced) and keys dropped."""
 
     put: Entries[V] = {}
     drop: Annotated[tuple[str, ...], Meta(max_length=CLIENTS_MAX)] = ()
@@ -229,7 +227,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but the revision changes."""
+        """True if nothing but the revision changes."""
         tables = any(getattr(self, name) for name in TABLES)
         return not tables and all(getattr(self, name) is None for name in SINGLES)
 

@@ -15,7 +15,7 @@ IGNORABLE: Final = (
     "\U000e0000-\U000e001f\U000e0080-\U000e0fff"
 )
 """Characters that show nothing (Unicode's Default_Ignorable_Code_Point), as a class of a regular
-expression; without the tags that tell flags of regions apart, which `names` allows only there."""
+expression; without the tags by which flags of regions differ, which `names` allows only there."""
 
 _LONGEST: Final = 256
 """Characters: several times the longest name. The time to put combining marks in order grows with
