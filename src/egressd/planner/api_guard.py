@@ -1,9 +1,10 @@
-"""How fast the API may be called: fragments of the nftables table.
+"""Rate limits for calls of the API: fragments of the nftables table.
 
-Each new connection takes the api's one thread some tenths of a millisecond, whatever comes of it.
-So they are counted where they arrive, by address and by network (a /24, or a /64 of IPv6: a host
-may take any address there), those of this machine by user. What is dropped is sent again after a
-second (RFC 6298, 2.1). Whoever keeps a connection, and root, meet with none of it.
+Each new connection takes the api's one thread some tenths of a millisecond, whether it succeeds or
+not. So connections are counted where they arrive: by address and by network (a /24, or a /64 of
+IPv6, because a host may take any address there), those of this machine by user. A dropped SYN is
+sent again after a second (RFC 6298, 2.1). Clients that keep a connection open, and root, are not
+limited.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 CALLS_PER_S: Final = 50
-"""New connections of one address, or of one user, a second."""
+"""New connections of one address, or of one user, per second."""
 _OF_ONE: Final = f"{CALLS_PER_S}/second burst 500 packets"
 _OF_A_NETWORK: Final = "100/second burst 1000 packets"
 _METERED: Final = "size 65535; flags dynamic,timeout; timeout 1m"
@@ -19,7 +20,7 @@ _REFUSED: Final = "size 65535; counter; flags dynamic,timeout; timeout 10s"
 
 SETS: Final = {
     "api_ports": "type inet_service",
-    # Filled by packets, all of them.
+    # Packets fill all of these sets.
     "api_calls": f"type ipv4_addr; {_METERED}",
     "api_calls6": f"type ipv6_addr; {_METERED}",
     "api_calls_of_networks": f"type ipv4_addr; {_METERED}",

@@ -1,8 +1,8 @@
 """A few edits of the desired state turned into the change of the plan.
 
-The law that tests hold it to: applying ``plan_change(before, after, …)`` to the plan compiled
-from ``before`` gives the plan compiled from ``after``. The reason it exists: one host's rule
-among 10,000 must cost one entry, not a compilation.
+The law that the tests check: applying ``plan_change(before, after, …)`` to the plan compiled from
+``before`` gives the plan compiled from ``after``. The reason for this module: one host's rule among
+10,000 must cost one entry, not a compilation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ V = TypeVar("V")
 def plan_change(
     before: DesiredState, after: DesiredState, edits: Sequence[Edit], resolvers: Resolvers
 ) -> Change:
-    """The change of the plan that `edits`, which lead from `before` to `after`, bring about.
+    """Return the change of the plan for `edits`, which lead from `before` to `after`.
 
-    Host rules cost O(1) each. A CIDR rule costs O(rules), an edit of a node O(targets in
-    use), and O(rules) only when it makes a target appear or go.
+    Host rules cost O(1) each. A CIDR rule costs O(rules), an edit of a node O(targets in use), and
+    O(rules) only if a target appears or disappears.
     """
     tables = {edit.table for edit in edits}
     if tables <= {"rules", "numbers"}:
@@ -91,7 +91,7 @@ def _neighbours(before: DesiredState, after: DesiredState, edits: Iterable[Edit]
 def _switched_instances(
     before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
-    """Instances of targets that came into use or went out of it; nodes stay as they were."""
+    """Return the patch for targets that came into use or went out of it; nodes stay unchanged."""
     used = [name for name in switched if targets.is_ruled(after, name)]
     nodes = [n for n in targets.nodes_of(after, switched) if targets.serves(after, n)]
     put = {
@@ -99,7 +99,8 @@ def _switched_instances(
         **compiled.askers(after, resolvers, used),
         **compiled.nodes(after, resolvers, nodes),
     }
-    # As they were: a step that is taken back takes away the number that an interface got in it.
+    # Keys in the state before: reverting a step also removes the number that an interface got in
+    # it.
     gone = switched.difference(used)
     left = {key for t in gone for key in compiled.instance_keys(before, t, resolvers)}
     return Patch(put=put, drop=tuple(sorted(left - put.keys())))
@@ -108,7 +109,7 @@ def _switched_instances(
 def _switched_egresses(
     before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Egress]:
-    """O(targets in use), but only where a target names the interface that it leaves by: few do."""
+    """O(targets in use), but only if a target names the interface that it leaves by: few do."""
     if not targets.interfaces_of(after, switched):
         return Patch()
     return _egresses(before, after, resolvers)
@@ -126,7 +127,7 @@ def _is_group(target: str) -> bool:
 
 
 def _rules_touched(before: DesiredState, after: DesiredState, edits: Iterable[Edit]) -> list[Rule]:
-    """Every version, old and new, of the rules that `edits` name."""
+    """Return every version, old and new, of the rules that `edits` name."""
     keys = {int(edit.key) for edit in edits if edit.table == "rules"}
     versions = [state.rules.get(key) for state in (before, after) for key in keys]
     return [rule for rule in versions if rule is not None]
@@ -135,7 +136,7 @@ def _rules_touched(before: DesiredState, after: DesiredState, edits: Iterable[Ed
 def _redefined_targets(
     before: DesiredState, after: DesiredState, edits: Iterable[Edit]
 ) -> set[str]:
-    """Targets whose mark is another now: nodes and groups that came, went or were renamed."""
+    """Return the targets whose mark changed: nodes and groups that came, went or were renamed."""
     names: set[str] = set()
     for edit in edits:
         if edit.table == "numbers":

@@ -1,7 +1,7 @@
 """The desired state compiled to a plan, table by table.
 
-`compile_plan` builds everything and is O(n); `change.plan_change` calls the same functions for
-just what a few edits touch. Each function here is one table of `Plan`.
+`compile_plan` builds everything and is O(n); `change.plan_change` calls the same functions for only
+the entries that a few edits touch. Each function here is one table of `Plan`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNMANAGED_KEY: Final = "default:0"
 
 
 def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
-    """The plan for a whole state. O(n)."""
+    """Return the plan for a whole state. O(n)."""
     return Plan(
         revision=state.revision,
         floor=floor(state, resolvers),
@@ -77,7 +77,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
 
 
 def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
-    """What holds for the device as a whole."""
+    """Return the settings that hold for the device as a whole."""
     return Floor(
         unmanaged=_unmanaged_mark(state),
         resolvers=resolvers.all_reached_by(""),
@@ -97,7 +97,7 @@ def _unmanaged_mark(state: DesiredState) -> int:
 
 
 def hosts(state: DesiredState, rules: Iterable[Rule]) -> dict[str, int]:
-    """Marks of the enabled rules among `rules` that name one address."""
+    """Return the marks of the enabled rules among `rules` that name one address."""
     marks: dict[str, int] = {}
     result = {}
     for rule in rules:
@@ -110,7 +110,7 @@ def hosts(state: DesiredState, rules: Iterable[Rule]) -> dict[str, int]:
 
 
 def nets(state: DesiredState) -> dict[str, int]:
-    """The enabled CIDR rules, flattened."""
+    """Return the enabled CIDR rules, flattened."""
     return flatten(
         {
             IPv4Network(rule.ip): mark_of(state, rule.target_node)
@@ -121,7 +121,7 @@ def nets(state: DesiredState) -> dict[str, int]:
 
 
 def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
-    """Limits of the enabled rules among `rules`, by address or CIDR."""
+    """Return the limits of the enabled rules among `rules`, by address or CIDR."""
     return {
         rule.host: Limit(
             number=rule.id,
@@ -136,9 +136,9 @@ def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
 def instances(
     state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
 ) -> dict[str, Instance]:
-    """The engine instances that serve `targets`: a node's own, and those of a group's nodes.
+    """Return the engine instances that serve `targets`: a node's own, and those of a group's nodes.
 
-    A target that cannot work (a relay that is gone, say) has none, and so blocks.
+    A target that cannot work (its relay was deleted, for example) has none, and so blocks.
     """
     targets = list(targets)
     return {
@@ -151,7 +151,9 @@ def instances(
 def sniffers(
     state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
 ) -> dict[str, Instance]:
-    """An instance for each of `targets` whose traffic the kernel routes, if it is looked into."""
+    """Return an instance for each of `targets` whose traffic the kernel routes, if it is
+    inspected.
+    """
     listed = _listed(state)
     made = (_sniffer(state, resolvers, target, listed) for target in targets)
     return {instance.key: instance for instance in made if instance is not None}
@@ -160,8 +162,8 @@ def sniffers(
 def askers(
     state: DesiredState, resolvers: Resolvers, targets: Iterable[str]
 ) -> dict[str, Instance]:
-    """An instance for the DNS of each of `targets` that the kernel routes, where there are local
-    names: the kernel does not look into questions.
+    """Return an instance for the DNS of each of `targets` that the kernel routes, if there are
+    local names: the kernel does not look into questions.
     """
     if not resolvers.local:
         return {}
@@ -182,10 +184,10 @@ def askers(
 
 
 def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
-    """The engine instance of clients without a rule, when their target takes one.
+    """Return the engine instance of clients without a rule, if their target requires one.
 
-    It is another than the one of clients with a rule to the same target: the whitelist is not
-    for them, and neither does a change of it cut them.
+    It is separate from the instance of clients with a rule to the same target: the whitelist does
+    not apply to clients without a rule, and a change of it does not cut them.
     """
     paths = dial_paths(state, parse_target(state.settings.unmanaged))
     if not paths:
@@ -196,19 +198,19 @@ def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, I
 
 
 def nodes(state: DesiredState, resolvers: Resolvers, wanted: Iterable[Node]) -> dict[str, Instance]:
-    """An instance for each of the nodes that can be dialled."""
+    """Return an instance for each of the nodes that can be dialled."""
     listed = _listed(state)
     made = (_node(state, resolvers, node, listed) for node in wanted)
     return {instance.key: instance for instance in made if instance is not None}
 
 
 def group_key(state: DesiredState, target: str) -> str:
-    """The key of a group that there is, given as a target."""
+    """Return the key of an existing group, given as a target."""
     return f"group:{state.numbers[target]}"
 
 
 def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
-    """The groups among `targets`, with those of their members that can be dialled."""
+    """Return the groups among `targets`, with those of their members that can be dialled."""
     names = [t for t in targets if parse_target(t).kind == "group" and t in state.numbers]
     members: dict[str, list[str]] = {name: [] for name in names}
     for node in sorted(nodes_of(state, names), key=lambda node: node.id):
@@ -228,12 +230,14 @@ def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
 
 
 def service_key(service_id: int) -> str:
-    """The key of a proxy service's instance."""
+    """Return the key of a proxy service's instance."""
     return f"service:{service_id}"
 
 
 def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
-    """An engine instance for each enabled proxy service; none while the device is stopped."""
+    """Return an engine instance for each enabled proxy service; none while the device is
+    stopped.
+    """
     if state.settings.stopped:
         return {}
     result = {}
@@ -255,7 +259,7 @@ def services(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
 
 
 def instance_keys(state: DesiredState, target: str, resolvers: Resolvers) -> set[str]:
-    """The keys of the instances that may serve clients with a rule to `target`."""
+    """Return the keys of the instances that may serve clients with a rule to `target`."""
     number = sniffer_number(state, target)
     if number is not None:
         sniffing = {f"sniff:{number}"} if _listed(state) else set()
@@ -264,7 +268,7 @@ def instance_keys(state: DesiredState, target: str, resolvers: Resolvers) -> set
 
 
 def sniffer_number(state: DesiredState, target: str) -> int | None:
-    """The number of the instance that sniffs for a kernel-routed target; None without one."""
+    """Return the number of the instance that sniffs for a kernel-routed target, or None."""
     parsed = parse_target(target)
     match parsed.kind:
         case "direct":
@@ -282,7 +286,7 @@ def _sniffer(
 ) -> Instance | None:
     number = sniffer_number(state, target)
     if number is None or listed is None or target == state.whitelist.node:
-        return None  # whatever is listed goes there anyway
+        return None  # listed traffic goes there anyway
     work = Sniffer(
         mark=mark_of(state, target),
         resolver=resolvers.reached_by(parse_target(target).name),
@@ -299,7 +303,7 @@ def _node(
     if path is None:
         return None
     if state.whitelist.node == node.name:
-        listed = None  # whatever is listed goes there anyway
+        listed = None  # listed traffic goes there anyway
     return Instance(
         key=f"node:{node.id}",
         mark=node_mark(node.id),
@@ -309,10 +313,10 @@ def _node(
 
 
 def _listed(state: DesiredState) -> Listed | None:
-    """The whitelist as instances need it; None when no domain has to be seen.
+    """Return the whitelist for instances; None if no domain has to be seen.
 
-    All that is not DIRECT is one mark to them: which destination it is, whether it exists and
-    how it is reached is not theirs to know, so that changing it cuts nobody else.
+    For instances every destination but DIRECT is one mark: they do not know which destination it
+    is, whether it exists and how it is reached, so that changing it cuts no other flows.
     """
     if not state.settings.sniff_domains or not listing.entries_of(state.whitelist).domains:
         return None
@@ -321,7 +325,7 @@ def _listed(state: DesiredState) -> Listed | None:
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
-    """The interfaces that rules, nodes in use, proxy services and lines send traffic to."""
+    """Return the interfaces that rules, nodes in use, proxy services and lines send traffic to."""
     names = interfaces_of(state, used_targets(state))
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
@@ -339,7 +343,9 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
 
 
 def egress_resolvers(state: DesiredState, resolvers: Resolvers, name: str) -> tuple[str, ...]:
-    """Those of clients that leave by interface `name`; none for what a line's peer says."""
+    """Return the resolvers of clients that leave by interface `name`; none for those of a line's
+    peer.
+    """
     line_id = state.line_by_name.get(name)
     if line_id is None:
         return resolvers.all_reached_by(name)
@@ -347,14 +353,16 @@ def egress_resolvers(state: DesiredState, resolvers: Resolvers, name: str) -> tu
 
 
 def is_asked_directly(state: DesiredState, resolvers: Resolvers, name: str) -> bool:
-    """Whether they are asked without going through interface `name` itself."""
+    """True if the resolvers are asked without going through interface `name` itself."""
     line_id = state.line_by_name.get(name)
     is_domestic = line_id is not None and state.lines[line_id].dns_profile == "domestic"
     return is_domestic and resolvers.has_line_dns
 
 
 def line_resolvers(line: Line, resolvers: Resolvers) -> tuple[str, ...]:
-    """Those that a line's DNS profile names; none for what its peer hands out."""
+    """Return the resolvers that a line's DNS profile names; none for those that its peer hands
+    out.
+    """
     match line.dns_profile if resolvers.has_line_dns else "auto":
         case "custom":
             return line.dns_servers
@@ -369,24 +377,24 @@ def line_resolvers(line: Line, resolvers: Resolvers) -> tuple[str, ...]:
 
 
 def lines(state: DesiredState) -> dict[str, Line]:
-    """The enabled lines, by interface name.
+    """Return the enabled lines, by interface name.
 
-    One that an earlier egressd took, or a backup brought, may not be as netd wants it: it blocks,
-    and stands in nobody's way.
+    A line from an earlier egressd or from a backup may have a form that netd refuses. It is left
+    out, so that it blocks its own clients only.
     """
     enabled = (line for line in state.lines.values() if line.is_enabled)
     return {line.name: line for line in enabled if not malformed(line)}
 
 
 def neighbours(nodes: Iterable[Node]) -> dict[str, str]:
-    """The servers of those of `nodes` that may be in a LAN. Used or not: what is about to be used
-    is measured before.
+    """Return the servers of those of `nodes` that may be in a LAN. Unused nodes are included: a
+    node is measured before it is used.
     """
     return {f"node:{node.id}": server for node in nodes if (server := neighbour_of(node))}
 
 
 def whitelist(state: DesiredState) -> WhitelistPlan:
-    """Where listed destinations go."""
+    """Return the target of listed destinations and the parts of the plan that detect them."""
     if not listing.has_entries(state.whitelist):
         return WhitelistPlan()
     mark = mark_of(state, state.whitelist.node)
@@ -404,7 +412,7 @@ def whitelist(state: DesiredState) -> WhitelistPlan:
 
 
 def _sniffers(state: DesiredState) -> dict[int, int]:
-    """Mark of a kernel-routed target of rules -> mark of the instance that sniffs for it."""
+    """Return mark of a kernel-routed target of rules -> mark of the instance that sniffs for it."""
     return {
         mark_of(state, target): sniffer_mark(number)
         for target in ruled_targets(state) - {state.whitelist.node}

@@ -1,12 +1,12 @@
-"""sing-box documents: what the engine is told to do for an instance, or for a path to be tried.
+"""sing-box documents: the engine's configuration of an instance, or of a path to be tried.
 
 netd makes them from the instances of the plan (`egressd.model.instances`), just before a worker
-starts one. A document depends on what it is made from, and on nothing else.
+starts one. A document depends on its instance, and on nothing else.
 
-The rules of every document: what no rule takes goes to the node and nowhere else
-(``route.final``); every socket towards the outside bears a mark, so that it leaves by the
-egress meant for it (an unmarked one meets the routing floor); clients' DNS is answered in
-the instance by a resolver asked through the node.
+The rules of every document: traffic that no rule matches goes to the node and nowhere else
+(``route.final``); every socket towards the outside bears a mark, so that it leaves by the egress
+meant for it (an unmarked one meets the default-deny routing rules); clients' DNS is answered in the
+instance by a resolver asked through the node.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LOOPBACK: Final = "127.0.0.0/8"
 _LOG: Final = {"level": "error", "timestamp": False}
 
 _SILENCE: Final = "5m"
-"""How long a session of datagrams outlasts silence (RFC 4787, REQ-5). By itself the engine is done
-with STUN and NTP after 10 s and with QUIC after 30 s, at which calls lose their peer."""
+"""Time of silence that a UDP session outlasts (RFC 4787, REQ-5). The engine's own timeouts are 10 s
+for STUN and NTP and 30 s for QUIC, at which calls lose their peer."""
 
 _QUIC_SILENCE: Final = "150s"
-"""The same at the port that most sessions are to. Each holds a descriptor, and few QUIC connections
+"""The same at the port of most sessions. Each session holds a descriptor, and few QUIC connections
 outlast a minute's silence themselves."""
 
 _SHORT_LIVED: Final = (123, 3478)
@@ -55,15 +55,15 @@ _SHORT_LIVED: Final = (123, 3478)
 _QUIC: Final = 443
 
 _OUTSIDE: Final = {
-    # What does not fit the link is sent in pieces: whoever sent it was not told of the headers
-    # of the node's protocol. QUIC's own packets are sized by the path all the same.
+    # Datagrams that do not fit the link are sent in fragments: their sender does not know the
+    # headers of the node's protocol. QUIC still sizes its own packets by the path.
     "udp_fragment": True,
 }
-"""How a node's own sockets are."""
+"""Options of a node's own sockets."""
 
 
 def document_of(work: Work) -> str:
-    """The document of an instance."""
+    """Return the document of an instance."""
     match work:
         case Dialer():
             made = _dialer(work)
@@ -77,7 +77,7 @@ def document_of(work: Work) -> str:
 
 
 def probe_document(path: NodePath | KernelPath) -> str:
-    """A document without inbounds, for trials and delay measurements."""
+    """Return a document without inbounds, for trials and delay measurements."""
     if isinstance(path, KernelPath):
         made = _routed(path.mark, path.resolver, path.mark)
     else:
@@ -87,7 +87,9 @@ def probe_document(path: NodePath | KernelPath) -> str:
 
 
 def _dialer(work: Dialer) -> dict[str, Any]:
-    """Serves LAN clients through TPROXY. Clients with a rule have the local zones."""
+    """Return the document that serves LAN clients through TPROXY. Clients with a rule have the
+    local zones.
+    """
     document = _dialled(work.paths, work.policy)
     dns = document["dns"] = _dns(work, document["route"]["final"])
     dns["rules"] = [*local_names.dns_rules(work.zones), *dns["rules"]]
@@ -115,7 +117,7 @@ def _sniffer(work: Sniffer) -> dict[str, Any]:
 
 def _asker(work: Asker) -> dict[str, Any]:
     document = _routed(work.mark, str(RESOLVER_IN_USE), work.mark)
-    # All else is told as the resolver tells it.
+    # All other answers are passed on unchanged.
     document["dns"]["rules"] = [*local_names.dns_rules(work.zones)]
     document["dns"]["servers"] += local_names.dns_servers(work.zones)
     _serve_clients(document, None)
@@ -126,7 +128,7 @@ def _asker(work: Asker) -> dict[str, Any]:
 def _proxy(work: ProxyListener) -> dict[str, Any]:
     users = [{"username": work.username, "password": work.password}]
     document = _routed(work.mark, work.resolver, work.dns_mark)
-    # At other ports a session lasts for as long as the connection that it was asked for by.
+    # At other ports a session lasts as long as the TCP connection that requested it.
     document["route"]["rules"] = [
         _outlast(_SILENCE, port=[*_SHORT_LIVED]),
         _outlast(_QUIC_SILENCE, port=[_QUIC]),
@@ -135,7 +137,7 @@ def _proxy(work: ProxyListener) -> dict[str, Any]:
         {
             "type": "mixed",
             "tag": "clients",
-            "listen": "0.0.0.0",  # noqa: S104 - who may connect is nftables' to say
+            "listen": "0.0.0.0",  # noqa: S104 - nftables decides which clients may connect
             "listen_port": work.port,
             **({"users": users} if work.username or work.password else {}),
         }
@@ -144,7 +146,9 @@ def _proxy(work: ProxyListener) -> dict[str, Any]:
 
 
 def _dialled(paths: tuple[NodePath, ...], policy: GroupPolicy | None = None) -> dict[str, Any]:
-    """All but the DNS of what sends to the node of a path, or to one of several."""
+    """Return a document without DNS that sends traffic to the node of a path, or to one of
+    several.
+    """
     if policy is None:
         path = paths[0]
         outbounds, final = _outbounds(path), _tag(path.hops[0])
@@ -160,7 +164,9 @@ def _dialled(paths: tuple[NodePath, ...], policy: GroupPolicy | None = None) -> 
 
 
 def _routed(mark: int, resolver: str, dns_mark: int) -> dict[str, Any]:
-    """Sockets that the kernel routes by `mark`, and names asked by the way of `dns_mark`."""
+    """Return a document whose sockets the kernel routes by `mark`, with names resolved by
+    `dns_mark`.
+    """
     return {
         "log": _LOG,
         "dns": {
@@ -180,8 +186,8 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
     ]
     rules: list[dict[str, Any]] = [
-        # The kernel hands over nothing that is for this machine. An instance that went where
-        # a caller of its own listener wants to would call itself, over and over.
+        # The kernel hands over nothing that is for this machine. An instance that connected to its
+        # own listener on behalf of a client would call itself over and over.
         {"ip_cidr": [_LOOPBACK], "action": "reject"},
         {"port": 53, "action": "hijack-dns"},
         _outlast(_SILENCE),
@@ -190,9 +196,9 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
     if listed is not None:
         way = _direct(LISTED, MARK_DIRECT if listed.is_direct else MARK_LISTED)
         if not listed.is_direct:
-            # What an instance handed back, itself perhaps, has been looked into.
+            # Traffic that an instance handed back, perhaps this one, has been inspected.
             rules.append({"source_ip_cidr": [_SELF], "outbound": document["route"]["final"]})
-            # It does not leave the machine: the kernel would take the destination's own address.
+            # It does not leave the machine: the kernel would choose the destination's own address.
             way["inet4_bind_address"] = _SELF
         rules += rules_of(listed.sets)
         document["route"]["rule_set"] = [*references_of(listed.sets)]
@@ -201,12 +207,12 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
 
 
 def _outlast(silence: str, **those: Any) -> dict[str, Any]:
-    """The rule that `those` sessions of datagrams outlast so much silence."""
+    """Return the rule that UDP sessions matching `those` outlast that much silence."""
     return {"network": "udp", **those, "action": "route-options", "udp_timeout": silence}
 
 
 def _exit(tag: str, paths: Iterable[NodePath], policy: GroupPolicy) -> list[dict[str, Any]]:
-    """The outbounds that make `tag` one of `paths`."""
+    """Return the outbounds that make `tag` one of `paths`."""
     made: dict[str, dict[str, Any]] = {}
     for path in paths:
         for outbound in _outbounds(path):
@@ -227,12 +233,12 @@ def _direct(tag: str, mark: int) -> dict[str, Any]:
 
 
 def _device(mark: int) -> str:
-    """Tag of the resolver of names of nodes' servers that are reached by the way of `mark`."""
+    """Return the tag of the resolver for names of nodes' servers that are reached by `mark`."""
     return f"device:{mark:x}"
 
 
 def _outbounds(path: NodePath) -> list[dict[str, Any]]:
-    """The hops of a path, each dialling through the next; the outermost bears the mark."""
+    """Return the hops of a path, each dialling through the next; the outermost bears the mark."""
     result = []
     resolver = _device(path.mark)
     for hop, relay in zip(path.hops, (*path.hops[1:], None), strict=True):
@@ -268,16 +274,17 @@ def _dns(work: Dialer, final: str) -> dict[str, Any]:
 
 
 def _device_servers(paths: Iterable[NodePath]) -> list[dict[str, Any]]:
-    """Names of nodes' servers are resolved by the device, on the way the node itself is reached."""
+    """Return the servers that resolve names of nodes' servers, on the egress of the node itself."""
     resolvers = {path.mark: path.resolver for path in paths}
     return [naming.resolver(_device(mark), server, mark) for mark, server in resolvers.items()]
 
 
 def _asks_by_udp(work: Dialer) -> bool:
-    """Whether clients' questions are asked over UDP.
+    """True if clients' questions are asked over UDP.
 
-    Over a connection that clients share, an association with XUDP that begins while there is none
-    hangs for good, and one asks for everybody: there it is TCP, which costs no handshake.
+    On a connection that clients share, an XUDP association that begins while there is none hangs
+    for good, and one association carries the questions of all clients: there TCP is used, which
+    costs no handshake.
     """
     hops = [hop.outbound for path in work.paths for hop in path.hops]
     hangs = any(
@@ -290,8 +297,8 @@ def _asks_by_udp(work: Dialer) -> bool:
 
 
 def _ech_questions(paths: Iterable[NodePath]) -> Iterator[dict[str, Any]]:
-    """The rules for what the engine asks before it speaks to a server. Asked as clients' questions
-    are, through the node, it would wait for the node that waits for the answer.
+    """Yield the rules for questions that the engine asks before it speaks to a server. Sent through
+    the node as clients' questions are, they would wait for the node, which waits for the answer.
     """
     names: defaultdict[int, set[str]] = defaultdict(set)
     for path in paths:

@@ -1,6 +1,7 @@
-"""Why nothing leaves by an interface, or by the device's own route: as the kernel's tables have it.
+"""The reason why nothing leaves by an interface, or by the device's own route, according to the
+kernel's tables.
 
-Told in plain words; an empty text says that something may leave. Pure.
+The reason is in plain words; an empty text means that traffic may leave. Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ TAKEN: Final = (
 )
 
 _HALVES: Final = 1
-"""Prefix length of the routes that some VPN programs make in place of a default one: two halves."""
+"""Prefix length of the routes that some VPN programs use in place of a default route: two
+halves."""
 
 
 def why_closed(name: str, facts: Facts, roles: InterfaceRoles) -> str:
-    """Why nothing leaves by interface `name`."""
+    """Return why nothing leaves by interface `name`."""
     interface = facts.interfaces.get(name)
     if interface is None:
         return f"there is no interface {name}"
@@ -35,7 +37,7 @@ def why_closed(name: str, facts: Facts, roles: InterfaceRoles) -> str:
 
 
 def why_direct_closed(facts: Facts, topology: Topology) -> str:
-    """Why nothing leaves by the device's own route.
+    """Return why nothing leaves by the device's own route.
 
     The kernel takes the default route of the lowest metric, with a carrier or without.
     """
@@ -55,7 +57,9 @@ def why_direct_closed(facts: Facts, topology: Topology) -> str:
 
 
 def direct_routes(facts: Facts) -> list[Route]:
-    """The next hops of what is no neighbour's: of the default route, or of its two halves."""
+    """Return the routes to destinations beyond the neighbours: the default route, or its two
+    halves.
+    """
     halves = [r for r in facts.routes if r.destination.prefixlen == _HALVES]
     if len({r.destination for r in halves}) > 1:
         return _best(halves)
@@ -63,7 +67,7 @@ def direct_routes(facts: Facts) -> list[Route]:
 
 
 def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[str]:
-    """A sentence for each role that no interface has, with what to set."""
+    """Yield a sentence for each role that no interface has, with the setting that assigns it."""
     if not topology.lans:
         yield (
             "no LAN was found, since no interface has a private address, and nobody is served:"

@@ -1,9 +1,9 @@
-"""Which clients' known flows may take the short way through the machine, and where it leads.
+"""The clients whose known flows may take the fast path through the machine, and its next hops.
 
-That way (`egressd.netd.kernel.fast_path`) passes nftables and policy routing by, so it is for
-the plain cases alone: a client with a rule of its own and without limits, next to the machine,
-that leaves by an Ethernet WAN. All others' packets are decided on one by one, as are those of
-flows that are not what the client's mark says.
+The fast path (`egressd.netd.kernel.fast_path`) bypasses nftables and policy routing, so it is for
+the plain cases alone: a client with a rule of its own and without limits, next to the machine, that
+leaves by an Ethernet WAN. Packets of other clients are decided one by one, and so are those of
+flows whose mark differs from the client's.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _ANYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
 class Way(NamedTuple):
-    """Where packets of one mark leave."""
+    """The next hop of packets of one mark."""
 
     flow: int
-    """The conntrack mark that their flows have."""
+    """The conntrack mark of their flows."""
     interface: int
-    """Its index."""
+    """The index of the outgoing interface."""
     gateway: IPv4Address
     address: IPv4Address
-    """This machine's there, which their flows are seen with."""
+    """This machine's address there, which is the flows' translated source."""
     apart: tuple[IPv4Network, ...]
-    """Destinations that are not the gateway's, at most `APART_MAX` networks."""
+    """Destinations that the gateway does not lead to, at most `APART_MAX` networks."""
 
 
 class Place(NamedTuple):
@@ -52,16 +52,16 @@ class Place(NamedTuple):
 
 
 class Neighbourhood:
-    """The LANs, and which addresses are next to the machine there. Those that are `occupied`, by
-    their indexes, are left out.
+    """The LANs, and the addresses that are next to the machine there. Interfaces that are
+    `occupied`, given by their indexes, are left out.
     """
 
     def __init__(self, facts: Facts, topology: Topology, occupied: Collection[int] = ()) -> None:
         lans = [lan for lan in plain_lans(facts, topology) if lan.index not in occupied]
         self.indexes = {lan.index for lan in lans}
-        """Of the LANs."""
+        """Indexes of the LANs."""
         self._lans = [(*_bits(each.network), lan.index) for lan in lans for each in lan.addresses]
-        # Who lives behind another router, or elsewhere, is not asked for by its own address there.
+        # Hosts behind another router, or elsewhere, are not resolved by ARP on the LAN.
         self._routed = [
             _bits(route.destination)
             for route in facts.routes
@@ -77,7 +77,9 @@ class Neighbourhood:
     __hash__ = None  # type: ignore[assignment]
 
     def index_of(self, address: str) -> int:
-        """The index of the LAN where an address is next to the machine; 0 for none, or several."""
+        """Return the index of the LAN where an address is next to the machine; 0 for none, or
+        several.
+        """
         number = int(IPv4Address(address))
         found = {index for network, mask, index in self._lans if number & mask == network}
         if len(found) != 1 or any(number & mask == network for network, mask in self._routed):
@@ -86,13 +88,13 @@ class Neighbourhood:
 
 
 def plain_lans(facts: Facts, topology: Topology) -> list[Interface]:
-    """The LANs that known flows may come in by."""
+    """Return the LANs that known flows may come in by."""
     found = (facts.interfaces.get(name) for name in topology.lans)
     return [lan for lan in found if lan is not None and _is_plain(lan)]
 
 
 def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:
-    """Where a client of the plan is, if its flows may take the short way."""
+    """Return the place of a client of the plan if its flows may take the fast path, else None."""
     mark = plan.hosts.get(address, 0) if plan.floor.is_ruled else 0
     if not is_routed(mark) or mark & MARK_LINE:
         return None
@@ -104,7 +106,7 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
 
 
 def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) -> dict[int, Way]:
-    """Mark -> where its packets leave. Those that are not plain enough are left out."""
+    """Return mark -> next hop of its packets. Marks that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     found = {}
     for mark, name, gateway, apart in (
@@ -113,7 +115,7 @@ def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) ->
     ):
         interface = facts.interfaces[name]
         networks = tuple(collapse_addresses(apart))
-        # What is too large for the other side is to be told so, or cut up: see `narrow`.
+        # Packets too large for the other side need an ICMP error or fragmentation: see `narrow`.
         is_as_wide = mtus == {interface.mtu}
         has_one_address = len(interface.addresses) == 1
         if _is_plain(interface) and is_as_wide and has_one_address and len(networks) <= APART_MAX:
@@ -124,7 +126,7 @@ def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) ->
 
 
 _Found = tuple[int, str, IPv4Address, Iterable[IPv4Network]]
-"""Mark, interface, gateway, networks apart."""
+"""Mark, interface, gateway, and networks that the gateway does not lead to."""
 
 
 def _of_interfaces(
@@ -149,7 +151,7 @@ def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:
 
 
 def _is_plain(interface: Interface) -> bool:
-    """Whether it is up, and has neighbours that are asked for by ARP."""
+    """True if it is up and its neighbours are resolved by ARP."""
     return interface.is_up and not interface.is_loopback and not interface.is_point_to_point
 
 

@@ -1,7 +1,7 @@
 """Overlapping CIDR rules made into disjoint ranges, the most specific rule winning.
 
-nftables refuses overlapping intervals in a map, and then loads nothing at all, so the
-kernel is only ever given disjoint ones.
+nftables refuses overlapping intervals in a map, and then loads nothing at all, so the kernel is
+only ever given disjoint ones.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def flatten(networks: Mapping[IPv4Network, int]) -> dict[str, int]:
 
 
 def _dotted(address: int) -> str:
-    # Half of the work on 10,000 networks would be making `IPv4Address` objects.
+    # Creating `IPv4Address` objects would take half of the time for 10,000 networks.
     return f"{address >> 24}.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}"
 
 
 def merge(networks: Iterable[IPv4Network]) -> tuple[str, ...]:
-    """The disjoint, sorted ``first-last`` ranges that cover just `networks`."""
+    """Return the disjoint, sorted ``first-last`` ranges that cover exactly `networks`."""
     return tuple(flatten(dict.fromkeys(networks, 0)))
 
 
 def range_text(text: str) -> str:
-    """``first-last`` as nft takes it: one address when both are the same."""
+    """Return ``first-last`` in nft's notation: one address if both are the same."""
     first, _, last = text.partition("-")
     return first if first == last else text

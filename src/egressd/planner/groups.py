@@ -1,17 +1,17 @@
-"""Which node of a group serves which client. Pure.
+"""The assignment of a group's clients to its nodes. Pure.
 
-A node that is not known to be dead is taken to live. When none lives, nobody is moved: there
-is nothing to gain, and what cannot be reached blocks by itself.
+A node that is not known to be dead counts as living. When none lives, no client is moved: there is
+nothing to gain, and an unreachable node blocks by itself.
 
 - ``urltest``: the node with the lowest delay; the one chosen stays unless another is faster by
-  more than `TOLERANCE_MS`, so that clients do not go to and fro.
-- ``fallback``: the first that lives, in the group's order. One that was not measured yet has to
-  be before the one chosen last gives way to it.
-- ``sticky``: each client keeps its node while that lives. A new client gets the node that the
-  fewest have. Clients that no rule names by address (those of a CIDR) are told apart by a hash
-  of the address, and `SLOTS` parts of them are treated as such clients.
+  more than `TOLERANCE_MS`, so that clients do not move back and forth.
+- ``fallback``: the first that lives, in the group's order. A node must be measured before the
+  one chosen last gives way to it.
+- ``sticky``: each client keeps its node while that lives. A new client gets the node with the
+  fewest clients. Clients that no rule names by address (those of a CIDR) are assigned by a hash
+  of the address to one of `SLOTS` slots, and each slot is treated as such a client.
 
-Existing flows stay with their node while it lives, whatever is chosen for new ones; see
+Existing flows stay with their node while it lives, regardless of the choice for new ones; see
 `egressd.planner.chains`.
 """
 
@@ -27,7 +27,7 @@ import msgspec
 from egressd.model.plan import Group
 
 TOLERANCE_MS: Final = 50
-"""What sing-box's own url test has (``protocol/group/urltest.go``)."""
+"""Milliseconds: the tolerance of sing-box's own url test (``protocol/group/urltest.go``)."""
 
 SLOTS: Final = 256
 
@@ -37,37 +37,37 @@ K = TypeVar("K")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group's clients go, as keys of its nodes' instances."""
+    """The nodes of a group's clients, as keys of the nodes' instances."""
 
     living: tuple[str, ...] = ()
     """The nodes that flows may stay with."""
     elected: str = ""
-    """Whom every client is sent to; empty with ``sticky``."""
+    """The node that every client is sent to; empty with ``sticky``."""
     kept: dict[str, str] = {}
     """Client address -> its node."""
     slots: tuple[str, ...] = ()
-    """By the address's hash, for clients that are not in `kept`."""
+    """Nodes by the address's hash, for clients that are not in `kept`."""
 
     def serving(self) -> set[str]:
-        """The nodes that new flows are sent to."""
+        """Return the nodes that new flows are sent to."""
         return {self.elected, *self.kept.values(), *self.slots} - {""}
 
     def of_client(self, client: str) -> str:
-        """The node of a client's new flows; empty where only the kernel's hash tells."""
+        """Return the node of a client's new flows; empty if only the kernel's hash decides."""
         return self.elected or self.kept.get(client, "")
 
 
 def living_of(group: Group, delays: Mapping[str, int]) -> tuple[str, ...]:
-    """The nodes that flows may stay with: those that live, or all if none does."""
+    """Return the nodes that flows may stay with: the living ones, or all if none lives."""
     return tuple(key for key in group.members if delays.get(key) != DEAD) or group.members
 
 
 def choose(
     group: Group, delays: Mapping[str, int], before: Choice, clients: Iterable[str]
 ) -> Choice:
-    """The choice to follow `before`.
+    """Return the choice to follow `before`.
 
-    `delays`: key -> milliseconds, or `DEAD`; a node that is not in it has not been measured.
+    `delays`: key -> milliseconds, or `DEAD`; a node that is missing has not been measured.
     `clients`: the addresses that rules send to the group.
     """
     living = living_of(group, delays)
@@ -97,7 +97,9 @@ def _fastest(living: tuple[str, ...], delays: Mapping[str, int], current: str) -
 
 
 def _spread(living: Sequence[str], before: Mapping[K, str], clients: Iterable[K]) -> dict[K, str]:
-    """Each client with its node: the one it had if that lives, else one that the fewest have."""
+    """Return each client's node: its previous one if that lives, else one with the fewest
+    clients.
+    """
     able = frozenset(living)
     result = {client: before.get(client, "") for client in clients}
     loads = Counter(result.values())

@@ -1,6 +1,6 @@
-"""Nodes, proxy services and the whitelist as engine instances: what each is to do, as data.
+"""Nodes, proxy services and the whitelist as engine instances: the work of each, as data.
 
-Each distinct input is built once and remembered, so that equal instances are mostly one object, and
+Each distinct input is built once and cached, so that equal instances are mostly one object, and
 comparing them costs nothing.
 """
 
@@ -38,7 +38,7 @@ def dialer(
     listed: Listed | None = None,
     zones: tuple[LocalZone, ...] = (),
 ) -> Dialer:
-    """What serves LAN clients through TPROXY.
+    """Return the work of an instance that serves LAN clients through TPROXY.
 
     Several paths need a `policy`; one takes none. Clients with a rule have the local `zones`.
     """
@@ -55,7 +55,7 @@ def dialer(
 
 @lru_cache(_REMEMBERED)
 def node_path(path: DialPath, resolvers: Resolvers) -> NodePath:
-    """The hops of a path, and who is asked for the names of their servers."""
+    """Return the hops of a path, and the resolver for the names of their servers."""
     return NodePath(
         hops=tuple(Hop(node=hop.id, outbound=outbound_of(hop)) for hop in path.hops),
         mark=path.mark,
@@ -67,10 +67,10 @@ def node_path(path: DialPath, resolvers: Resolvers) -> NodePath:
 def proxy_listener(
     service: ProxyService, mark: int, resolver: str, dns_mark: int
 ) -> ProxyListener | None:
-    """A local proxy service with the way out that `mark` is for.
+    """Return a local proxy service with the egress of `mark`.
 
-    None for one that netd would not take, and the whole plan with it. A new one was checked; one
-    that an earlier egressd took, or a backup brought, may not be as this one wants it.
+    None for a service that netd would refuse together with the whole plan. New services were
+    checked; one from an earlier egressd or from a backup may not have the form required now.
     """
     if reason_reserved(service.port):
         return None
@@ -89,8 +89,8 @@ def proxy_listener(
 
 
 def clients_resolvers(node: Node, resolvers: Resolvers) -> tuple[tuple[str, ...], bool]:
-    """Who are asked for names on behalf of the node's clients, each where those before it do not
-    answer, and whether directly, not through the node.
+    """Return the resolvers for the node's clients, each asked if those before it do not answer, and
+    whether they are asked directly, not through the node.
     """
     settings = settings_of(node)
     servers = {

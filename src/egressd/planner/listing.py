@@ -1,9 +1,8 @@
-"""The whitelist in engine documents: which traffic is looked into, and what follows.
+"""The whitelist in engine documents: the traffic that is inspected, and the rules that follow.
 
-Only the ports that entries need are sniffed: on others a protocol whose server speaks first
-would wait for the sniffer to give up. The domains themselves are in rule sets beside the
-documents, which refer to them by file name. The api says which sets there are, and netd makes the
-rules from that.
+Only the ports that entries need are sniffed: on others a protocol whose server speaks first would
+wait for the sniffer to give up. The domains themselves are in rule sets beside the documents, which
+refer to them by file name. The api names the sets, and netd makes the rules from them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LISTED: Final = "listed"
 HTTP_PORTS: Final = (80, 8080)
 TLS_PORTS: Final = (443, 8443)
 QUIC_PORTS: Final = (443, 8443)
-"""Where ordinary entries are recognised."""
+"""Ports on which ordinary entries are recognised."""
 
 _SNIFF_TIMEOUT: Final = "300ms"
 _PROTOCOL: Final = {"http": "http", "https": "tls", "quic": "quic"}
@@ -35,31 +34,31 @@ _USUAL_PORTS: Final = {"http": HTTP_PORTS, "tls": TLS_PORTS, "quic": QUIC_PORTS}
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The domain entries of a whitelist, as instances and the plan need them."""
+    """The domain entries of a whitelist, in the form for instances and the plan."""
 
     tcp_ports: tuple[int, ...]
     udp_ports: tuple[int, ...]
     """The ports on which entries have to be seen, ascending."""
     sets: tuple[ListedSet, ...]
     rule_sets: dict[str, bytes]
-    """The content of those that `sets` name."""
+    """The content of the rule sets that `sets` name."""
 
 
 def has_entries(whitelist: Whitelist) -> bool:
-    """Whether anything is listed."""
+    """True if the whitelist has an entry."""
     entries = entries_of(whitelist)
     return bool(entries.domains or entries.networks)
 
 
 @lru_cache(8)
 def entries_of(whitelist: Whitelist) -> WhitelistEntries:
-    """The entries of a whitelist that was accepted."""
+    """Return the entries of a whitelist that was accepted."""
     return parse_whitelist(whitelist.domains, whitelist.ips)
 
 
 @lru_cache(8)
 def listing_of(whitelist: Whitelist) -> Listing:
-    """What the domain entries of a whitelist come to."""
+    """Return the ports, sets and rule sets of a whitelist's domain entries."""
     alike: dict[tuple[str, int], list[str]] = {}
     for entry in entries_of(whitelist).domains:
         alike.setdefault((entry.scheme, entry.port), []).append(entry.domain)
@@ -75,7 +74,9 @@ def listing_of(whitelist: Whitelist) -> Listing:
 
 
 def rules_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:
-    """The sing-box rules that send listed traffic to the outbound `LISTED`; the rest goes on."""
+    """Yield the sing-box rules that send listed traffic to the outbound `LISTED`; the rest goes
+    on.
+    """
     sets = tuple(sets)
     tcp, udp = _ports(sets)
     yield from _sniffing("tcp", tcp, "http", "tls")
@@ -91,7 +92,7 @@ def rules_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:
 
 
 def references_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:
-    """The rule sets that `rules_of` name, for a document's ``route.rule_set``."""
+    """Yield the rule sets that `rules_of` names, for a document's ``route.rule_set``."""
     for each in sets:
         path = f"{RULE_SET_FOLDER}/{each.rule_set}"
         yield {"type": "local", "format": "binary", "tag": _tag(each), "path": path}
@@ -102,12 +103,12 @@ def _tag(each: ListedSet) -> str:
 
 
 def _where(each: ListedSet) -> Mapping[str, tuple[int, ...]]:
-    """sing-box's name of each protocol in which its domains are seen, and at which ports."""
+    """Return sing-box's name of each protocol in which the domains are seen, with its ports."""
     return {_PROTOCOL[each.scheme]: (each.port,)} if each.scheme else _USUAL_PORTS
 
 
 def _ports(sets: Iterable[ListedSet]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ports of TCP and of UDP on which entries have to be seen, ascending."""
+    """Return the ports of TCP and of UDP on which entries have to be seen, ascending."""
     tcp: set[int] = set()
     udp: set[int] = set()
     for each in sets:

@@ -1,29 +1,29 @@
 """The text of egressd's nftables table: its sets, maps and chains.
 
-The chains are loaded once and never change; a client, a target or an interface is an
-element (`planner.nft`). So a change costs the kernel one element, and a packet costs a few hash
-look-ups whatever the number of rules.
+The chains are loaded once and never change; a client, a target or an interface is an element
+(`planner.nft`). So a change costs the kernel one element, and a packet costs a few hash look-ups
+regardless of the number of rules.
 
-How a LAN client's packet goes (``docs/dataplane.md`` draws it):
+The path of a LAN client's packet (``docs/dataplane.md`` draws it):
 
-1. ``from_lan`` drops spoofed sources and lets pass what is for the router or another LAN.
+1. ``from_lan`` drops spoofed sources and accepts packets for the router or another LAN.
 2. ``client`` and ``managed`` look up the mark of the client's target.
 3. ``dispatch`` sends it to the engine (TPROXY), to the kernel's forwarding, or to ``deny``.
-4. ``group``: among a group's nodes a flow keeps the one it has while that lives; a new flow gets
-   the one chosen for its client. From here on it bears that node's mark.
+4. ``group``: among a group's nodes a flow keeps its node while that lives; a new flow gets the
+   node chosen for its client. From here on it bears that node's mark.
 5. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
-   is another, the flow is reset. So the change of the element is itself the cut. Flows that the
+   changes, the flow is reset. So the change of the element is itself the cut. Flows that the
    kernel routes keep the whitelist's epoch beside it.
-   A connection's further packets meet less: ``known`` and ``known_to_engine``.
-6. ``forward`` checks that the mark and the outgoing interface agree, whatever routing did.
+   Further packets of a connection take shorter chains: ``known`` and ``known_to_engine``.
+6. ``forward`` checks that the mark and the outgoing interface agree, independent of routing.
 
-The files: `prerouting` (steps 1 to 3, and `routed`), `engine` (4, `seal`, and what instances
-answer), `bounds` (what one client may have), `dns`, `forward`, and `own` for what this machine is
-told and says itself. Proxy services, VPN lines and the API bring chains of their own
+The files: `prerouting` (steps 1 to 3, and `routed`), `engine` (4, `seal`, and the answers of
+instances), `bounds` (the limits of one client), `dns`, `forward`, and `own` for packets to and from
+this machine. Proxy services, VPN lines and the API have chains of their own
 (`planner.services_guard`, `planner.lines.guard`, `planner.api_guard`).
 
-Written for nftables 1.0.6 and 1.1, which make the same of this text: no chain on one line, and
-interfaces by name (``iifname``), since an index goes stale when an interface is made again.
+Written for nftables 1.0.6 and 1.1, which parse this text alike: no chain on one line, and
+interfaces by name (``iifname``), because an index goes stale when an interface is recreated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETS: Final = {
     "here": "type mark . ipv4_addr",
     "unheard": "type ifname",
     "routers6": "type ifname . ipv6_addr",
-    # Filled by packets: who has been a router where none is heard.
+    # Filled by packets: routers that advertise on interfaces whose advertisements do not count.
     "advertised": "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
     "neighbours": "type ipv4_addr",
     "localif": "type ifname",
@@ -65,9 +65,9 @@ SETS: Final = {
     **api_guard.SETS,
     **bounds.SETS,
     "members": "type mark . mark",
-    # Filled by packets: the ways by which names are asked for, with how many questions there were.
+    # Filled by packets: the marks by which names are resolved, with the number of questions.
     "questions": "type mark; size 65535; counter; flags dynamic,timeout; timeout 1m",
-    # Filled by the speed limits' adapter, and by no load: what they count lives on.
+    # Filled by the speed limits' adapter, never by a load: a load keeps their counters.
     "sent": "type ipv4_addr; counter",
     "sent_nets": "type ipv4_addr; flags interval; counter",
     "received": "type ipv4_addr; counter",
@@ -95,9 +95,10 @@ MAPS: Final = {
 }
 
 RETIRED: Final = ("input_dns", "input_services", "input_lines", "output_lines")
-"""Base chains of earlier versions: a load takes them away, or they would go on beside the new."""
+"""Base chains of earlier versions: a load removes them, or they would stay in force beside the
+new."""
 RETIRED_MAPS: Final = {"relays": "type inet_service : mark; size 131072; flags dynamic,timeout"}
-"""Maps of earlier versions, which a load takes away: name -> type and flags."""
+"""Maps of earlier versions, which a load removes: name -> type and flags."""
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     **prerouting.CHAINS,

@@ -1,9 +1,9 @@
-"""What one client may have open in the engine, and ask for: all further ones are refused, and it
-alone has fewer.
+"""Limits on the flows and questions that one client may have open in the engine: further ones are
+refused, and only this client has fewer.
 
-New flows are counted where they get their mark, so that packets of known ones cost nothing. Once a
-client has reached a bound its new flows are refused for two seconds without being counted
-(`ct count` looks at each that there is), and netd finds it in a set for as long
+New flows are counted where they get their mark, so that packets of known flows cost nothing. Once a
+client has reached a bound its new flows are refused for two seconds without being counted (`ct
+count` looks at each existing one), and netd finds the client in a set for that time
 (`egressd.netd.refusals`). The figures are those of `egressd.planner.bounds`.
 """
 
@@ -28,14 +28,15 @@ _METERED: Final = "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m
 _REFUSED: Final = "type ipv4_addr; size 65535; counter; flags dynamic,timeout; timeout 2s"
 
 _NETWORK: Final = "ip saddr & 255.255.255.0"
-"""By which addresses without a rule of their own are metered: a host may use many of them."""
+"""The key by which addresses without a rule of their own are metered: a host may use many of
+them."""
 
 SETS: Final = {
-    # Filled by packets, all of them.
+    # Packets fill all of these sets but `greedy`.
     "tcp_of": _COUNTED,
     "udp_of": _COUNTED,
     "dns_of": _COUNTED,
-    # Filled by netd: who has more sockets open than connection tracking knows flows of.
+    # Filled by netd: clients with more open sockets than flows in connection tracking.
     "greedy": "type ipv4_addr . inet_proto",
     "sessions": "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 5m",
     "sessions_of": _METERED,
@@ -44,7 +45,7 @@ SETS: Final = {
     "question_bytes_of": _METERED,
     "questions_of_resolvers": _METERED,
     "questions_of_networks": _METERED,
-    # Who has reached which bound, with how many packets were refused.
+    # Clients that have reached a bound, with the number of refused packets.
     "full_tcp": _REFUSED,
     "full_udp": _REFUSED,
     "full_networks": _REFUSED,
@@ -65,14 +66,15 @@ _BY_TCP: Final = _drop_beyond(
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "begin": (
-        # What an instance hands back was counted when it came from the client.
+        # Packets that an instance hands back were counted when they came from the client.
         'iifname "lo" ct mark set meta mark return',
         "ip saddr . meta l4proto @greedy th dport != 53 goto deny",
         "meta l4proto tcp goto begin_tcp",
-        # Questions are metered, whatever flows they come in.
+        # Questions are metered, not the flows that carry them.
         "udp dport 53 ct mark set meta mark return",
         "ip saddr @full_udp goto deny",
-        # All that comes from one port is one session to the engine, but where names decide.
+        # All datagrams from one port are one session to the engine, except on ports where domains
+        # are looked for.
         "ip saddr . udp sport @sessions meta l4proto . udp dport != @wlports goto begin_udp",
         "update @sessions_of { ip saddr limit rate over $sessions_per_s/second"
         " burst $sessions packets } update @full_udp { ip saddr } goto deny",
@@ -81,7 +83,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto begin_udp",
     ),
     "begin_in_network": (
-        # Only for its values may a map be looked into: the mark is kept meanwhile.
+        # Only a map look-up yields a value; the mark is saved meanwhile.
         "ct mark set meta mark",
         "meta mark set ip saddr map @hosts goto begin_by_own_rule",
         "ct mark set 0",
@@ -109,7 +111,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "metered": (
         "meta l4proto udp "
         + _drop_beyond(str(QUESTIONS_PER_S), f"{QUESTIONS_AT_ONCE} packets", "questions_of"),
-        # A packet with data in it, whichever byte that begins with.
+        # A packet with data in it: the two rules together match any first byte.
         f"meta l4proto tcp @ih,0,8 != 0xff {_BY_TCP}",
         f"meta l4proto tcp @ih,0,8 0xff {_BY_TCP}",
     ),

@@ -1,4 +1,4 @@
-"""Questions for names: each goes its client's way, to the resolver that is asked by that way."""
+"""DNS questions: each takes its client's egress, to the resolver that is asked by that egress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from egressd.planner.chains.terms import ROUTED
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "asking": (
-        # What a resolver in the LAN asks others is not to come back to it.
+        # Questions that a resolver in the LAN asks others must not come back to it.
         "ip saddr @resolvers jump metered_resolver",
         "ip saddr @resolvers goto client",
         "jump metered",
@@ -20,10 +20,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ask": (
         "jump count",
-        # Where there are local names, an instance looks for them among the questions of clients
-        # with a rule that the kernel routes.
+        # If there are local names, an instance looks for them among the questions of clients with a
+        # rule that the kernel routes.
         "meta mark set meta mark map @askers goto engine",
-        # The resolver of a line may be one that is not asked through it.
+        # The resolver of a line may be one that is not asked through the line.
         "meta mark set meta mark map @asked",
         "goto dispatch",
     ),
@@ -46,16 +46,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "drop",
     ),
     "dns_to_router": (
-        # The resolver that the client's questions go to may be this machine's own.
+        # The resolver of the client's questions may be on this machine.
         "meta mark . ip daddr @here return",
-        # A kernel-routed client's question that found no resolver of its own stops here.
+        # A kernel-routed client's question without a resolver of its own stops here.
         f"meta mark {ROUTED} th dport 53 drop",
         "meta nfproto ipv6 reject",
     ),
     "output_dns": (
         "type nat hook output priority -100; policy accept;",
-        # What the engine asks itself: the names of nodes' servers, say. What netd asks, to see who
-        # answers, goes where it is sent.
+        # The engine's own questions, such as the names of nodes' servers. netd's own questions,
+        # which check that resolvers answer, keep their destination.
         "meta skuid != 0 meta l4proto { tcp, udp } th dport 53 goto engines_question",
     ),
     "engines_question": (
@@ -63,10 +63,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "dnat ip to meta mark . ip daddr map @substitutes",
     ),
     "to_resolver": (
-        # Where output_dns has put another resolver in the place of the one that was asked, this
-        # hook still names the interface of the old route. The chain postrouting_last looks again.
+        # If output_dns has replaced the resolver that was asked, this hook still names the
+        # interface of the old route. The chain postrouting_last checks again.
         "ct status dnat accept",
-        # One that is no further than this machine or what is behind it is asked there.
+        # A resolver on this machine or on a network behind it is asked there.
         'oifname "lo" accept',
         "goto to_neighbour",
     ),

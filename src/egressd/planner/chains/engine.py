@@ -1,5 +1,5 @@
-"""To instances of the engine and back: which of a group's nodes, whose port, and the answers, which
-bear the address of whom a client asked.
+"""Packets to instances of the engine and back: the choice of a group's node, its port, and the
+answers, which bear the address that a client asked.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from egressd.planner.registry import (
 )
 
 _UDP_HEADER: Final = 8
-"""Bytes, which the length of a datagram counts (RFC 768)."""
+"""Bytes, which the length of a datagram includes (RFC 768)."""
 
 
 def _as_hashed(address: IPv4Address) -> int:
-    """An address as a number in the byte order of the machine, which hashes come in."""
+    """Return an address as a number in the byte order of the machine, as hashes are."""
     return int.from_bytes(address.packed, sys.byteorder)
 
 
 _LOOKED_INTO: Final = (
-    # The whitelist is not for clients without a rule.
+    # The whitelist does not apply to clients without a rule.
     f"iifname @lanif {KIND} {MARK_ENGINE:#x} meta mark != {MARK_UNMANAGED:#x}"
     " meta l4proto udp meta l4proto . th dport @wlports"
 )
@@ -44,11 +44,11 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"udp length > {SHORT_DATAGRAM + _UDP_HEADER} jump long",
         "jump seal",
         TO_INSTANCE,
-        # tproxy fails open when nothing listens: what gets here must not go on.
+        # tproxy fails open if no socket listens: packets that get here must not go on.
         "goto deny",
     ),
     "long": (
-        # Of a longer one the engine would send on as much as its buffer takes.
+        # The engine would send only the part of a longer datagram that fits its buffer.
         f"udp length <= {DATAGRAM_MAX + _UDP_HEADER} meta mark != @shortudp return",
         "goto deny",
     ),
@@ -57,9 +57,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta mark set meta mark map @elected return",
         "meta mark set meta mark . ip saddr map @kept return",
         "ct mark != 0 goto deny",
-        # nftables 1.0.6 cannot have a hash in a key of several parts: it goes by way of a mark.
+        # nftables 1.0.6 cannot use a hash in a key of several parts: the hash is passed in a mark.
         "ct mark set meta mark",
-        # Of what an instance hands back, only whom it is for tells one from another.
+        # Packets that an instance hands back differ only by their destination.
         f'iifname "lo" meta mark set jhash ip saddr . ip daddr mod {SLOTS} seed {HASH_SEED:#x}',
         f'iifname != "lo" meta mark set jhash ip saddr mod {SLOTS} seed {HASH_SEED:#x}',
         "meta mark set ct mark . meta mark map @slots goto hashed",
@@ -74,9 +74,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "input_apart": (
         "type nat hook input priority 100; policy accept;",
-        # To the engine all UDP that comes from one address and port is one session, and goes where
-        # its first packet did. Where names decide, each destination is to be a session of its own:
-        # its packets come from an address of its own.
+        # To the engine all UDP from one address and port is one session, with the destination of
+        # its first packet. On ports where domains are looked for, each destination must be a
+        # session of its own: its packets get a source address of their own.
         f"{_LOOKED_INTO} snat ip to (jhash ip saddr . ip daddr . udp dport mod {0xFFFF_FFFF})"
         f" & {_as_hashed(APART.hostmask):#x} | {_as_hashed(APART[0]):#x} fully-random",
     ),
@@ -86,7 +86,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"{_LOOKED_INTO} ip saddr != {APART} drop",
     ),
     "output_answers": (
-        # Ahead of connection tracking (priority -200): it is to see the port of the far end.
+        # Ahead of connection tracking (priority -200), which must see the port of the far end.
         "type filter hook output priority raw; policy accept;",
         f"{KIND} {MARK_ANSWER:#x} goto from_far_end",
     ),
@@ -100,8 +100,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"meta mark set {MARK_ANSWER:#x}",
     ),
     "answer_in_a_name": (
-        # A node says whose answer it is. This machine and what is in its LANs do not speak through
-        # nodes, but that DNS asked of them is answered for them.
+        # A node chooses the source address of its answers. This machine and hosts in its LANs do
+        # not answer through nodes, except that DNS addressed to them is answered on their behalf.
         "udp sport != 53 ip saddr @lannet drop",
         "udp sport != 53 ip saddr @own drop",
         "ct state new ip saddr @lannet drop",
@@ -113,7 +113,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto to_client",
     ),
     "unasked": (
-        # A node's client may hear from whom it has not asked.
+        # A node's client may receive packets from a peer that it has not contacted.
         "fib saddr type local goto to_client",
         "meta mark set ip daddr map @hosts goto unasked_of",
         "meta mark set ip daddr map @nets goto unasked_of",
@@ -121,8 +121,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "drop",
     ),
     "unasked_of": (
-        # One that has moved away from its node: the flow would begin the wrong way round, and what
-        # the client sends there would be answers, which are not translated and get nowhere.
+        # The client has moved away from its node: the flow would begin in the wrong direction, and
+        # the client's packets would count as answers, which are not translated and get lost.
         f"{KIND} != {MARK_ENGINE:#x} drop",
         "meta mark set 0",
         "goto to_client",

@@ -1,4 +1,4 @@
-"""Through this machine and out: the mark and the outgoing interface have to agree."""
+"""Forwarded packets: the mark and the outgoing interface have to agree."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto forward_from_elsewhere",
     ),
     "forward_from_elsewhere": (
-        # A LAN that is taken for a WAN (see topology.discover), and answers for addresses that no
-        # LAN has any more: nothing goes through this machine from one WAN or line to another.
+        # A LAN that is treated as a WAN (see topology.discover), and answers for addresses that no
+        # LAN has any more: nothing is forwarded from one WAN or line to another.
         "iifname @outside oifname @outside drop",
-        # It may be a LAN that nobody has looked at yet, or one that has lost its name.
+        # It may be a LAN that netd has not looked at yet, or one that was renamed.
         "iifname != @seen drop",
         # A client with a rule, on a LAN that the configuration does not name.
         "meta nfproto ipv4 meta mark set ip saddr map @hosts drop",
@@ -42,7 +42,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto to_client",
     ),
     "to_narrow": (
-        # A far end is told what fits, since not everybody hears of it otherwise (RFC 2923, 2.1).
+        # Announce an MSS that fits, because ICMP errors do not reach every far end (RFC 2923, 2.1).
         "tcp flags syn tcp option maxseg size set rt mtu",
         "accept",
     ),
@@ -62,7 +62,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "type nat hook postrouting priority srcnat; policy accept;",
         f"meta mark {ROUTED} ip saddr @lannet fib saddr type != local masquerade",
         f"meta mark {ROUTED} ip saddr @localnet fib saddr type != local masquerade",
-        # A question that output_dns sent elsewhere bears the address for where it was to go.
+        # A question that output_dns redirected bears the source address for its former destination.
         "ct status dnat ct direction original meta l4proto { tcp, udp } th dport 53"
         " fib saddr type local fib saddr . oif type != local masquerade",
     ),

@@ -1,6 +1,6 @@
-"""This machine's own packets: what is for it, and what it says itself.
+"""Packets from and to this machine itself.
 
-That leaves by the interface whose address it bears, or not at all.
+Its own packets leave by the interface whose address they bear, or not at all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _QUOTES_UDP: Final = "@th,136,8 17"
 _QUOTES_UDP6: Final = "@th,112,8 17"
 """The same of an IPv6 header without extensions (RFC 4443, 3; RFC 8200, 3)."""
 _OF_ANOTHER_WAN: Final = "oifname @outside ip saddr @own fib saddr . oif type != local drop"
-"""Policy rules take this machine's packets to the WAN that has their source address. This is for
-those that were routed before they had one (raw sockets), and for rules that are still missing."""
+"""Drops packets of this machine that leave by a WAN other than that of their source address. Policy
+rules route them to the right one; this rule catches packets that were routed before they had an
+address (raw sockets), and policy rules that are still missing."""
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "input": (
@@ -54,13 +55,14 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"icmpv6 type {_ERRORS6} {_QUOTES_UDP6} jump about_datagram",
     ),
     "about_datagram": (
-        # What quotes the addresses and ports of a datagram of the engine's: anybody may have sent
-        # it, and it would end the session. A node that has gone is noticed by its silence.
+        # An ICMP error that quotes the addresses and ports of an engine's datagram may be forged,
+        # and would end the session. A node that has gone is noticed by its silence.
         f"socket mark {ROUTED} goto about_engines_datagram",
     ),
     "about_engines_datagram": (
-        # How wide a path is, only this tells. It ends no session (`egressd.netd.engine.fragments`),
-        # and makes none narrower than 1,280 bytes: in IPv4 see sysctls, in IPv6 RFC 8200, 5.
+        # Only these errors report the path MTU. They end no session
+        # (`egressd.netd.engine.fragments`), and reduce no path below 1,280 bytes: for IPv4 see
+        # sysctls, for IPv6 RFC 8200, 5.
         "icmp type destination-unreachable icmp code frag-needed ct state related accept",
         "icmpv6 type packet-too-big ct state related accept",
         "drop",
@@ -71,9 +73,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "drop",
     ),
     "unknown_flow": (
-        # An answer to a client whose flow conntrack has lost looks like something for this
-        # machine. A reset or an ICMP error would end what goes on once the client sends again, and
-        # a flow that begins the wrong way round would take its place.
+        # An answer to a client whose flow conntrack has lost looks like a packet for this machine.
+        # A reset or an ICMP error would end a flow that continues once the client sends again, and
+        # a flow that begins in the wrong direction would take its place.
         "meta nfproto ipv6 accept",
         "iifname != @outside accept",
         "socket wildcard { 0, 1 } accept",
@@ -85,42 +87,43 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         *lines_guard.OUTPUT,
         f"meta mark {ROUTED} goto from_engine",
         f"{KIND} {MARK_ANSWER:#x} goto answer_in_a_name",
-        # The engine's answers to clients bear the address of whom they asked.
+        # The engine's answers to clients bear the address that the client asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
-        # No IPv6 is forwarded, so its errors are for clients, and quote their packets. A LAN
-        # that was down has lost its IPv6 addresses: the way to its clients is then by a WAN.
+        # No IPv6 is forwarded, so these errors concern clients, and quote their packets. A LAN that
+        # was down has lost its IPv6 addresses: the route to its clients is then by a WAN.
         'icmpv6 type < 128 oifname != @lanif oifname != "lo" drop',
         f"meta l4proto icmp ct state related ct mark {ROUTED} ip daddr != @lannet goto about_flow",
         "icmp type { destination-unreachable, time-exceeded, parameter-problem } goto own_error",
-        # Those to an address of input_apart have just got the client's back, not yet its interface.
+        # Answers to an address of input_apart have just been translated back to the client's
+        # address; their interface is still the old one.
         'oifname "lo" ct direction reply ct status snat goto to_client',
         _OF_ANOTHER_WAN,
     ),
     "output_tcp": (
         f"meta mark {ROUTED} goto from_engine",
         *api_guard.OUTPUT,
-        # At whichever address of this machine they are called; instances answer at any.
+        # Clients may use any address of this machine; instances answer at each.
         "tcp sport @services fib saddr type local jump from_service",
-        # The engine's answers to clients bear the address of whom they asked.
+        # The engine's answers to clients bear the address that the client asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
         _OF_ANOTHER_WAN,
     ),
     "about_flow": (
-        # What this machine tells a far end about a client's flow (that its answer could not be
+        # An error of this machine to a far end about a client's flow (its answer could not be
         # delivered) quotes the flow, and bears its address: it leaves by the same interface.
         f"meta mark set ct mark & {NO_EPOCH:#x}",
         "goto from_engine",
     ),
     "own_error": (
-        # One about a flow of the engine's, whose socket has gone, quotes what came for a client. It
-        # leaves by the interface that has its address or not at all.
+        # An error about a flow of the engine, whose socket has gone, quotes a packet for a client.
+        # It leaves by the interface that has its address or not at all.
         "ip daddr @lannet accept",
         'oifname "lo" accept',
         "fib saddr . oif type != local drop",
     ),
     "from_engine": (
-        # The engine's own sockets: bound to one interface, or to none (DIRECT), they leave by a way
-        # out of their mark's or not at all, whatever routers this machine listens to.
+        # The engine's own sockets, bound to one interface or to none (DIRECT), leave by an egress
+        # of their mark or not at all, regardless of the routers that this machine listens to.
         "oifname @lanif ip daddr @lannet meta skuid != 0 goto to_inner",
         "oifname @lanif ip6 daddr { fe80::/10, fc00::/7 } meta skuid != 0 drop",
         "meta mark . oifname vmap @pairs",
@@ -128,8 +131,9 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "to_inner": (
         "meta l4proto { tcp, udp } th dport 53 ip daddr @resolvers goto to_resolver",
-        # A node's server may be a neighbour if the node names it by its address: what a name leads
-        # to is for whoever answers for it to say, at any time. netd asks what it was told to ask.
+        # A node's server may be a neighbour only if the node's configuration has its address: the
+        # owner of a name can change its address at any time. netd asks the servers that it was
+        # configured to ask.
         f"{KIND} {MARK_DIRECT:#x} ip daddr @neighbours goto to_neighbour",
         f"{KIND} {MARK_DIRECT:#x} meta skuid 0 goto to_neighbour",
         "drop",

@@ -1,4 +1,4 @@
-"""Where packets come in: the mark of each client's, and with it where they go."""
+"""Incoming packets: the mark of each client's packet, which decides its egress."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from egressd.planner.registry import (
 )
 
 PREROUTING_PRIORITY: Final = -145
-"""Of the chain that marks clients' packets: right behind ``mangle`` (-150)."""
+"""Priority of the chain that marks clients' packets: right after ``mangle`` (-150)."""
 _HEADERS: Final = 40
-"""Bytes of an IPv4 and a TCP header without options: what an MSS leaves out (RFC 879)."""
+"""Bytes of an IPv4 and a TCP header without options, which an MSS leaves out (RFC 879)."""
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "prerouting_mark": (
-        # Behind other programs' chains of that hook: the marks that they set (wg-quick restores
-        # those of UDP flows, say) are not to decide where clients' packets go.
+        # After other programs' chains of that hook: the marks that they set (wg-quick restores
+        # those of UDP flows, for example) must not decide the egress of clients' packets.
         f"type filter hook prerouting priority {PREROUTING_PRIORITY}; policy accept;",
         "iifname @lanif goto from_lan",
         "iifname @localif goto from_local",
-        # Answers to flows that the kernel routes, VPN lines' aside. The rules up to here, in known
-        # and in known_to_engine are what most packets meet: each expression more is felt.
+        # Answers to flows that the kernel routes, VPN lines' excepted. Most packets meet only the
+        # rules up to here, in known and in known_to_engine: each further expression has a
+        # measurable cost.
         f"ct mark & {MARK_ROUTED_MASK | MARK_LINE:#x} == {MARK_EGRESS:#x} meta mark set 0 accept",
         'iifname "lo" goto from_self',
         f"ct mark {ROUTED} goto from_line",
-        # An instance answers its clients itself: here somebody poses as the far end.
+        # An instance answers its clients itself: such a packet has a forged source.
         f"ct mark {ENGINE} drop",
-        # Nobody outside may pose as a client, or as this machine (see routing's accept_local).
+        # No outside host may forge the address of a client or of this machine (see routing's
+        # accept_local).
         "ip saddr @lannet drop",
         "ct state new,invalid goto from_stranger",
     ),
@@ -48,42 +50,44 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ct state new ct mark set iifname map @inmark",
     ),
     "from_line": (
-        # Clients learn how much fits before they send it: the far end's answer to a SYN.
+        # The far end's answer to a SYN announces the segment size that fits, before the client
+        # sends any.
         f"tcp flags syn tcp option maxseg size set {MTU_MIN - _HEADERS}",
         "meta mark set 0 accept",
     ),
     "from_self": (
-        # What an instance found to be listed goes to the whitelist's own destination.
+        # Traffic that an instance found to be listed goes to the whitelist's own destination.
         f"meta mark != {MARK_LISTED:#x} accept",
         "meta mark set meta mark map @listed goto engine",
         "goto deny",
     ),
     "from_lan": (
-        # Each question is metered, whatever flow it is of. (In ICMP these bits mean nothing, and
-        # whatever they are it may go that way.)
+        # Each question is metered, in any flow. (In ICMP these bits mean nothing, and any value may
+        # take that path.)
         "@th,16,16 53 goto unknown",
         f"ct mark {ROUTED} goto known",
         f"ct mark {ENGINE} meta l4proto tcp ct direction original goto known_to_engine",
         "goto unknown",
     ),
     "from_local": (
-        # Its IPv6 is its own matter too, until a client is there: see the routing floor.
+        # Local IPv6 is not egressd's concern either, unless a client is there: see the default-deny
+        # rules in routing.
         "meta nfproto ipv6 accept",
-        # Answers to what a WAN brought in leave by that WAN.
+        # Answers to connections that a WAN brought in leave by that WAN.
         f"ct direction reply ct mark {ROUTED} iifname . ip saddr @lansrc goto answering",
-        # Who poses as the far end of a client's flow.
+        # A source that poses as the far end of a client's flow.
         f"ct direction reply ct mark & {MARK_KIND_MASK:#x}"
         f" {{ {MARK_ENGINE:#x}, {MARK_EGRESS:#x}, {MARK_DIRECT:#x} }} drop",
         "ip saddr @lannet drop",
         "meta mark set ip saddr map @hosts goto from_lan",
         "meta mark set ip saddr map @nets goto from_lan",
-        # Where a client is, the routing floor lets nothing pass without a mark: this is for who has
-        # no rule there. On a stopped device the set is empty.
+        # Where a client is, the default-deny routing rules let nothing pass without a mark: this
+        # mark is for hosts there that have no rule. On a stopped device the set is empty.
         f"iifname @unruled meta mark set meta mark & {NO_KIND:#x} | {MARK_LOCAL:#x}",
     ),
     "known": (
-        # A flow that the kernel routes, and that went through all of unknown before. While
-        # its client has the mark it was given then, there is nothing else to look at.
+        # A flow that the kernel routes, and that passed all of unknown before. While its client
+        # keeps the mark of that time, no further check is needed.
         "meta mark set ip saddr map @hosts goto known_host",
         "meta mark set ip saddr map @nets goto known_net",
         "goto unknown",
@@ -99,8 +103,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "accept",
     ),
     "known_to_engine": (
-        # A connection that went through all of unknown to an instance. UDP is none: whether a
-        # node has it is asked of each packet.
+        # A TCP connection to an instance that passed all of unknown before. UDP is excluded: each
+        # packet is checked against the nodes that carry no UDP.
         "meta mark set ip daddr map @wl goto unknown",
         "meta mark set ip saddr map @hosts goto known_host_to_engine",
         "goto unknown",
@@ -112,14 +116,14 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto deny",
     ),
     "unknown": (
-        # IPv6 reaches the router and no further: see forward and the routing floor.
+        # IPv6 reaches the router and no further: see forward and the default-deny rules of routing.
         "meta nfproto ipv6 accept",
         "meta mark set 0",
         "fib saddr type local drop",
         "iifname . ip saddr != @lansrc goto from_elsewhere",
-        # Answers to a connection that a WAN brought in, or that was routed by the kernel.
+        # Answers to a connection that a WAN brought in, or that the kernel routed.
         f"ct direction reply ct mark {ROUTED} goto answering",
-        # DNS goes the client's own way, whichever resolver it asks, this router included.
+        # DNS takes the client's own egress, whichever resolver it asks, this router included.
         "meta l4proto { tcp, udp } th dport 53 goto asking",
         "fib daddr type { local, broadcast, multicast } accept",
         "ip daddr @lannet accept",
@@ -134,10 +138,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"meta mark set ct mark & {NO_EPOCH:#x} accept",
     ),
     "from_elsewhere": (
-        # In one-arm use answers from outside arrive on the LAN interface too. Elsewhere it is a
-        # host there that poses as the far end.
+        # In one-arm use answers from outside arrive on the LAN interface too. Otherwise the sender
+        # is a LAN host with a forged source.
         "ct direction reply ct state established,related goto from_far_end_in_lan",
-        # A resolver of this machine's would ask others by whichever WAN.
+        # A resolver on this machine would ask other resolvers by any WAN.
         "meta l4proto { tcp, udp } th dport 53 drop",
         "fib daddr type { broadcast, multicast } accept",
         "drop",
@@ -158,7 +162,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "ip saddr @sent_nets return",
     ),
     "unmanaged": (
-        # The whitelist is not for clients without a rule, and its changes are no concern of theirs.
+        # The whitelist does not apply to clients without a rule, and its changes do not affect
+        # them.
         f"{KIND} {MARK_ENGINE:#x} goto engine",
         "meta mark != @alive goto deny",
         "ct mark 0 ct mark set meta mark accept",
@@ -175,21 +180,21 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "dispatch": (
         f"{KIND} {MARK_ENGINE:#x} goto engine",
         f"meta mark {ROUTED} goto routed",
-        # Who is refused otherwise has to learn the addresses of listed domains.
+        # Clients that are otherwise refused have to learn the addresses of listed domains.
         "meta l4proto { tcp, udp } th dport 53 meta mark set meta mark map @sniff goto engine",
         "goto deny",
     ),
     "routed": (
-        # An egress that is down answers at once, and resets the flows it had.
+        # An egress that is down is answered at once with an error, and its flows are reset.
         "meta mark != @alive goto deny",
-        # Sealed together with the whitelist's epoch: saving the whitelist cuts what there is.
+        # Pinned together with the whitelist's epoch: saving the whitelist cuts existing flows.
         "ct mark 0 ct mark set meta mark map @sealed accept",
         "ct mark . meta mark @same accept",
         "goto cut",
     ),
     "cut": (
         # A new connection with the ports of an old one that the tidier has not removed yet: the
-        # client asks again in a second.
+        # client sends the SYN again in a second.
         "tcp flags & (fin | syn | rst | ack) == syn drop",
         "meta l4proto tcp reject with tcp reset",
         "drop",
@@ -199,8 +204,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "reject with icmpx admin-prohibited",
     ),
     "prerouting_unasked": (
-        # Right after port forwards (priority dstnat, -100): what one of them takes gets no further
-        # than that, and of other flows only the first packet gets here.
+        # Right after port forwards (priority dstnat, -100): a forwarded packet stops there, and of
+        # other flows only the first packet gets here.
         "type nat hook prerouting priority -99; policy accept;",
         *lines_guard.UNASKED,
     ),
