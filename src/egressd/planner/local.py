@@ -1,4 +1,4 @@
-"""Clients in local networks: who is there with a rule is a client as in a LAN."""
+"""Clients in local networks: a host there that has a rule is a client as in a LAN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from egressd.planner.topology import Topology
 
 
 def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
-    """The local interfaces behind which the plan has clients. O(rules), where there are any."""
+    """Return the local interfaces behind which the plan has clients. O(rules), if there are any."""
     if not topology.local_networks:
         return ()
     found = {name for name, _ in _covered(plan.nets, topology)}
@@ -24,7 +24,7 @@ def ruled(plan: Plan, topology: Topology) -> tuple[str, ...]:
 
 
 def with_clients(topology: Topology, names: Collection[str]) -> Topology:
-    """The topology in which the local networks of `names`, with clients in them, are LANs."""
+    """Return the topology in which the local networks of `names`, which have clients, are LANs."""
     networks = (each for each in topology.local_networks if each[0] in names)
     return replace(
         topology,
@@ -34,7 +34,7 @@ def with_clients(topology: Topology, names: Collection[str]) -> Topology:
 
 
 def touches(change: Change, topology: Topology) -> bool:
-    """Whether a change may be about a client in a local network."""
+    """True if a change may concern a client in a local network."""
     if not topology.local_networks:
         return False
     hosts = [_number(host) for host in (*change.hosts.put, *change.hosts.drop)]
@@ -44,7 +44,7 @@ def touches(change: Change, topology: Topology) -> bool:
 
 
 def _number(address: str) -> int:
-    """An address as a number, in half the time that an `IPv4Address` takes to make."""
+    """Return an address as a number, in half the time that creating an `IPv4Address` takes."""
     return int.from_bytes(bytes(map(int, address.split("."))))
 
 

@@ -1,7 +1,7 @@
-"""Names that are asked at a resolver of this machine's or of a LAN (``[dns] local``).
+"""Names that are resolved by a resolver on this machine or in a LAN (``[dns] local``).
 
-They never leave by a WAN, a line or a node: their questions bear a mark of their own, which has a
-way to LANs, local networks and this machine, and nowhere else. Pure.
+Their questions never leave by a WAN, a line or a node: they bear a mark of their own, which is
+routed to LANs, local networks and this machine, and nowhere else. Pure.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from egressd.model.device import LocalZone
 from egressd.planner.registry import MARK_ASKED_LOCALLY
 
 SERVERS_MAX: Final = 3
-"""As many of a list count as resolv.conf(5) has room for."""
+"""Servers of a list that are used: resolv.conf(5) has room for as many."""
 PATIENCE_MS: Final = 3000
-"""Milliseconds until the last of several is asked."""
+"""Milliseconds until the last of several servers is asked."""
 
 _OCTET: Final = 8
 
 
 def zone_of(name: str, zones: Iterable[LocalZone]) -> LocalZone | None:
-    """The narrowest of the zones that a name belongs to."""
+    """Return the narrowest of the zones that a name belongs to, or None."""
     found = [zone for zone in zones if is_beneath(name, zone.domain)]
     return max(found, key=lambda zone: zone.domain.count("."), default=None)
 
 
 def is_beneath(name: str, domain: str) -> bool:
-    """Whether a name is that domain's own, or beneath it."""
+    """True if a name is that domain, or beneath it."""
     return name == domain or name.endswith(f".{domain}")
 
 
 def servers_of(zones: Iterable[LocalZone]) -> tuple[str, ...]:
-    """All that are asked, each once."""
+    """Return the servers of all zones, each once."""
     return tuple(dict.fromkeys(s for zone in zones for s in zone.servers[:SERVERS_MAX]))
 
 
 def with_reverse_zones(
     zones: tuple[LocalZone, ...], networks: Iterable[IPv4Network]
 ) -> tuple[LocalZone, ...]:
-    """The zones, and those of the addresses in these networks.
+    """Return the zones, and the reverse zones of the addresses in these networks.
 
-    A network's is asked where the first zone is that has a server in it, else where the first one
-    is; one that the configuration names itself, or is beneath one, is asked there.
+    A network's reverse zone has the servers of the first zone with a server in that network, else
+    those of the first zone. A reverse zone that the configuration names, or that is beneath one,
+    keeps the configured servers.
     """
     if not zones:
         return ()
@@ -59,8 +60,8 @@ def with_reverse_zones(
 
 
 def reverse_domains(network: IPv4Network) -> Iterator[str]:
-    """The domains below ``in-addr.arpa`` that are the network's addresses and no others (RFC 1035,
-    3.5): at most 128, of whole octets.
+    """Yield the domains below ``in-addr.arpa`` that cover exactly the network's addresses (RFC
+    1035, 3.5): at most 128, of whole octets.
     """
     octets = max(1, -(-network.prefixlen // _OCTET))
     for part in network.subnets(new_prefix=octets * _OCTET):
@@ -70,7 +71,7 @@ def reverse_domains(network: IPv4Network) -> Iterator[str]:
 
 @lru_cache(8)
 def dns_servers(zones: tuple[LocalZone, ...]) -> tuple[dict[str, Any], ...]:
-    """The ``dns.servers`` that `dns_rules` name."""
+    """Return the ``dns.servers`` that `dns_rules` names."""
     return tuple(
         {"tag": _tag(server), "type": "udp", "server": server, "routing_mark": MARK_ASKED_LOCALLY}
         for server in servers_of(zones)
@@ -79,13 +80,13 @@ def dns_servers(zones: tuple[LocalZone, ...]) -> tuple[dict[str, Any], ...]:
 
 @lru_cache(8)
 def dns_rules(zones: tuple[LocalZone, ...]) -> tuple[dict[str, Any], ...]:
-    """The ``dns.rules`` that have local names asked there, to be put before all others.
+    """Return the ``dns.rules`` for local names, to be put before all others.
 
-    What a local resolver does not know of its own zone, and asks as a client, nobody knows: it is
-    not to come back to it, nor to get outside.
+    A name that a local resolver does not know in its own zone, and asks for as a client, exists
+    nowhere: the question must neither return to that resolver nor leave the network.
     """
     rules: list[dict[str, Any]] = []
-    # The narrowest first: the first rule that fits counts.
+    # The narrowest first: the first matching rule counts.
     ordered = sorted(zones, key=lambda zone: (-zone.domain.count("."), zone.servers))
     for servers, alike in groupby(ordered, key=lambda zone: zone.servers[:SERVERS_MAX]):
         names = {"domain_suffix": [zone.domain for zone in alike]}

@@ -1,4 +1,4 @@
-"""What a plan puts into the sets of the nftables table, and the transactions that do it.
+"""The elements of a plan in the sets of the nftables table, and the transactions that load them.
 
 The table's text is in `planner.chains`.
 """
@@ -39,9 +39,9 @@ _NO_CHOICE: Final = Choice()
 _BOUNDS: Final = Bounds()
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet", "localif")
-"""Sets that every packet is looked up in, and that most devices have one element in."""
+"""Sets that every packet is looked up in, and that have one element on most devices."""
 _LEFT_OUT = ("localif",)
-"""Those of them that most devices have no element in, and that rules are about as a whole."""
+"""Sets among `_INLINED` that are empty on most devices; rules about an empty one are left out."""
 
 
 class Greedy(NamedTuple):
@@ -50,16 +50,17 @@ class Greedy(NamedTuple):
     client: str
     protocol: str
     is_of_network: bool = False
-    """Whether its network has, of addresses without a rule of their own, and it an undue share."""
+    """True if the bound is its network's, of addresses without a rule of their own, and the client
+    has an undue share of it."""
 
 
 class Crowd(NamedTuple):
-    """Callers of proxy services that have as many connections as they may."""
+    """Clients of proxy services that have reached the limit of connections."""
 
     callers: frozenset[str] = frozenset()
-    """Addresses."""
+    """Addresses of these clients."""
     is_full: bool = False
-    """Whether there are as many from outside of LANs as there may be."""
+    """True if the connections from outside of LANs have reached their limit."""
 
 
 _NO_CROWD: Final = Crowd()
@@ -80,17 +81,19 @@ def elements(
     api_ports: Collection[int] = (),
     crowd: Crowd = _NO_CROWD,
 ) -> Elements:
-    """Every element of every set. `ports`: instance key -> port that it listens on; `choices`:
-    group key -> where its clients go; `handed_out`: VPN line -> the resolvers that its peer hands
-    out; `silent`: those that do not answer; `outdated`: lines still up with settings that
-    no longer hold; `ruled_locals`: local networks with clients in them; `greedy`: whose further
-    flows the engine takes none of; `api_ports`: where the API listens; `crowd`: callers that no
-    proxy service takes more of.
+    """Return every element of every set.
+
+    `ports`: instance key -> port that it listens on; `choices`: group key -> the choice of nodes
+    for its clients; `handed_out`: VPN line -> the resolvers that its peer hands out; `silent`:
+    resolvers that do not answer; `outdated`: lines still up with outdated settings; `ruled_locals`:
+    local networks with clients in them; `greedy`: clients whose further flows the engine refuses;
+    `api_ports`: ports of the API; `crowd`: clients of which proxy services accept no further
+    connections.
 
     Without `hosts`, the one large map is left out: it has `host_update`.
 
-    A target without a port, or an egress without its interface, has no element that lets
-    traffic through; its clients stay in ``hosts`` and meet ``deny``.
+    A target without a port, or an egress without its interface, has no element that lets traffic
+    through; its clients stay in ``hosts`` and meet ``deny``.
     """
     result: Elements = {
         **_lan_elements(topology),
@@ -138,8 +141,8 @@ def elements(
 
 
 def _lan_elements(topology: Topology) -> Elements:
-    """The LANs and their networks. One within another, as a second address may have, is left out:
-    ranges of a set must not overlap.
+    """Return the LANs and their networks. One within another, which a second address may have, is
+    left out: ranges of a set must not overlap.
     """
     of_lan: dict[str, list[IPv4Network]] = {}
     for name, network in topology.lan_networks:
@@ -162,7 +165,9 @@ def _lan_elements(topology: Topology) -> Elements:
 
 
 def _local_elements(plan: Plan, topology: Topology, ruled_locals: Collection[str]) -> Elements:
-    """Local networks; who is there without a rule goes on while the device runs."""
+    """Return the local networks; their hosts without a rule keep their access while the device
+    runs.
+    """
     networks = collapse_addresses(network for _, network in topology.local_networks)
     passing = () if plan.floor.stopped else ruled_locals
     return {
@@ -178,11 +183,11 @@ def _target_elements(
     ports: Mapping[str, int],
     outdated: Collection[str],
 ) -> Elements:
-    """The sets that follow from engine instances, egresses and WANs.
+    """Return the sets that follow from engine instances, egresses and WANs.
 
-    A line that is not to be up, or is to be another, has no way out, though its interface takes a
-    moment to go. Nor has what leads to a LAN or this machine alone: no target or proxy service is
-    to open these to anybody.
+    A line that should not be up, or whose settings changed, has no egress, though its interface
+    takes a moment to go. An interface that leads to a LAN or this machine alone has none either: no
+    target or proxy service may give access to these.
     """
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
@@ -217,7 +222,7 @@ def _target_elements(
         "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
         "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
-        # What this machine's own flows bear is no mark.
+        # This machine's own flows have no mark.
         "ways_in": {
             f"{_mark(mark)} . {_quoted(name)}": ""
             for way, name in exits
@@ -240,7 +245,7 @@ def _resolver_elements(
     topology: Topology,
     local_resolvers: Collection[str],
 ) -> Elements:
-    """Where questions go, and who may be asked."""
+    """Return the resolver of each egress, and the resolvers that may be asked."""
     chosen = first_answering(servers, silent)
     own = set(map(str, topology.router_addresses))
     return {
@@ -266,19 +271,23 @@ def _listed(ranges: tuple[str, ...], mark: int) -> dict[str, str]:
 
 
 def _listed_engine(mark: int) -> dict[str, str]:
-    """Where what instances found to be listed goes, when that is another instance."""
+    """Return the instance for traffic that instances found to be listed, if an instance serves
+    it.
+    """
     return {_mark(MARK_LISTED): _mark(mark)} if mark & MARK_KIND_MASK == MARK_ENGINE else {}
 
 
 def _group_elements(
     plan: Plan, choices: Mapping[str, Choice], ports: Mapping[str, int]
 ) -> Elements:
-    """Who serves whom in the groups. Without a choice, as before the engine is there: nobody."""
+    """Return the members of groups and their clients' nodes. Without a choice, which is the case
+    before the engine runs, no client is served.
+    """
     result: Elements = {"members": {}, "elected": {}, "kept": {}, "slots": {}}
     marks = {key: _mark(instance.mark) for key, instance in plan.instances.items()}
     for name, group in plan.groups.items():
         choice, own = choices.get(name, _NO_CHOICE), _mark(group.mark)
-        # A node that stands by may have lived, and have been lost with its worker.
+        # A standby node may have lived, and have been lost with its worker.
         running = [marks[key] for key in choice.living if key in ports]
         result["members"] |= {f"{own} . {mark}": "" for mark in running}
         if choice.elected:
@@ -289,14 +298,14 @@ def _group_elements(
 
 
 def load(wanted: Elements, bounds: Bounds = _BOUNDS) -> str:
-    """One transaction that makes the table just so, from whatever it is now.
+    """Return one transaction that brings the table to this state, from any previous state.
 
-    Sets are flushed and filled in place. Deleting and adding a table or an interval set on a
-    live machine lets packets through in between (measured: 61 of 1.44 million).
+    Sets are flushed and filled in place. Deleting and adding a table or an interval set on a live
+    machine lets packets through in between (measured: 61 of 1.44 million).
     """
     figures = bounds.words()
     lines = INET.declare(INET.names)
-    # Made first, so that there is one to delete.
+    # Added first, so that the deletion always finds one.
     lines += [f"{does} chain inet {NFT_TABLE} {c}" for c in RETIRED for does in _TAKE_AWAY]
     for chain, rules in CHAINS.items():
         hook = f" {{ {rules[0]} }}" if rules[0].startswith("type ") else ""
@@ -317,12 +326,14 @@ def load(wanted: Elements, bounds: Bounds = _BOUNDS) -> str:
 
 
 def needs_load(before: Elements, after: Elements) -> bool:
-    """Whether the chains themselves have to be another text: they name what is the only one."""
+    """True if the text of the chains has to change: it contains the only element of some sets."""
     return any(before.get(name) != after[name] for name in _INLINED)
 
 
 def host_update(before: Mapping[str, int], change: Change) -> str:
-    """The transaction for the hosts of `change`, at a cost that only grows with the change."""
+    """Return the transaction for the hosts of `change`, at a cost that grows only with the
+    change.
+    """
     patch = change.hosts
     stale = [ip for ip in (*patch.put, *patch.drop) if ip in before]
     lines = INET.swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
@@ -330,26 +341,28 @@ def host_update(before: Mapping[str, int], change: Change) -> str:
 
 
 def shield(ports: Iterable[int]) -> str:
-    """The transaction that closes ports to all but the LAN, before anybody listens there."""
+    """Return the transaction that closes ports to all but the LAN, before a socket listens
+    there.
+    """
     fresh = {str(port): "" for port in ports}
     lines = [*INET.swap("lanonly", (), fresh), *INET.swap("services", (), fresh)]
     return "\n".join(lines) + "\n"
 
 
 def afresh(text: str) -> str:
-    """The transaction that loads a table by `text` in place of whatever bears its name."""
+    """Return the transaction that loads a table by `text` in place of any of its name."""
     return f"add table inet {NFT_TABLE}\ndelete table inet {NFT_TABLE}\n{text}"
 
 
 def block() -> str:
-    """The transaction that leaves no client a way out, whatever plan the table was loaded for."""
+    """Return the transaction that leaves no client an egress, independent of the loaded plan."""
     maps = "".join(f"flush map inet {NFT_TABLE} {name}\n" for name in ("hosts", "nets", "dflt"))
     return f"{maps}flush set inet {NFT_TABLE} unruled\n"
 
 
 def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:
-    """The rule with sets of one element replaced by it, since a comparison is cheaper than a
-    look-up, and with the figures of bounds.
+    """Return the rule with one-element sets replaced by their element, because a comparison is
+    cheaper than a look-up, and with the figures of bounds.
     """
     for word, figure in figures.items() if "$" in rule else ():
         rule = rule.replace(word, figure)
@@ -360,7 +373,7 @@ def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:
 
 
 def _is_left_out(rule: str, wanted: Elements) -> bool:
-    """Whether the rule is about interfaces of a kind that there are none of."""
+    """True if the rule is about interfaces of a kind that does not exist on this device."""
     return any(f"ifname @{name} " in rule and not wanted[name] for name in _LEFT_OUT)
 
 

@@ -1,6 +1,6 @@
-"""What a node's own text says: how it is dialled, by which way, and what is wrong with it.
+"""A node's own text: its dial settings, its egress, and its faults.
 
-Each distinct input is read once and remembered.
+Each distinct input is parsed once and cached.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import is_client_space
 
 NOT_HERE: Final = "must not be this device itself"
-"""What a server has to be, unless it is dialled through a relay."""
+"""The requirement on a server, unless it is dialled through a relay."""
 _REMEMBERED: Final = 8192
 _NEAR: Final = re.compile(r'"(?:10|100|172|192)\.|:ffff:|\\u', re.IGNORECASE)
-"""What a text holds that names an address such as LANs have, however it is written."""
+"""The pattern of a text that may contain an address from the ranges of LANs, in any notation."""
 
 
 @lru_cache(_REMEMBERED)
 def settings_of(node: Node) -> NodeSettings:
-    """The egress and DNS settings kept inside a node's ``config_json``; none where they have a
-    fault.
+    """Return the egress and DNS settings kept inside a node's ``config_json``; the defaults if they
+    have a fault.
     """
     try:
         return read_settings(node.config_json)
@@ -43,10 +43,10 @@ def settings_of(node: Node) -> NodeSettings:
 
 @lru_cache(_REMEMBERED)
 def fault_of(node: Node) -> str:
-    """What is wrong with the node's own configuration; empty when nothing is.
+    """Return the fault of the node's own configuration; empty if there is none.
 
-    A new one was checked. One that an earlier egressd took, or a backup brought, may not be as
-    this one wants it: it blocks, and stands in nobody's way.
+    New configurations were checked. A node from an earlier egressd or from a backup may not have
+    the form required now: it blocks its own clients only.
     """
     try:
         relay = read_settings(node.config_json).dialer_proxy
@@ -57,9 +57,10 @@ def fault_of(node: Node) -> str:
 
 
 def lost_by_engine(node: Node) -> str:
-    """Say what the engine in force cannot do of the node's configuration; the node works without.
+    """Return the part of the node's configuration that the engine in force cannot carry out; the
+    node works without.
 
-    Empty when it can do all of it.
+    Empty if the engine supports all of it.
     """
     return _lost_by_engine(node) if node.protocol in engine.affected_protocols() else ""
 
@@ -74,8 +75,8 @@ def _lost_by_engine(node: Node) -> str:
 
 
 def neighbour_of(node: Node) -> str:
-    """The IPv4 address of the node's server, where the device dials it itself and it is one such as
-    LANs have; else empty.
+    """Return the IPv4 address of the node's server, if the device dials it itself and it is in the
+    ranges of LANs; else empty.
     """
     if not _NEAR.search(node.config_json) or fault_of(node) or settings_of(node).dialer_proxy:
         return ""
@@ -85,15 +86,15 @@ def neighbour_of(node: Node) -> str:
 
 @lru_cache(_REMEMBERED)
 def outbound_of(node: Node) -> Outbound:
-    """The node as an outbound."""
+    """Return the node as an outbound."""
     return outbounds.build(node)
 
 
 class DialPath(msgspec.Struct, frozen=True):
     """A node and the relays it is reached through, outermost last.
 
-    ``mark`` is the egress mark of the outermost hop's sockets, and ``interface`` the one that this
-    hop is told to leave by, if it is.
+    ``mark`` is the egress mark of the outermost hop's sockets, and ``interface`` the interface that
+    this hop is configured to leave by, if any.
     """
 
     hops: tuple[Node, ...]
@@ -102,5 +103,5 @@ class DialPath(msgspec.Struct, frozen=True):
 
 
 def carries_udp(paths: Iterable[DialPath]) -> bool:
-    """Whether UDP gets through on each of `paths`."""
+    """True if UDP gets through on each of `paths`."""
     return all(outbound_of(hop).udp for path in paths for hop in path.hops)

@@ -1,7 +1,7 @@
-"""An outbound of the model's as sing-box 1.14's own options.
+"""An outbound of the model as sing-box 1.14's own options.
 
-The caller adds the tag and the dial fields (mark, detour, resolver). Each key that the engine may
-be given is written here.
+The caller adds the tag and the dial fields (mark, detour, resolver). Every key that the engine may
+get is listed here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Options = dict[str, Any]
 
 
 def options_of(made: Outbound) -> Options:
-    """The options of an outbound without its tag and dial fields."""
+    """Return the options of an outbound without its tag and dial fields."""
     options = _protocol(made)
     options["server"] = made.server
     if made.server_port:
@@ -49,8 +49,8 @@ def options_of(made: Outbound) -> Options:
 
 
 def ech_name(made: Outbound) -> str:
-    """The name whose HTTPS record the engine asks for (RFC 9848) before it speaks to the server;
-    empty when it asks for none.
+    """Return the name whose HTTPS record the engine requests (RFC 9848) before it connects to the
+    server; empty if it requests none.
     """
     layer = _tls_of(made)
     if layer is None or layer.ech is None or layer.ech.config:
@@ -59,8 +59,8 @@ def ech_name(made: Outbound) -> str:
 
 
 def shares_a_connection(made: Outbound) -> bool:
-    """Whether all clients of the node share one connection: over gRPC, and in HTTP/2, which the
-    engine's ``http`` is within TLS.
+    """True if all clients of the node share one connection: over gRPC, and over HTTP/2, which the
+    engine's ``http`` uses within TLS.
     """
     match _transport_of(made):
         case Grpc():
@@ -166,7 +166,7 @@ def _anytls(made: AnyTls) -> Options:
 
 
 def _given(made: object, *fields: str) -> Options:
-    """Those of `fields` that are not empty, by the names that the engine has for them, too."""
+    """Return those of `fields` that are not empty; the engine uses the same names."""
     return {field: value for field in fields if (value := getattr(made, field))}
 
 
@@ -204,7 +204,7 @@ def _reality(reality: Reality) -> Options:
 
 
 def _ech(ech: Ech) -> Options:
-    """Without a configuration the engine asks the DNS for one."""
+    """Return the ECH options. Without a configuration the engine asks the DNS for one."""
     options = {"enabled": True, **_given(ech, "query_server_name")}
     if ech.config:
         begin, end = (f"-----{word} ECH CONFIGS-----" for word in ("BEGIN", "END"))
@@ -266,7 +266,7 @@ def _plugin(plugin: Obfs | V2rayPlugin | None) -> Options:
 
 
 def _options_text(options: Mapping[str, str]) -> str:
-    """SIP003's option text: ``;``, ``=`` and backslash are escaped by a backslash."""
+    """Return SIP003's option text: ``;``, ``=`` and backslash are escaped by a backslash."""
     return ";".join(f"{key}={_escaped(value)}" for key, value in options.items())
 
 

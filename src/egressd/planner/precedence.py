@@ -1,9 +1,9 @@
-"""Our policy rules ahead of other programs'.
+"""Placement of egressd's policy rules ahead of other programs'.
 
 A rule that is added without a priority comes right behind the kernel's first one, ahead of all
 others (``fib_default_rule_pref`` in the kernel's fib_rules.c): ``wg-quick up`` adds such rules,
-which then look up LAN clients' packets in WireGuard's table. So ours move in front of the first
-foreign rule that may take them, close together, and back when it is gone.
+which then look up LAN clients' packets in WireGuard's table. So egressd's rules move in front of
+the first foreign rule that may match such packets, close together, and back when it is gone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from egressd.model.routing import PolicyRule
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Our rules with the priorities that they are to have."""
+    """egressd's rules with their wanted priorities."""
 
     rules: tuple[PolicyRule, ...]
     problems: tuple[str, ...]
-    """A sentence for each family in which other programs' rules stay ahead of ours."""
+    """A sentence for each family in which other programs' rules stay ahead of egressd's."""
 
 
 def place(
     rules: Iterable[PolicyRule], foreign: Iterable[ForeignRule], lans: Collection[str]
 ) -> Placed:
-    """Put `rules` ahead of the `foreign` ones that may take packets of LAN clients or of ours."""
+    """Put `rules` ahead of the `foreign` ones that may match packets of LAN clients or of
+    egressd.
+    """
     rules, foreign = list(rules), list(foreign)
     problems = []
     placed: list[PolicyRule] = []
@@ -61,5 +63,5 @@ def place(
 
 
 def _may_take(rule: ForeignRule, lans: Collection[str]) -> bool:
-    """Whether it may apply to a LAN client's packet, or to one of this machine's own."""
+    """True if it may apply to a LAN client's packet, or to one of this machine's own."""
     return not rule.is_vrf and rule.iif in ("", "lo", *lans)

@@ -1,4 +1,4 @@
-"""Paths that a request is sent by the way a target's clients go: same hops, same marks."""
+"""Paths for requests that take a target's egress: the same hops and marks as its clients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from egressd.planner.targets import dial_path, dial_paths, mark_of
 def target_paths(
     state: DesiredState, target: TargetName, resolvers: Resolvers
 ) -> dict[str, NodePath | KernelPath]:
-    """A path for each way of `target`, by the way's name.
+    """Return a path for each dial path of `target`, by name.
 
-    A way is a node, or for a target that the kernel routes the target itself; there is
-    none for one that blocks.
+    The name is a node's, or for a target that the kernel routes the target itself; a target that
+    blocks has no path.
     """
     if target.kind in ("node", "group"):
         return {
@@ -36,6 +36,6 @@ def target_paths(
 
 
 def node_path(state: DesiredState, node: Node, resolvers: Resolvers) -> NodePath | None:
-    """The path that dials `node`, for a trial or a measurement; None when it has no way out."""
+    """Return the path that dials `node`, for a trial or a measurement; None if it has no egress."""
     path = dial_path(state, node)
     return None if path is None else instances.node_path(path, resolvers)

@@ -1,8 +1,8 @@
-"""Which resolvers the kernel sends questions to: of the clients that it routes, and of the engine
-itself.
+"""The resolvers that the kernel sends questions to: of the clients that it routes, and of the
+engine itself.
 
-It can send them to one address at a time (``dns4``, ``substitutes``), so that asking a list in turn
-is a matter of which of its servers answer: `egressd.netd.resolvers` sees to that.
+The kernel can send them to one address at a time (``dns4``, ``substitutes``), so asking a list in
+turn means choosing among the servers that answer: `egressd.netd.resolvers` does that.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
 from egressd.planner.topology import Topology, interface_mark
 
 RESOLVERS_MAX: Final = 3
-"""As many of a list count as resolv.conf(5) has room for."""
+"""Servers of a list that are used: resolv.conf(5) has room for as many."""
 
 Resolver = tuple[int, str]
-"""The mark of the way by which it is asked, and its address."""
+"""The mark of the egress by which a resolver is asked, and its address."""
 
 
 def read_resolver(key: str) -> Resolver:
-    """The resolver that an element of ``substitutes`` is for. Raises ValueError."""
+    """Return the resolver that an element of ``substitutes`` is for. Raises ValueError."""
     mark, address = key.split(" . ")
     return int(mark, 16), address
 
 
 def is_inner(server: str, topology: Topology) -> bool:
-    """Whether a resolver is this machine's own, or in a LAN or local network."""
+    """True if a resolver is on this machine, or in a LAN or local network."""
     address = IPv4Address(server)
     networks = (*topology.lan_networks, *topology.local_networks)
     return (
@@ -43,10 +43,10 @@ def is_inner(server: str, topology: Topology) -> bool:
 def usable(
     handed_out: Mapping[str, tuple[str, ...]], topology: Topology
 ) -> dict[str, tuple[str, ...]]:
-    """Of the resolvers that lines' peers hand out those that may be reached through a line.
+    """Return the resolvers handed out by lines' peers that may be reached through a line.
 
-    One in a LAN would be a client, which as a resolver would have its own questions go by its rule
-    and no others; this machine, and what is no host's address, are no resolvers for its clients.
+    A resolver in a LAN would be a client, and as a resolver its own questions would follow its rule
+    and no others; this machine, and an address that is no host's, are no resolvers for its clients.
     """
 
     def is_usable(server: str) -> bool:
@@ -61,9 +61,9 @@ def usable(
 
 
 def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """The mark of each way out -> the resolvers to ask by it, the preferred one first.
+    """Return the mark of each egress -> the resolvers to ask by it, the preferred one first.
 
-    `handed_out`: VPN line -> those that its peer hands out, as far as they are `usable`.
+    `handed_out`: VPN line -> the resolvers that its peer hands out, as far as they are `usable`.
     """
     result = {MARK_DIRECT: plan.floor.resolvers}
     for name, egress in plan.egresses.items():
@@ -75,7 +75,7 @@ def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[in
 
 
 def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """All that may be asked, by whichever way."""
+    """Return all resolvers that may be asked, by any egress."""
     lists = (*candidates(plan, handed_out).values(), plan.floor.local_resolvers)
     return frozenset(server for each in lists for server in each)
 
@@ -83,7 +83,9 @@ def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[st
 def first_answering(
     servers: Mapping[int, tuple[str, ...]], silent: Container[Resolver]
 ) -> dict[int, str]:
-    """The mark of each way -> the first of its resolvers that is not `silent`, else the first."""
+    """Return the mark of each egress -> the first of its resolvers that is not `silent`, else the
+    first.
+    """
     return {
         mark: next((server for server in each if (mark, server) not in silent), each[0])
         for mark, each in servers.items()
@@ -93,7 +95,7 @@ def first_answering(
 def passed_over(
     servers: Mapping[int, tuple[str, ...]], chosen: Mapping[int, str]
 ) -> Iterator[Resolver]:
-    """Those that another is asked in place of."""
+    """Yield the resolvers that a later one replaces."""
     for mark, each in servers.items():
         for server in each[: each.index(chosen[mark])]:
             yield mark, server

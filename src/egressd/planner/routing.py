@@ -1,8 +1,8 @@
-"""Policy routing: which table each mark looks up, and the floor beneath all of them.
+"""Policy routing: the table for each mark, and the default-deny rules beneath all of them.
 
-The floor is the part of the guard that holds without nftables: whatever comes from a LAN and
-no rule above took is prohibited, and so is whatever the engine sends without a mark. With it
-a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
+The default-deny rules are the part of the guard that holds without nftables: packets from a LAN
+that no rule above matched are prohibited, and so are packets that the engine sends without a mark.
+With them a foreign ``nft flush ruleset`` leaks nothing. See ``docs/dataplane.md``.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ _EXACT = 0xFFFF_FFFF
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
-    """All routes and policy rules of ours."""
+    """All routes and policy rules of egressd."""
 
     routes: tuple[RouteEntry, ...]
     rules: tuple[PolicyRule, ...]
     problems: tuple[str, ...] = ()
-    """Sentences about other programs' policy rules that get packets of LAN clients before ours."""
+    """Sentences about other programs' policy rules that match packets of LAN clients before
+    egressd's."""
 
 
 def desired(
@@ -64,12 +65,12 @@ def desired(
     ruled_locals: Collection[str] = (),
     resolvers: Collection[str] = (),
 ) -> Routing:
-    """What the routing tables and policy rules should be. `ruled_locals`: local networks with
-    clients in them; `resolvers`: who may be asked for names.
+    """Return the wanted routing tables and policy rules. `ruled_locals`: local networks with
+    clients in them; `resolvers`: the resolvers that may be asked.
 
     An egress whose interface is down keeps its table with nothing but ``unreachable`` in it:
-    otherwise the look-up would fall through to the main table. So do the LANs: what is for a
-    client, an ICMP error with its own packet in it among that, would leave by a WAN.
+    otherwise the look-up would fall through to the main table. So do the LANs: packets for a
+    client, including an ICMP error that quotes its own packet, would leave by a WAN.
     """
     inner_networks = (*topology.lan_networks, *topology.local_networks)
     routes = [
@@ -79,7 +80,7 @@ def desired(
     rules = [*_floor(topology, engine_uid, ruled_locals), *_fixed_rules()]
     ways_to: dict[IPv4Network, str] = {}
     for name, network in inner_networks:
-        ways_to.setdefault(network, name)  # where two LANs have one network, one of them is asked
+        ways_to.setdefault(network, name)  # if two LANs have the same network, one is used
     inner: list[RouteEntry] = []
     for network, name in ways_to.items():
         gateway = next(
@@ -95,7 +96,7 @@ def desired(
     for priority, name, egress in ways:
         table = egress_table(egress.number)
         routes += _beneath([_ANYWHERE], table)
-        # Neighbours are not asked for by way of the gateway, nor cut off where there is none.
+        # Neighbours are not reached by way of the gateway, nor cut off if there is none.
         routes += [
             RouteEntry(table=table, destination=network, device=name)
             for network in connected(name, facts)
@@ -136,8 +137,8 @@ def desired(
 def _to_resolvers(
     resolvers: Iterable[str], inner: Collection[RouteEntry], table: int
 ) -> Iterator[RouteEntry]:
-    """The routes of an egress's table to resolvers in LANs and local networks: its clients, who
-    are asked for names there, have this table only.
+    """Yield the routes of an egress's table to resolvers in LANs and local networks: its clients'
+    questions are routed to these resolvers by this table only.
     """
     for address in map(IPv4Address, dict.fromkeys(resolvers)):
         ways = [route for route in inner if address in route.destination]
@@ -149,7 +150,9 @@ def _to_resolvers(
 
 
 def _inner6(facts: Facts, topology: Topology) -> Iterator[RouteEntry]:
-    """How this machine reaches LANs and local networks by IPv6 from any address of its own."""
+    """Yield the routes of this machine to LANs and local networks by IPv6 from any address of its
+    own.
+    """
     for route in facts.routes6:
         if route.interface in (*topology.lans, *topology.local) and route.destination != _ANYWHERE6:
             yield RouteEntry(
@@ -162,7 +165,7 @@ def _inner6(facts: Facts, topology: Topology) -> Iterator[RouteEntry]:
 
 
 def _ways6(name: str, table: int, facts: Facts) -> list[RouteEntry]:
-    """How the engine reaches nodes' servers by IPv6 through an interface, or not at all."""
+    """Return the routes of the engine to nodes' servers by IPv6 through an interface, or none."""
     return [
         *_beneath([_ANYWHERE6], table),
         *(
@@ -179,7 +182,9 @@ def _ways6(name: str, table: int, facts: Facts) -> list[RouteEntry]:
 
 
 def _beneath(networks: Iterable[IPv4Network | IPv6Network], table: int) -> list[RouteEntry]:
-    """What is found when the routes to these networks are gone, in place of other tables'."""
+    """Return the routes that match if the routes to these networks are gone, before other tables
+    do.
+    """
     return [
         RouteEntry(table=table, destination=network, kind="unreachable", metric=METRIC_UNREACHABLE)
         for network in dict.fromkeys(networks)
@@ -187,8 +192,8 @@ def _beneath(networks: Iterable[IPv4Network | IPv6Network], table: int) -> list[
 
 
 def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterator[PolicyRule]:
-    """The rules that keep this machine's own packets (answers, resets, ICMP errors, what daemons of
-    lines send) to the interface that has their source address, whatever nftables' state.
+    """Yield the rules that keep this machine's own packets (answers, resets, ICMP errors, packets
+    of lines' daemons) on the interface that has their source address, independent of nftables.
 
     Its table ends with ``unreachable``: they leave by that interface or not at all.
     """
@@ -204,10 +209,10 @@ def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterato
 
 
 def _floor(topology: Topology, engine_uid: int, ruled_locals: Collection[str]) -> list[PolicyRule]:
-    """The rules that prohibit what none above took.
+    """Return the rules that prohibit packets that no rule above matched.
 
-    From a local network with clients in it only what nftables has marked as nobody's (`MARK_LOCAL`)
-    goes on to other programs' rules and the main table, and no IPv6.
+    From a local network with clients in it only packets that nftables has marked as unruled
+    (`MARK_LOCAL`) go on to other programs' rules and the main table, and no IPv6.
     """
     rules = []
     for name in ruled_locals:
@@ -250,10 +255,11 @@ def _fixed_rules() -> list[PolicyRule]:
         for family in (4, 6)
     ]
     return [
-        # A mark says where to, and a look-up in vain is felt by each packet that has one.
+        # A mark decides the table, and a futile look-up has a measurable cost for each marked
+        # packet.
         PolicyRule(priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
         PolicyRule(family=6, priority=PRIORITY_LAN, mask=MARK_UNROUTED_MASK, table=TABLE_LAN),
-        # Beyond that there is nothing for it but the engine's floor.
+        # Without a route there, such packets meet the engine's default-deny rule.
         PolicyRule(priority=PRIORITY_EGRESS, mark=MARK_ASKED_LOCALLY, mask=_EXACT, table=TABLE_LAN),
         PolicyRule(
             priority=PRIORITY_TPROXY, mark=MARK_ENGINE, mask=MARK_KIND_MASK, table=TABLE_TPROXY

@@ -1,12 +1,12 @@
 """sing-box's binary rule sets (``.srs``): many domains in a form that loads fast.
 
-An instance reads the file in a few milliseconds, where it would take 120 ms to build the same
+An instance reads the file in a few milliseconds, whereas it would take 120 ms to build the same
 from 10,000 domains in its document; and the file is made once for all instances.
 
-The format is sing-box's ``common/srs``: a magic, a version, and zlib over the rules. The domains
-of a rule are a succinct trie (``common/domain`` of its library *sing*): the keys, read backwards
-and sorted, as the level-order labels of their trie, a bitmap that ends each node's labels
-with a 1, and a bitmap of the nodes at which a key ends.
+The format is sing-box's ``common/srs``: a magic, a version, and zlib over the rules. The domains of
+a rule are a succinct trie (``common/domain`` of its library *sing*): the keys, read backwards and
+sorted, as the level-order labels of their trie, a bitmap that ends each node's labels with a 1, and
+a bitmap of the nodes at which a key ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _END: Final = b"\xff\x00"
 """No further items; the rule is not inverted."""
 
 RULE_SETS_MAX: Final = 1 << 26
-"""Bytes of the rules of all rule sets: more than 100,000 domains take, however long they are. What
-is made to be long is a thousandth of that in zlib's form."""
+"""Bytes of the unpacked rules of all rule sets: more than 100,000 domains take at any length. Rules
+that are made to be long shrink to a thousandth of that in zlib's form."""
 _LABELS: Final = re.compile(rb"[\n.0-9_a-z-]*\Z")
 
 _DOMAIN_OR_BELOW: Final = "\n"
@@ -37,7 +37,7 @@ _DOMAIN_OR_BELOW: Final = "\n"
 
 
 def encode(domains: Iterable[str]) -> bytes:
-    """A rule set that holds for `domains` and what lies below them. They are in ASCII."""
+    """Return a rule set that matches `domains` and the names below them. They are in ASCII."""
     keys = sorted((_DOMAIN_OR_BELOW + domain)[::-1].encode() for domain in set(domains))
     leaves, ends, labels = _trie(keys)
     rules = _ONE_DEFAULT_RULE + _DOMAINS
@@ -48,18 +48,20 @@ def encode(domains: Iterable[str]) -> bytes:
 
 
 def name_of(content: bytes) -> str:
-    """The file name of a rule set: another for another content, so that no file ever changes."""
+    """Return the file name of a rule set, derived from its content, so that no file ever
+    changes.
+    """
     return f"{hashlib.sha256(content).hexdigest()[:32]}.srs"
 
 
 def sound_size(content: bytes, most: int) -> int:
-    """The bytes of its rules, at most `most`, if it holds domains as `encode` writes them, and
-    nothing else: no other item, and a trie that can be walked. Otherwise 0.
+    """Return the bytes of its unpacked rules, at most `most`, if it holds domains as `encode`
+    writes them, and nothing else: no other item, and a trie that can be walked. Otherwise 0.
     """
     head = _MAGIC + bytes([_VERSION])
     reader = zlib.decompressobj()
     try:
-        # Without a bound of its own, 0 would be none to zlib.
+        # zlib takes a bound of 0 for none.
         unpacked = reader.decompress(content.removeprefix(head), max(most, 1))
         if not (content.startswith(head) and reader.eof and not reader.unused_data):
             return 0
@@ -74,7 +76,7 @@ def sound_size(content: bytes, most: int) -> int:
     is_sound = (
         rules.left == _END
         and _LABELS.match(labels) is not None
-        # Each label leads to a node of its own, and the last thing there is ends the last node.
+        # Each label leads to a node of its own, and the last bit ends the last node.
         and ends.bit_count() == nodes
         and ends.bit_length() == nodes + len(labels)
         and 0 < leaves.bit_length() <= nodes
@@ -83,7 +85,7 @@ def sound_size(content: bytes, most: int) -> int:
 
 
 class _Octets:
-    """Octets read from the front. Raises IndexError where there are too few."""
+    """Octets read from the front. Raises IndexError if there are too few."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -91,11 +93,11 @@ class _Octets:
 
     @property
     def left(self) -> bytes:
-        """What was not read yet."""
+        """Return the octets that were not read yet."""
         return self._data[self._at :]
 
     def take(self, size: int) -> bytes:
-        """So many octets."""
+        """Read `size` octets."""
         taken = self._data[self._at : self._at + size]
         if len(taken) < size:
             raise IndexError("too few octets")
@@ -103,7 +105,7 @@ class _Octets:
         return taken
 
     def varint(self) -> int:
-        """A number as Go's ``binary.PutUvarint`` writes it, of up to 28 bits."""
+        """Read a number as Go's ``binary.PutUvarint`` writes it, of up to 28 bits."""
         number = 0
         for shift in (0, 7, 14, 21):
             octet = self.take(1)[0]
@@ -113,7 +115,7 @@ class _Octets:
         raise IndexError("too large a number")
 
     def bits(self) -> int:
-        """A bitmap in words of 64, as one number; there is no word more than it takes."""
+        """Read a bitmap in words of 64, as one number; superfluous words are an error."""
         count = self.varint()
         words = struct.unpack(f">{count}Q", self.take(8 * count))
         bitmap = int.from_bytes(struct.pack(f"<{count}Q", *words), "little")
@@ -123,10 +125,10 @@ class _Octets:
 
 
 def _trie(keys: list[bytes]) -> tuple[list[int], list[int], bytes]:
-    """The trie of sorted keys: the bits of the nodes that are leaves, the bits at which a node's
-    labels end, and the labels, each in level order.
+    """Return the trie of sorted keys: the bits of the nodes that are leaves, the bits at which a
+    node's labels end, and the labels, each in level order.
 
-    A node is the range of keys that begin alike, and how many bytes those have in common.
+    A node is the range of keys with a common beginning, and the number of bytes in common.
     """
     leaves: list[int] = []
     ends: list[int] = []
@@ -151,7 +153,7 @@ def _trie(keys: list[bytes]) -> tuple[list[int], list[int], bytes]:
 
 
 def _words(bits: list[int]) -> list[int]:
-    """A bitmap with `bits` (ascending) set, in words of 64, the lowest bit first."""
+    """Return a bitmap with `bits` (ascending) set, in words of 64, the lowest bit first."""
     words = [0] * ((bits[-1] >> 6) + 1)
     for bit in bits:
         words[bit >> 6] |= 1 << (bit & 63)
@@ -159,7 +161,7 @@ def _words(bits: list[int]) -> list[int]:
 
 
 def _varint(number: int) -> bytes:
-    """As Go's ``binary.PutUvarint``: seven bits a byte, the lowest first."""
+    """Encode as Go's ``binary.PutUvarint``: seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

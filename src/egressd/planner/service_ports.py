@@ -1,4 +1,4 @@
-"""Which ports a proxy service may listen on."""
+"""The ports that a proxy service may listen on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RESERVED: Final[Mapping[int, str]] = {
     1723: "PPTP",
     4500: "IPsec",
 }
-"""Ports of what a router runs, or may run, on itself."""
+"""Ports of services that a router runs, or may run, on itself."""
 
 
 def reason_reserved(port: int, own: Mapping[int, str] = {}) -> str | None:
-    """What keeps `port` for itself, or None. `own` are the ports that egressd listens on."""
+    """Return the reserved use of `port`, or None. `own` are the ports that egressd listens on."""
     for ports, use in ((ENGINE_PORTS, "the engine"), (LINE_PORTS, "VPN lines")):
         if port in ports:
             return f"{use}, as are all from {ports.start} to {ports.stop - 1}"

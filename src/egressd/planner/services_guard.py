@@ -1,8 +1,8 @@
-"""Sets and chains of local proxy services: who may call them, and whose their UDP is.
+"""Sets and chains of local proxy services: access control, and the owners of UDP associations.
 
-`planner.chains` has the rest of the table, and jumps here: from ``input`` with what comes for a
-service or for a relay, from ``output`` with what a service answers. ``docs/proxy-services.md``
-tells what operators should know of it.
+`planner.chains` has the rest of the table, and jumps here: from ``input`` with packets for a
+service or a relay, from ``output`` with answers of a service. ``docs/proxy-services.md`` describes
+the service for operators.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from egressd.planner.registry import (
 )
 
 _GUESSES: Final = "10/minute burst 9 packets"
-"""Wrong passwords that a source may send to proxy services: with the tenth it is made to wait."""
+"""Wrong passwords that a source may send to proxy services: after the tenth it is made to wait."""
 _TRIES: Final = "10/minute burst 10 packets"
-"""Connections of a source on which a first word is heard until one of them signs in. What is said
-on all others waits, so that a burst of guesses comes to the throttle before it is looked at."""
+"""Connections of a source whose first packet with data is accepted before one of them
+authenticates. Data on all others waits, so that a burst of guesses reaches the throttle before it
+is evaluated."""
 _STRANGERS: Final = "60/minute burst 60 packets"
-"""Connections of a source that has not signed in for ten minutes. Each is ended after
+"""Connections of a source that has not authenticated for ten minutes. Each is ended after
 `HANDSHAKE_S`, so that there are some 70 at most."""
 _OF_A_NETWORK: Final = "120/minute burst 120 packets"
-"""Those of all such sources outside of LANs in one /24."""
+"""Connections of all such sources outside of LANs in one /24."""
 _AT_A_SERVICE: Final = "20/second burst 200 packets"
-"""Those of all such sources to one service: some 400 at most."""
+"""Connections of all such sources to one service: some 400 at most."""
 _AT_ALL: Final = "50/second burst 500 packets"
-"""The same to all services: some 1,000 at most."""
+"""Connections of all such sources to all services: some 1,000 at most."""
 
 HANDSHAKE_S: Final = 10.0
-"""Seconds that a caller has to sign in, or to be granted what it asks for."""
+"""Seconds within which a client has to authenticate, or be granted its request."""
 _HTTP: Final = f"0x{b'HTTP/'.hex()}"
 _REQUEST: Final = f"@ih,0,8 {ord('A'):#x}-{ord('Z'):#x}"
 """A packet that begins with an upper-case letter, as the method of a request does. SOCKS begins
@@ -43,10 +44,10 @@ _PROXY_AUTHENTICATION_REQUIRED: Final = f"0x{b' 407'.hex()}"
 
 
 def _associated(place: int) -> tuple[str, ...]:
-    """The rules for a service's answer that a UDP relay listens: whose it is.
+    """Return the rules for a service's answer that announces a UDP relay: they record its owner.
 
-    `place`: where the relay's port is, in bits. Who had the port before has it no more, since the
-    number that an association goes by is another each time.
+    `place`: the offset of the relay's port, in bits. A previous owner of the port loses it, because
+    each association has a new number.
     """
     port = f"@ih,{place},16"
     return (
@@ -61,8 +62,8 @@ def _associated(place: int) -> tuple[str, ...]:
 
 
 def _association(caller_and_port: str) -> str:
-    """What stands for caller, port and the number in the mark. nftables 1.0.6 cannot have bytes of
-    a payload in a key of several parts."""
+    """Return the expression for client, port and the number in the mark. nftables 1.0.6 cannot have
+    bytes of a payload in a key of several parts."""
     return f"jhash {caller_and_port} . meta mark mod {0xFFFF_FFFF} seed {HASH_SEED:#x}"
 
 
@@ -72,17 +73,17 @@ SETS: Final = {
     "lanonly": "type inet_service",
     "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
-    # Who has signed in lately, and who is about to.
+    # Clients that have authenticated lately, and clients that are about to.
     "callers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
     "tries": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
     "strangers": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
     "strangers_of_networks": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
     "strangers_at": f"type inet_service; size 65535; {_FOR_A_WHILE} 1m",
     "all_strangers": f"type inet_proto; size 16; {_FOR_A_WHILE} 1m",
-    # Filled by netd: who has as many connections as there may be.
+    # Filled by netd: clients that have reached the limit of connections.
     "busy_callers": "type ipv4_addr",
     "busy_outside": "type inet_proto",
-    # Who has reached which bound, with how many packets there were beyond it.
+    # Clients that have reached a bound, with the number of packets beyond it.
     "full_strangers": (f"type ipv4_addr . inet_service; size 65535; counter; {_FOR_A_WHILE} 10s"),
     "full_callers": f"type ipv4_addr; size 65535; counter; {_FOR_A_WHILE} 2s",
     "full_services": f"type inet_service; size 65535; counter; {_FOR_A_WHILE} 10s",
@@ -92,7 +93,7 @@ SETS: Final = {
 MAPS: Final = {
     # No element ever expires: a relay may wait for its first datagram for days. Rules fill it from
     # the payload of an answer. nftables 1.1 takes bytes of a payload for a key of no other type,
-    # and 1.0.6 makes the same of this: two bytes, in network byte order.
+    # and 1.0.6 compiles it to the same: two bytes, in network byte order.
     "relay_ports": "typeof @ih,64,16 : meta mark; size 131072; flags dynamic,timeout",
 }
 _UDP_PORT: Final = 16
@@ -102,8 +103,8 @@ _UDP_PORT: Final = 16
 def _by_port(header_words: int) -> str:
     """Return the statement that looks a datagram's destination port up in `relay_ports`.
 
-    `header_words`: the length of the IPv4 header in words of 32 bits. The port is read by its
-    place behind that header, since ``udp dport`` has a type that is not the map's.
+    `header_words`: the length of the IPv4 header in words of 32 bits. The port is read by its place
+    behind that header, because ``udp dport`` has a type that is not the map's.
     """
     return f"meta mark set @nh,{header_words * 32 + _UDP_PORT},16 map @relay_ports"
 
@@ -120,20 +121,21 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "to_service": (
         # A proxy service that asks for no password is for LAN clients.
         'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
-        # What `from_service` ends a connection by.
+        # The resets by which `from_service` ends a connection.
         'iifname "lo" tcp flags rst return',
-        # Who guesses passwords has to wait, and so have connections that were opened beforehand.
+        # Sources that guess passwords have to wait, and so do connections that were opened
+        # beforehand.
         f"ct mark != {{ {MARK_SIGNED_IN:#x}, {MARK_PAST:#x} }} ip saddr @guessers"
         " reject with tcp reset",
         f"ct mark {MARK_PAST:#x} return",
-        # CONNECT, with an address of either kind: what is answered to it tells of no relay.
+        # CONNECT, with an address of either kind: the answer to it announces no relay.
         f"ct mark {MARK_SIGNED_IN:#x} @ih,0,32 {{ 0x05010001, 0x05010003, 0x05010004 }}"
         f" ct mark set {MARK_PAST:#x} return",
         f"ct mark {{ {MARK_ASKING:#x}, {MARK_ASKING_BY_HTTP:#x}, {MARK_SIGNED_IN:#x} }} return",
-        # Counted are connections that are there, since anybody can send a SYN in another's name.
+        # Only established connections are counted, because a SYN may have a forged source.
         "tcp flags & (syn | rst) != 0 return",
         f"ct mark != {MARK_CALLER:#x} jump let_in",
-        # A packet with data in it, whichever byte that begins with.
+        # A packet with data in it: the two rules together match any first byte.
         "@ih,0,8 != 0xff goto first_words",
         "@ih,0,8 0xff goto first_words",
     ),
@@ -152,11 +154,11 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "let_in_known": (
         'iifname "lo" goto let_in_inside',
         "ip saddr @lannet goto let_in_inside",
-        # LAN clients always find a place.
+        # LAN clients are always accepted.
         "meta l4proto @busy_outside update @full_outside { meta l4proto } goto no_place",
         "goto let_in_inside",
     ),
-    # Apart, since nftables 1.1 refuses it beside a look-up of the protocol.
+    # A chain of its own, because nftables 1.1 refuses it beside a look-up of the protocol.
     "no_place": ("reject with tcp reset",),
     "let_in_inside": (
         "ip saddr @busy_callers update @full_callers { ip saddr } reject with tcp reset",
@@ -171,24 +173,26 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "reject with tcp reset",
     ),
     "first_words": (
-        # What is dropped is sent again, until it is this connection's turn.
+        # A dropped packet is sent again, until it is this connection's turn.
         f"tcp dport != @lanonly update @tries {{ ip saddr limit rate over {_TRIES} }} drop",
         f"{_REQUEST} ct mark set {MARK_ASKING_BY_HTTP:#x} return",
         f"ct mark set {MARK_ASKING:#x}",
     ),
     "from_service": (
-        # What a tunnel's far end sends is not looked at.
+        # Data from a tunnel's far end is not inspected.
         f"ct mark {MARK_PAST:#x} return",
-        # Guesses that came all at once are not told what became of them: they end before that,
-        # the right one as the wrong ones.
+        # Guesses sent all at once get no result: their connections end before that, right guess or
+        # wrong.
         f"ct mark != {MARK_SIGNED_IN:#x} ip daddr @guessers tcp flags & rst == 0"
         " reject with tcp reset",
-        # What it answers to a wrong password: status 1 (RFC 1929), or HTTP's 407. Answers to who
-        # does not wait for them may leave together: here the one to the greeting is before it.
+        # The answer to a wrong password: status 1 (RFC 1929), or HTTP's 407. If the client does not
+        # wait for each answer, several may leave together: here the answer to the greeting precedes
+        # it.
         "@ih,0,16 0x0101 goto guessed",
         "@ih,0,32 0x05020101 goto guessed",
         f"@ih,0,40 {_HTTP} goto answered_by_http",
-        # Status 0, or no password wanted; then, if not before, that the request is granted.
+        # Status 0, or no password required; then, or already in the same packet, the request is
+        # granted.
         "@ih,0,48 { 0x010005000001, 0x050005000001 } goto associated_after_2",
         "@ih,0,64 0x0502010005000001 goto associated_after_4",
         "@ih,0,32 0x05000001 goto associated",
@@ -199,7 +203,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "@ih,0,16 0x005a goto past",
     ),
     "answered_by_http": (
-        # Whichever version the request was of, the answer is of it.
+        # The answer has the HTTP version of the request.
         f"@ih,64,32 != {_PROXY_AUTHENTICATION_REQUIRED} goto past",
         "goto guessed",
     ),
@@ -215,16 +219,17 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto known_caller",
     ),
     "known_caller": (
-        # Whoever needs no password shows none.
+        # Clients that need no password do not authenticate.
         "tcp sport @lanonly return",
         "delete @tries { ip daddr }",
         "update @callers { ip daddr }",
     ),
     "to_relay": (
-        # Of another program's own flow, whose socket has the port now.
+        # An answer to another program's own flow, whose socket has the port now.
         "ct direction reply meta mark set 0 return",
         f"meta mark set {_association('ip saddr . udp dport')}",
-        # A relay takes what anybody sends it, and asks for no password. It is bound to an address.
+        # A relay accepts datagrams of any sender, and asks for no password. It is bound to an
+        # address.
         "meta mark != @associations socket wildcard 0 drop",
         "meta mark @associations update @associations { meta mark }",
         "meta mark set 0",

@@ -1,4 +1,4 @@
-"""The sets and maps of an nftables table: what makes them, and what changes their elements."""
+"""The sets and maps of an nftables table: their declarations, and changes of their elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ Elements = dict[str, dict[str, str]]
 
 
 class Sets:
-    """Those of our table of one family. `sets` and `maps`: name -> type and flags."""
+    """The sets and maps of egressd's table of one family. `sets` and `maps`: name -> type and
+    flags.
+    """
 
     def __init__(self, family: str, sets: Mapping[str, str], maps: Mapping[str, str]) -> None:
         self._table = f"{family} {NFT_TABLE}"
@@ -21,26 +23,28 @@ class Sets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, sets first."""
+        """Names of all sets and maps, sets first."""
         return tuple(self._specs)
 
     @cached_property
     def ranges(self) -> frozenset[str]:
-        """Those whose elements are ranges. They are flushed and filled again as a whole: adding
-        one element to an interval set makes libnftables read all of it first."""
+        """Names of those whose elements are ranges. They are flushed and filled again as a whole:
+        adding one element to an interval set makes libnftables read all of it first."""
         return frozenset(n for n, spec in self._specs.items() if "flags interval" in spec)
 
     def declare(self, names: Iterable[str]) -> list[str]:
-        """The commands that make the table and sets of it; they leave alone what is there."""
+        """Return the commands that create the table and its sets; they leave existing ones
+        alone.
+        """
         return [
             f"add table {self._table}",
             *(f"add {self._kind(n)} {self._table} {n} {{ {self._specs[n]}; }}" for n in names),
         ]
 
     def update(self, before: Elements, after: Elements) -> str:
-        """The transaction that leads from `before` to `after`; empty when nothing differs.
+        """Return the transaction that leads from `before` to `after`; empty if nothing differs.
 
-        Only the sets present in `after` are looked at.
+        Only the sets present in `after` are compared.
         """
         lines: list[str] = []
         for name, content in after.items():
@@ -56,14 +60,14 @@ class Sets:
         return "\n".join(lines) + "\n" if lines else ""
 
     def refill(self, name: str, content: Mapping[str, str]) -> list[str]:
-        """The commands after which a set holds just this."""
+        """Return the commands after which a set holds exactly `content`."""
         return [
             f"flush {self._kind(name)} {self._table} {name}",
             *self.swap(name, (), content),
         ]
 
     def swap(self, name: str, stale: Iterable[str], fresh: Mapping[str, str]) -> list[str]:
-        """The commands that take keys out of a set, and put elements in."""
+        """Return the commands that take keys out of a set, and put elements in."""
         lines = []
         if keys := ", ".join(stale):
             lines.append(f"delete element {self._table} {name} {{ {keys} }}")

@@ -1,28 +1,28 @@
-"""Speed limits: what each rule's class looks like, and the nftables table that leads to it.
+"""Speed limits: the class of each rule, and the nftables table that leads to it.
 
-Upload is limited where it comes in from a LAN, download where it goes out to one, so it does
-not matter which way a rule's traffic takes in between. A limited rule has one HTB class for
-each direction, on an intermediate device (IFB) that all LANs share. The table (family
-netdev) looks a client's address up; if its rule is limited, the packet is given the number
-of the rule's class as priority, which HTB takes for its choice, and sent to the device that
-has the class (``fwd``), from which it returns to where it was. The packets of everybody else
-never see a queue of ours, and the LANs keep their own queueing disciplines.
+Upload is limited where it comes in from a LAN, download where it goes out to one, so the egress of
+a rule's traffic does not matter. A limited rule has one HTB class for each direction, on an
+intermediate device (IFB) that all LANs share. The table (family netdev) looks a client's address
+up; if its rule is limited, the packet gets the number of the rule's class as priority, by which HTB
+chooses the class, and is sent to the device that has the class (``fwd``), from which it returns to
+its previous place. Packets of other clients never enter a queue of egressd's, and the LANs keep
+their own queueing disciplines.
 
-What a packet meets, the most specific rule first:
+The checks of a packet, the most specific rule first:
 
-1. traffic with other LANs is nobody's and passes, and that of a VLAN on its parent, since it is
-   caught on the VLAN;
+1. traffic with other LANs belongs to no rule and passes, and that of a VLAN on its parent, because
+   it is caught on the VLAN;
 2. ``…_free_hosts``: addresses with a rule that has no limit, in a network that has one, pass;
 3. ``…_hosts``: addresses with a limit go on to their class;
 4. ``…_nets``: the same for CIDR rules, flattened to disjoint ranges;
-5. of a limited rule, what is exchanged with the router itself passes after all (``local``).
+5. traffic of a limited rule with the router itself passes after all (``local``).
 
-So a packet of an unlimited client costs a look-up or two in a hash, be there ten limited rules or
-ten thousand, and nothing at all while nobody is limited: the LANs are not hooked then.
+So a packet of an unlimited client costs one or two hash look-ups, with ten limited rules as with
+ten thousand, and nothing at all while no client is limited: the LANs are not hooked then.
 
 Traffic is counted by elements of the table that every packet passes anyway (`planner.chains`):
-``sent``, ``received`` and the same for ranges. What a limited rule receives is counted in its
-class, since those elements are ahead of it and count what it drops.
+``sent``, ``received`` and the same for ranges. The download of a limited rule is counted in its
+class, because those elements come before it and count the packets that it drops.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from egressd.planner.sets import Elements, Sets
 from egressd.planner.topology import Topology
 
 LINK_HEADER_BYTES: Final = 14
-"""Ethernet's header, which the kernel counts as part of a packet."""
+"""Bytes of Ethernet's header, which the kernel counts as part of a packet."""
 PACKET_BYTES: Final = 1500
-"""A full-sized IP packet."""
+"""Bytes of a full-sized IP packet."""
 FRAME_BYTES: Final = PACKET_BYTES + LINK_HEADER_BYTES
 
 _BURST_MS: Final = 20
-"""How long a class may make up for time in which the machine did not get round to it."""
+"""Milliseconds for which a class may make up after the machine was too busy to serve it."""
 _QUEUE_MS: Final = 200
-"""How long a packet may wait, by the limit, before it is dropped."""
+"""Milliseconds that a packet may wait, by the limit, before it is dropped."""
 _QUEUE_MIN, _QUEUE_MAX = 10, 1000
-"""Packets: enough that eight TCP flows don't starve, and not more memory than that."""
+"""Packets: enough that eight TCP flows do not starve, and a bound of the memory."""
 
 _MULTICAST = tuple(IPv4Network(n) for n in ("224.0.0.0/4", "255.255.255.255/32"))
 
@@ -68,15 +68,15 @@ class Direction(msgspec.Struct, frozen=True):
 
     name: str
     device: str
-    """What the names of the IFBs begin with."""
+    """The beginning of the IFBs' names."""
     hook: str
-    """Where on a LAN interface its packets are caught."""
+    """The hook on a LAN interface where its packets are caught."""
     client: str
     """The field of the IPv4 header that holds the client's address."""
     other: str
-    """The field that holds the other side's."""
+    """The field that holds the other side's address."""
     counted: str
-    """What the names of the sets that count begin with."""
+    """The beginning of the names of the sets that count."""
 
     @property
     def hosts(self) -> str:
@@ -109,7 +109,7 @@ class Direction(msgspec.Struct, frozen=True):
         return f"{self.name}_devices"
 
     def kbps(self, limit: Limit) -> int:
-        """What `limit` says of this direction; 0 is unlimited."""
+        """Return the limit of this direction; 0 is unlimited."""
         return limit.upload_kbps if self is UPLOAD else limit.download_kbps
 
 
@@ -135,50 +135,49 @@ class Hook(NamedTuple):
     ifindex: int
     name: str
     above: tuple[IPv4Network, ...] = ()
-    """The networks of LANs that stand on it, whose packets pass it: they are caught there."""
+    """The networks of LANs stacked on it, whose packets pass it: they are caught on those LANs."""
     own: tuple[IPv4Network, ...] = ()
-    """Its own networks, where there are some above."""
+    """Its own networks, if LANs are stacked on it."""
 
 
 def is_limited(limit: Limit) -> bool:
-    """Whether it limits anything, or only makes a rule known."""
+    """True if it limits a direction; otherwise it only records a rule."""
     return bool(limit.upload_kbps or limit.download_kbps)
 
 
 def tree_handle(tree: int) -> int:
-    """The handle of a tree's HTB qdisc."""
+    """Return the handle of a tree's HTB qdisc."""
     return (HTB_MAJOR + tree) << 16
 
 
 def splitter_handle(tree: int) -> int:
-    """The handle of the qdisc above a tree's."""
+    """Return the handle of the qdisc above a tree's."""
     return (SPLITTER_MAJOR + tree) << 16
 
 
 def class_handle(number: int) -> int:
-    """The handle of a class by its number, 0 to 65,535, which it has in both directions.
+    """Return the handle of a class by its number, 0 to 65,535, which it has in both directions.
 
-    It is the priority that packets are given: the tree in the upper half, the class in it in
-    the lower.
+    It is the priority of its packets: the tree in the upper half, the class in it in the lower.
     """
     return tree_handle(tree_of(number)) | number % HTB_TREE_CLASSES
 
 
 def class_number(handle: int) -> int:
-    """The number of a class by its handle."""
+    """Return the number of a class by its handle."""
     return ((handle >> 16) - HTB_MAJOR) * HTB_TREE_CLASSES + (handle & 0xFFFF)
 
 
 def tree_of(number: int) -> int:
-    """The tree that a class is in."""
+    """Return the tree that a class is in."""
     return number // HTB_TREE_CLASSES
 
 
 def shape(kbps: int) -> Shape:
-    """The shape of a limit in Kbps (1,000 bit/s of IP packets).
+    """Return the shape of a limit in Kbps (1,000 bit/s of IP packets).
 
-    HTB counts link headers too. A full-sized packet's is added here; small packets, which
-    have more of them a byte, stay under the limit.
+    HTB counts link headers too. A full-sized packet's is added here; small packets, which have more
+    header per byte, stay under the limit.
     """
     rate = kbps * 125 * FRAME_BYTES // PACKET_BYTES
     return Shape(
@@ -189,14 +188,18 @@ def shape(kbps: int) -> Shape:
 
 
 def local_elements(topology: Topology) -> Elements:
-    """The set ``local``: what clients may talk to as fast as they can."""
+    """Return the set ``local``: the addresses that clients may exchange traffic with at full
+    speed.
+    """
     networks = [network for _, network in topology.lan_networks]
     networks += [IPv4Network(address) for address in topology.router_addresses]
     return {"local": {range_text(r): "" for r in merge([*networks, *_MULTICAST])}}
 
 
 def with_exceptions(nets: Mapping[str, Limit]) -> frozenset[Direction]:
-    """The directions in which a CIDR rule limits hosts that have an unlimited rule of their own."""
+    """Return the directions in which a CIDR rule limits hosts that have an unlimited rule of their
+    own.
+    """
     return frozenset(d for d in DIRECTIONS if any(map(d.kbps, nets.values())))
 
 
@@ -205,8 +208,8 @@ def host_elements(
     classes: Mapping[int, int],
     exceptions: Collection[Direction],
 ) -> Elements:
-    """The elements of rules of one address. `classes`: rule number -> class number;
-    `exceptions`: as `with_exceptions` says."""
+    """Return the elements of rules of one address. `classes`: rule number -> class number;
+    `exceptions`: the result of `with_exceptions`."""
     result: Elements = {}
     for direction in DIRECTIONS:
         limited = result.setdefault(direction.hosts, {})
@@ -220,7 +223,7 @@ def host_elements(
 
 
 def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Elements:
-    """The elements of CIDR rules, disjoint, the most specific rule having its way."""
+    """Return the elements of CIDR rules, disjoint, the most specific rule winning."""
     by_number = {limit.number: limit for limit in limits.values()}
     ranges = net_ranges(limits)
     return {
@@ -234,7 +237,9 @@ def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Ele
 
 
 def count_elements(hosts: Iterable[str], ranges: Iterable[str]) -> Elements:
-    """The elements that count the traffic of rules of one address, and of those of ranges."""
+    """Return the elements that count the traffic of rules of one address, and of those of
+    ranges.
+    """
     result: Elements = {}
     for direction in DIRECTIONS:
         result[direction.counted_hosts] = dict.fromkeys(hosts, "")
@@ -243,15 +248,17 @@ def count_elements(hosts: Iterable[str], ranges: Iterable[str]) -> Elements:
 
 
 def net_ranges(limits: Mapping[str, Limit]) -> dict[str, int]:
-    """The disjoint ranges of CIDR rules, as nft takes them -> number of the rule that has each."""
+    """Return the disjoint ranges of CIDR rules in nft's notation -> number of the rule that has
+    each.
+    """
     flat = flatten({IPv4Network(cidr): limit.number for cidr, limit in limits.items()})
     return {range_text(key): number for key, number in flat.items()}
 
 
 def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
-    """Which IFB each tree is on. `devices`: tree -> interface index.
+    """Return the IFB of each tree. `devices`: tree -> interface index.
 
-    By index, since ``fwd`` takes nothing else: a device made anew needs another element.
+    By index, because ``fwd`` accepts nothing else: a recreated device needs a new element.
     """
     return {
         direction.devices: {
@@ -264,8 +271,8 @@ def device_elements(devices: Mapping[Direction, Mapping[int, int]]) -> Elements:
 _CLASS_TYPE: Final = "type ipv4_addr : classid"
 _TREE_MASK: Final = 0xFFFF_0000
 _NETWORKS_COMPARED: Final = 4
-"""Up to so many LAN networks are compared with one by one, which is faster than a look-up in a
-set of ranges (0.3 µs where forwarding a packet takes 6)."""
+"""Number of LAN networks up to which they are compared one by one, which is faster than a look-up
+in a set of ranges (0.3 µs, of 6 µs for forwarding a packet)."""
 
 NETDEV: Final = Sets(
     "netdev",
@@ -282,7 +289,7 @@ NETDEV: Final = Sets(
 COUNT_SETS: Final = tuple(n for d in DIRECTIONS for n in (d.counted_hosts, d.counted_nets))
 """The sets that count, of the table of family inet."""
 ADDRESS_SETS: Final = tuple(name for name in NETDEV.names if not name.endswith("_devices"))
-"""Those sets and maps of the table of family netdev whose elements are addresses or ranges."""
+"""The sets and maps of the table of family netdev whose elements are addresses or ranges."""
 RANGE_SETS: Final = NETDEV.ranges | {d.counted_nets for d in DIRECTIONS}
 """Sets and maps of both tables whose elements are ranges of addresses."""
 
@@ -290,8 +297,8 @@ RANGE_SETS: Final = NETDEV.ranges | {d.counted_nets for d in DIRECTIONS}
 def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterable[str]) -> str:
     """Make sets, chains and rules, leaving the sets' elements as they are.
 
-    `networks`: those of the LANs. `stale`: the base chains that are there now. All of them
-    go and those of `hooks` come in the same transaction.
+    `networks`: those of the LANs. `stale`: the existing base chains. All of them are deleted and
+    those of `hooks` added in the same transaction.
     """
     table = f"netdev {NFT_TABLE}"
     lines = NETDEV.declare(NETDEV.names)
@@ -308,8 +315,9 @@ def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterab
 
 
 def _base_rules(direction: Direction, hook: Hook) -> Iterator[str]:
-    """Whose packets pass on, and whose go to the direction's chain: the longest prefix decides, and
-    of two that are one the LAN's own. It is better to limit a packet twice than not at all."""
+    """Yield the rules that let packets pass or send them to the direction's chain: the longest
+    prefix decides, and if two networks are equal the LAN's own. Limiting a packet twice is better
+    than not at all."""
     verdicts = dict.fromkeys(hook.above, "accept") | dict.fromkeys(
         hook.own, f"goto {direction.name}"
     )
@@ -319,7 +327,7 @@ def _base_rules(direction: Direction, hook: Hook) -> Iterator[str]:
 
 
 def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, list[str]]:
-    """The chains of one direction, the one first that the other goes to."""
+    """Return the chains of one direction; the first is the target of the second."""
     limited = f"{direction.name}_limited"
     client, other = f"ip {direction.client}", f"ip {direction.other}"
     lans = [str(network) for network in networks]
@@ -340,15 +348,15 @@ def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, 
 
 
 def lan_networks(topology: Topology) -> tuple[IPv4Network, ...]:
-    """The networks of the LANs, as few as cover them."""
+    """Return the networks of the LANs, as few as cover them."""
     return tuple(collapse_addresses(network for _, network in topology.lan_networks))
 
 
 def base_chain(direction: Direction, hook: Hook) -> str:
-    """The name of the chain that hooks a LAN: by index, since a name may hold an ``@``."""
+    """Return the name of the chain that hooks a LAN: by index, because a name may hold an ``@``."""
     return f"{direction.name}_{hook.ifindex}"
 
 
 def handle_text(handle: int) -> str:
-    """A class or tree as nft takes it."""
+    """Return a class or tree in nft's notation."""
     return f"{handle:#x}"

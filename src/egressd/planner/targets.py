@@ -1,4 +1,4 @@
-"""What a target stands for: its mark, its nodes, the ways to them, and where they leave."""
+"""The meaning of a target: its mark, its nodes, the paths to them, and their egresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egressd.planner.topology import interface_mark
 
 
 def mark_of(state: DesiredState, target: str) -> int:
-    """The mark of a target as the API writes it; a target that does not exist blocks."""
+    """Return the mark of a target as the API writes it; a target that does not exist blocks."""
     parsed = parse_target(target)
     match parsed.kind:
         case "direct":
@@ -36,9 +36,9 @@ def mark_of(state: DesiredState, target: str) -> int:
 
 
 def ruled_targets(state: DesiredState) -> set[str]:
-    """The targets that rules or the whitelist send traffic to, as the API writes them.
+    """Return the targets that rules or the whitelist send traffic to, as the API writes them.
 
-    REJECT is always one of them: that is where a rule goes whose target is gone.
+    REJECT is always one of them: it is the target of a rule whose own target is gone.
     """
     return {REJECT, *_named_targets(state)}
 
@@ -51,7 +51,7 @@ def _named_targets(state: DesiredState) -> set[str]:
 
 
 def is_ruled(state: DesiredState, target: str) -> bool:
-    """Whether `target` is one of `ruled_targets`. O(1)."""
+    """True if `target` is one of `ruled_targets`. O(1)."""
     return (
         target == REJECT
         or target in state.target_uses
@@ -60,19 +60,21 @@ def is_ruled(state: DesiredState, target: str) -> bool:
 
 
 def used_targets(state: DesiredState) -> set[str]:
-    """The targets that traffic can be sent to at the moment, as the API writes them."""
+    """Return the targets that traffic can be sent to at the moment, as the API writes them."""
     return {*_named_targets(state), state.settings.unmanaged}
 
 
 def serves(state: DesiredState, node: Node) -> bool:
-    """Whether rules or the whitelist send traffic to `node`, by itself or as one of its group."""
+    """True if rules or the whitelist send traffic to `node`, by itself or as one of its group."""
     return is_ruled(state, node.name) or (
         node.group != "" and is_ruled(state, GROUP_PREFIX + node.group)
     )
 
 
 def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
-    """The nodes that are among `targets`, or in a group that is. O(nodes) if there is a group."""
+    """Return the nodes that are targets, or in a group that is one. O(nodes) if there is a
+    group.
+    """
     parsed = [parse_target(target) for target in targets]
     named = {target.name for target in parsed if target.kind == "node"}
     grouped = {t.name for t in parsed if t.kind == "group" and t.name in state.group_sizes}
@@ -84,7 +86,9 @@ def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
 
 
 def dial_paths(state: DesiredState, target: TargetName) -> tuple[DialPath, ...]:
-    """The ways to the nodes of a target; those that miss a relay or an interface are left out."""
+    """Return the paths to the nodes of a target; those that miss a relay or an interface are left
+    out.
+    """
     if target.kind == "node":
         node = state.node_named(target.name)
         members = [] if node is None else [node]
@@ -96,8 +100,8 @@ def dial_paths(state: DesiredState, target: TargetName) -> tuple[DialPath, ...]:
 
 
 def dial_path(state: DesiredState, node: Node) -> DialPath | None:
-    """The node and the relays it dials through, outermost last; None when there is no such way:
-    see `dial_problem`.
+    """Return the node and the relays it dials through, outermost last; None if there is no such
+    path: see `dial_problem`.
     """
     hops, problem = _hops(state, node)
     if problem:
@@ -108,12 +112,12 @@ def dial_path(state: DesiredState, node: Node) -> DialPath | None:
 
 
 def dial_problem(state: DesiredState, node: Node) -> str:
-    """Why the relays of `node` do not lead out, in plain words; empty when they do."""
+    """Return why the relays of `node` do not lead out, in plain words; empty if they do."""
     return _hops(state, node)[1]
 
 
 def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
-    """The node, its relay, that one's relay and so on; and why they do not lead out."""
+    """Return the node, its relay, that one's relay and so on; and why they do not lead out."""
     hops = [node]
     while relay_name := settings_of(hops[-1]).dialer_proxy:
         relay = state.node_named(relay_name)
@@ -139,7 +143,7 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
 
 
 def interfaces_of(state: DesiredState, targets: Collection[str]) -> set[str]:
-    """The interfaces that targets name: themselves, or as those that their nodes leave by."""
+    """Return the interfaces that targets name: directly, or as the egress of their nodes."""
     parsed = map(parse_target, targets)
     named = {target.name for target in parsed if target.kind == "interface"}
     paths = (dial_path(state, node) for node in nodes_of(state, targets))

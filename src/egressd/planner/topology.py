@@ -1,4 +1,4 @@
-"""What the machine's interfaces are to egressd: LAN, WAN, or neither."""
+"""The roles of the machine's interfaces for egressd: LAN, WAN, or neither."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCAL = re.compile(
 _WIREGUARD = "wireguard"
 """rtnetlink's name for the kind of interface."""
 _CONTAINERS = re.compile(r"docker\d|br-[0-9a-f]{12}\Z|virbr\d|lxc|lxd|veth[0-9a-f]{6}|cni|podman\d")
-"""Bridges and ports that container and VM managers make: never taken for a LAN by themselves."""
+"""Bridges and ports that container and VM managers make: never chosen as a LAN automatically."""
 
 _CLIENT_SPACE = tuple(
     IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -37,74 +37,75 @@ _CLIENT_SPACE = tuple(
 
 _DEFAULT = IPv4Network("0.0.0.0/0")
 _HOST = 32
-"""Bits of an address that stands for no network."""
+"""Prefix length of a single address, which is no network."""
 _DEFAULT6 = IPv6Network("::/0")
 
 
 class Uplink(msgspec.Struct, frozen=True, kw_only=True):
-    """A way out by one interface. Without a route it blocks."""
+    """An egress by one interface. Without a route it blocks."""
 
     interface: str
     gateway: IPv4Address | None = None
     has_route: bool = False
-    """Whether traffic can be sent: up, and with a gateway or point-to-point."""
+    """True if traffic can be sent: the interface is up, with a gateway or point-to-point."""
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """The roles of the machine's interfaces at the moment."""
+    """The current roles of the machine's interfaces."""
 
     lans: tuple[str, ...] = ()
     lan_networks: tuple[tuple[str, IPv4Network], ...] = ()
-    """Which source networks belong on which LAN interface."""
+    """Pairs of a LAN interface and a source network that belongs there."""
     stacked: tuple[tuple[str, str], ...] = ()
-    """Pairs of LANs where the second's packets pass the first's interface too: a VLAN's, its
+    """Pairs of LANs where the second's packets pass the first's interface too, as a VLAN's pass its
     parent's."""
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
-    """All WANs that there have been, in the order of their numbers: see `inbound`."""
+    """All WANs ever seen, in the order of their numbers: see `inbound`."""
     local: tuple[str, ...] = ()
-    """Networks that are neither LAN nor WAN: containers, virtual machines, a VPN server's callers.
-    Who is there without a rule is no concern of egressd's."""
+    """Interfaces of networks that are neither LAN nor WAN: containers, virtual machines, clients of
+    a VPN server. egressd leaves hosts without a rule there alone."""
     local_networks: tuple[tuple[str, IPv4Network], ...] = ()
-    """The source networks that belong on each of them."""
+    """Pairs of such an interface and a source network that belongs there."""
     multicast: bool = False
-    """Whether what other programs route by multicast reaches the LANs."""
+    """True if multicast traffic that other programs route reaches the LANs."""
     direct_exits: tuple[str, ...] = ()
-    """Interfaces that DIRECT traffic may leave by: all but lines that the main table uses."""
+    """Interfaces that DIRECT traffic may leave by: all that the main table uses, except lines."""
     routable: tuple[str, ...] = ()
     """Interfaces that traffic can be sent out by: see `uplink`."""
     missing: tuple[str, ...] = ()
-    """LANs that the configuration names and that are not there, or have no address."""
+    """LANs that the configuration names and that do not exist, or have no address."""
     known: tuple[str, ...] = ()
-    """Interfaces that have an IPv4 address, and so a role, or are known to have none. One without
-    a role may be a missing LAN under another name: it is not known, then."""
+    """Interfaces with an IPv4 address whose role is known, be it none. An interface without a role
+    may be a missing LAN under another name: then it is left out."""
     narrow: tuple[str, ...] = ()
-    """Interfaces whose packets are smaller than those of the widest LAN (PPPoE's, for one)."""
+    """Interfaces with a smaller MTU than the widest LAN (PPPoE's, for one)."""
     unheard: tuple[str, ...] = ()
     """Interfaces behind which hosts may pose as this machine's IPv6 router: LANs, local networks,
-    and what these stand on."""
+    and the interfaces that these are stacked on."""
     routers6: tuple[tuple[str, IPv6Address], ...] = ()
-    """Those of them that are WANs, too, and the routers that are heard there."""
+    """Pairs of such an interface that is a WAN too, and a router whose advertisements count
+    there."""
     router_addresses: tuple[IPv4Address, ...] = ()
     outer_addresses: tuple[tuple[str, IPv4Address | IPv6Address], ...] = ()
-    """Interfaces that are no LAN, or a WAN too, with their addresses: what this machine sends from
-    one leaves by that interface. An address that a LAN has as well is the LAN's; of two interfaces
-    with one address it is the first's."""
+    """Pairs of an interface that is no LAN, or a WAN too, and an address of it: packets that this
+    machine sends from the address leave by that interface. An address that a LAN has as well is the
+    LAN's; of two interfaces with one address it is the first's."""
 
     @property
     def without_router6(self) -> tuple[str, ...]:
-        """Those of `unheard` where no router is heard at all."""
+        """The interfaces in `unheard` where no router's advertisements count at all."""
         heard = {name for name, _ in self.routers6}
         return tuple(name for name in self.unheard if name not in heard)
 
 
 def is_line(interface: str) -> bool:
-    """Whether the interface name is a VPN line's."""
+    """True if the interface name is a VPN line's."""
     return _LINE.match(interface) is not None
 
 
 def interface_mark(interface: str, number: int) -> int:
-    """The mark of what leaves by `interface`, whose egress has that number."""
+    """Return the mark of traffic that leaves by `interface`, whose egress has that number."""
     return line_mark(number) if is_line(interface) else egress_mark(number)
 
 
@@ -114,10 +115,11 @@ def recalled(
     outside: Iterable[str],
     localif: Collection[str] = (),
 ) -> Topology:
-    """What was known of LANs and WANs when these elements of an earlier table were loaded.
+    """Return the known LANs and WANs at the time when these elements of an earlier table were
+    loaded.
 
-    A WAN that had no route then is only among `outside`: it gets another number. Raises ValueError
-    when they are none of ours.
+    A WAN that had no route then is only in `outside`: it gets a new number. Raises ValueError if
+    the elements are not egressd's.
     """
     networks = []
     for key in lansrc:
@@ -139,16 +141,16 @@ def recalled(
 
 
 def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None) -> Topology:
-    """Give each interface its role. `before` is what they were when they were looked at last.
+    """Give each interface its role. `before` is the result of the previous call.
 
-    Configured roles are taken as they are, present or not, so that a floor exists before
-    the interface does. Left to itself, a WAN is what the main table has a default route by,
-    and a LAN what has a private address and is no WAN. If that leaves no LAN and a WAN's
+    Configured roles are used unchanged, even for absent interfaces, so that the default-deny rules
+    exist before the interface does. Otherwise, a WAN is an interface of a default route in the main
+    table, and a LAN one that has a private address and is no WAN. If that leaves no LAN and a WAN's
     own address is private, the device is one-armed: that WAN is the LAN too.
 
-    A found LAN that has lost its address, or is gone, stays a LAN with the networks it had, since
-    its clients may still send, unless another has them now; and a WAN that has lost its default
-    route becomes none.
+    A found LAN that has lost its address, or is gone, stays a LAN with its previous networks,
+    because its clients may still send, unless another has them now; and a WAN that has lost its
+    default route becomes none.
     """
     before = before or Topology()
     present = facts.interfaces
@@ -179,7 +181,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         if name in lost and network not in elsewhere
     }
     for route in facts.routes:
-        # What a one-armed device has a gateway for is outside.
+        # Networks that a one-armed device has a gateway for are outside.
         is_outside = route.gateway is not None and route.interface in wans
         if route.interface in lans and route.destination != _DEFAULT and not is_outside:
             networks[route.interface, route.destination] = None
@@ -195,7 +197,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     exits |= {name: None for name in routed if not is_line(name) and name not in inner}
     unheard = dict.fromkeys((*lans, *local))
     unheard |= {n: None for lan in lans for n in _beneath(lan, present) if n not in wans}
-    # By IPv6 alone: a tunnel, say.
+    # By IPv6 alone: a tunnel, for example.
     routed6 = (r.interface for r in facts.routes6 if r.destination == _DEFAULT6)
     exits |= {name: None for name in routed6 if name not in {*unheard, *inner}}
     missing = tuple(n for n in roles.lan if n not in present or not present[n].addresses)
@@ -234,7 +236,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
 
 
 def uplink(name: str, facts: Facts, roles: InterfaceRoles) -> Uplink:
-    """How traffic leaves by interface `name`, which need not exist."""
+    """Return the uplink by interface `name`, which need not exist."""
     interface = facts.interfaces.get(name)
     if interface is None or not interface.is_up or not interface.addresses:
         return Uplink(interface=name)
@@ -255,8 +257,8 @@ def uplink(name: str, facts: Facts, roles: InterfaceRoles) -> Uplink:
 
 
 def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
-    """The networks that the main table has right behind interface `name`, whose hosts need no
-    gateway.
+    """Return the networks that the main table has directly behind interface `name`, whose hosts
+    need no gateway.
     """
     interface = facts.interfaces.get(name)
     if interface is None or interface.is_point_to_point or is_line(name):
@@ -270,8 +272,8 @@ def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
 
 
 def uplinks6(name: str, facts: Facts) -> tuple[Route6, ...]:
-    """How IPv6 packets of this machine leave by interface `name`: its networks in the main table,
-    and the default route that is preferred. None for VPN lines, which carry no IPv6.
+    """Return the routes of this machine's IPv6 packets by interface `name`: its networks in the
+    main table, and the preferred default route. None for VPN lines, which carry no IPv6.
     """
     interface = facts.interfaces.get(name)
     if interface is None or not interface.is_up or is_line(name):
@@ -282,8 +284,8 @@ def uplinks6(name: str, facts: Facts) -> tuple[Route6, ...]:
 
 
 def overlaps(facts: Facts, topology: Topology) -> Iterator[tuple[str, IPv4Network, str]]:
-    """Interfaces that are no LAN, with the network of an address of theirs that a LAN has too, and
-    that LAN. What is for the one goes to the other.
+    """Yield interfaces that are no LAN, with the network of an address of theirs that a LAN has
+    too, and that LAN. Packets for the one go to the other.
     """
     for name, interface in facts.interfaces.items():
         if name in topology.lans or interface.is_loopback:
@@ -296,10 +298,10 @@ def overlaps(facts: Facts, topology: Topology) -> Iterator[tuple[str, IPv4Networ
 
 
 def inbound(topology: Topology) -> dict[str, Egress]:
-    """For each WAN the way of the answers to what it brought in.
+    """Return for each WAN the egress of answers to its inbound connections.
 
-    It keeps its number whatever becomes of other WANs, and whether rules name it or not:
-    connections know it.
+    It keeps its number independent of other WANs and of rules that name it, because connections
+    bear it.
     """
     seen = _seen(topology.seen_wans, topology.wans)
     numbers = {name: inbound_number(place) for place, name in enumerate(seen)}
@@ -307,13 +309,13 @@ def inbound(topology: Topology) -> dict[str, Egress]:
 
 
 def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:
-    """Those seen before, each in its place, and then the new ones."""
+    """Return the WANs seen before, each in its place, and then the new ones."""
     return (*before, *(name for name in wans if name not in before))
 
 
 def _beneath(name: str, present: Mapping[str, Interface]) -> Iterable[str]:
-    """The interfaces that packets of interface `name` pass as well: the one it stands on, its ports
-    if it is a bridge, and what is beneath those."""
+    """Return the interfaces that packets of interface `name` pass as well: the one it is stacked
+    on, its ports if it is a bridge, and the interfaces beneath those."""
     found: dict[int, str] = {}
     above = [present[name]] if name in present else []
     while above:
@@ -328,8 +330,9 @@ def _beneath(name: str, present: Mapping[str, Interface]) -> Iterable[str]:
 
 
 def _looks_local(interface: Interface, facts: Facts) -> bool:
-    """Whether it is such a network by itself. WireGuard's is one where it leads to its callers: by
-    an interface that has a default route, in whichever table, clients and this machine go out.
+    """True if it is a local network by itself. A WireGuard interface is one if it leads to this
+    machine's VPN clients: one that has a default route in any table is an uplink of clients and
+    this machine.
     """
     if interface.kind == _WIREGUARD:
         return bool(interface.addresses) and interface.name not in facts.uplinks
@@ -339,7 +342,7 @@ def _looks_local(interface: Interface, facts: Facts) -> bool:
 def _local_networks(
     local: Iterable[str], facts: Facts, lan_networks: Collection[IPv4Network]
 ) -> Iterator[tuple[str, IPv4Network]]:
-    """Those that no LAN has, each once."""
+    """Yield the networks that no LAN has, each once."""
     taken: set[IPv4Network] = set()
     for name in local:
         interface = facts.interfaces[name]
@@ -372,7 +375,7 @@ def _own(interface: Interface) -> tuple[IPv4Address | IPv6Address, ...]:
 
 
 def _may_be_lan(interface: Interface) -> bool:
-    """By all but its addresses."""
+    """True if everything but its addresses allows it to be a LAN."""
     return (
         not interface.is_loopback
         and not interface.is_point_to_point
@@ -388,7 +391,7 @@ def _looks_like_lan(interface: Interface) -> bool:
 
 
 def is_client_space(address: IPv4Address) -> bool:
-    """Whether it is an address such as LANs have."""
+    """True if it is an address in the ranges of LANs."""
     return any(address in space for space in _CLIENT_SPACE)
 
 
