@@ -1,10 +1,10 @@
-"""The token that callers of the HTTP API bear.
+"""The token that clients of the HTTP API bear.
 
-It is a file of its own, and the api reads it at each request: open, read and close of one
-line in the page cache take about 15 µs. So a token that another process has just reset
-counts at the next request, with nothing to notify or to invalidate; root can reset it
-without opening a database that belongs to another user; and putting a backup back does not
-bring back a token that was reset because it had leaked.
+It is a file of its own, and the api reads it at each request: open, read and close of one line in
+the page cache take about 15 µs. So a token that another process has just reset counts at the next
+request, without a notification or an invalidation; root can reset it without opening a database
+that belongs to another user; and restoring a backup does not bring back a token that was reset
+because it had leaked.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class ApiToken:
         self._path = directory / "token"
 
     def ensure(self) -> None:
-        """Make a token unless there is one. Called at start. Raises Failed."""
+        """Create a token unless one exists. Called at start. Raises Failed."""
         if not self._path.exists():
             self.reset()
 
     def token(self) -> str:
-        """The token in force at this moment. Raises Failed when there is none to read."""
+        """Return the token in force at this moment. Raises Failed if none can be read."""
         try:
             text = self._path.read_bytes().decode().strip()
         except (OSError, ValueError) as error:

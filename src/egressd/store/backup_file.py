@@ -1,8 +1,8 @@
-"""A backup's content, read from a file that anybody may have made.
+"""The content of a backup, read from a file of unknown origin.
 
-SQLite's file format has more in it than rows: a table may be a view that computes without end, and
-rows may fire triggers (sqlite.org/security.html, "Defense Against Dark Arts"). So nothing but the
-list of the schema is read before that list is ours to the letter, and everything under bounds.
+SQLite's file format holds more than rows: a table may be a view that computes without end, and rows
+may fire triggers (sqlite.org/security.html, "Defense Against Dark Arts"). So only the list of the
+schema is read until that list equals egressd's to the letter, and all reading is bounded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from egressd.store.schema_text import Schema, first_difference, schema_of
 _VALUE_MAX: Final = 16 * 1024 * 1024
 """Bytes of the longest value: many times the longest whitelist."""
 _SQL_MAX: Final = 64 * 1024
-"""Bytes of the longest statement, those of the schema among them: many times the longest of ours.
-"""
+"""Bytes of the longest statement, those of the schema included: many times egressd's longest."""
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_MAX,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: _SQL_MAX,
@@ -46,14 +45,14 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-"""What a connection may ask for at most (sqlite.org/limits.html)."""
+"""Limits of a connection (sqlite.org/limits.html)."""
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA temp_store = MEMORY",
 )
 _STEPS: Final = 100_000
-"""Instructions of SQLite's between looks at the clock: some milliseconds."""
+"""Instructions of SQLite between checks of the deadline: some milliseconds."""
 _ALLOWED: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 _FUNCTIONS: Final = frozenset({"count"})
 _CHECKS: Final = frozenset({"integrity_check"})
@@ -66,7 +65,7 @@ SQLite opens no other in memory."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a backup says, and no more."""
+    """The whole content of a backup."""
 
     revision: int
     nodes: tuple[Node, ...]
@@ -80,7 +79,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, state: DesiredState) -> Content:
-        """Return what there is of a state."""
+        """Return the content of a state."""
         return cls(
             revision=state.revision,
             nodes=tuple(state.nodes.values()),
@@ -108,9 +107,10 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 def read_content(content: bytes, migrations: Migrations, seconds: float) -> DesiredState:
     """Return the state in a backup's bytes; that of an older schema is upgraded, in memory.
 
-    Raises BadDatabase when it is no backup of egressd's, was written by a newer one, is damaged,
-    has more than `BACKUP_MAX` bytes or `ROWS_MAX` rows in a table, or takes SQLite longer than
-    `seconds`; and sqlite3.Error, SQLAlchemyError and ValueError for what no egressd would write.
+    Raises BadDatabase if it is no backup of egressd's, was written by a newer one, is damaged, has
+    more than `BACKUP_MAX` bytes or `ROWS_MAX` rows in a table, or takes SQLite longer than
+    `seconds`; and sqlite3.Error, SQLAlchemyError and ValueError for content that no egressd would
+    write.
     """
     check_header(content, "the backup")
     if len(content) > BACKUP_MAX:
@@ -125,7 +125,7 @@ def read_content(content: bytes, migrations: Migrations, seconds: float) -> Desi
 
 @contextmanager
 def _opened(content: bytes) -> Iterator[sqlite3.Connection]:
-    """Open a copy of the file in memory: it can lead to no other file."""
+    """Open a copy of the file in memory, so that it can refer to no other file."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
         for limit, most in _LIMITS.items():
@@ -142,7 +142,7 @@ def _opened(content: bytes) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _bounded(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Interrupt what takes SQLite longer."""
+    """Interrupt statements that take SQLite longer than `seconds`."""
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
@@ -157,7 +157,7 @@ def _bounded(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _reading_alone(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let statements do nothing but read tables."""
+    """Allow statements only to read tables."""
     connection.set_authorizer(_authorize)
     try:
         yield
@@ -207,7 +207,7 @@ def _not_ours(found: Schema, wanted: Schema) -> str:
 
 
 def _check_counts(connection: sqlite3.Connection) -> None:
-    """Raise BadDatabase for a table of too many rows."""
+    """Raise BadDatabase if a table has too many rows."""
     there = {name for kind, name in schema_of(connection) if kind == "table"}
     for name in sorted(there & schema.metadata.tables.keys()):
         ((number,),) = connection.execute(f"SELECT count(*) FROM {name}")  # noqa: S608 - ours
@@ -231,13 +231,13 @@ def _state(
 
 
 def _check_types(connection: Connection) -> None:
-    """Raise BadDatabase for a value of another type than its column's, also where the state does
-    not come from: SQLite stores any value in any column (sqlite.org/datatype3.html).
+    """Raise BadDatabase if a value has another type than its column, also in tables that do not
+    belong to the state: SQLite stores any value in any column (sqlite.org/datatype3.html).
     """
     for table in schema.metadata.sorted_tables:
         for column in table.columns:
             if isinstance(column.type, JSON):
-                continue  # a number of JSON is stored as one, and all of it has been decoded
+                continue  # a JSON number is stored as one, and all JSON has been decoded
             is_whole = isinstance(column.type, Integer | Boolean)
             others = func.typeof(column).not_in(("integer" if is_whole else "text", "null"))
             query = select(literal(1)).select_from(table).where(others).limit(1)

@@ -1,11 +1,11 @@
-"""The process that reads a backup, since anybody may have made the file.
+"""The process that reads a backup, isolated because the file is of unknown origin.
 
 `read_apart` starts it and gives it the open file; `main` is what runs there. It can be ended, and
 the kernel bounds its memory and processor time (setrlimit(2)), so a file that makes SQLite or
-Python busy costs the service nothing but a refusal. What it answers is one `Answer`.
+Python busy costs the service nothing but a refusal. It answers with one `Answer`.
 
-It is started by the interpreter beneath the virtual environment, with this process's own path for
-modules: in a service that root started, that is what its user can reach (`app.reach`).
+It is started by the interpreter beneath the virtual environment, with this process's own module
+path: in a service that root started, this is the part that its user can reach (`app.reach`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _BOOT: Final = (
     "import sys; sys.path[:] = sys.argv[1:]; from egressd.store.backup_reader import main; main()"
 )
 _PROCESSOR_S: Final = 30
-"""Seconds of a processor. The largest backups that are legitimate take a tenth of it."""
+"""Seconds of processor time. The largest legitimate backups take a tenth of it."""
 _PATIENCE_S: Final = 120.0
-"""Seconds until it is killed: other processes may have the processor."""
+"""Seconds until it is killed: other processes may be using the processor."""
 _MEMORY_MAX: Final = 1024 * 1024 * 1024
-"""Bytes of address space, the interpreter's own 150 MB among them."""
+"""Bytes of address space, the interpreter's own 150 MB included."""
 _ANSWER_MAX: Final = 2 * BACKUP_MAX
-"""Bytes of an answer. It is shorter than the file as a rule."""
+"""Bytes of an answer. It is usually shorter than the file."""
 _LIMITS: Final = {
     resource.RLIMIT_AS: _MEMORY_MAX,
     resource.RLIMIT_CPU: _PROCESSOR_S,
@@ -49,21 +49,21 @@ _LIMITS: Final = {
     resource.RLIMIT_CORE: 0,
 }
 _NOBODY: Final = 65534
-"""User and group of nobody, to whom nothing belongs."""
+"""User and group id of ``nobody``, which owns no files."""
 _INTERPRETER: Final = str(Path(sys.executable).resolve())
-"""Found while root's files can be read."""
+"""The interpreter's path, resolved while root's files can be read."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of reading a backup: its content, or why there is none."""
+    """The result of reading a backup: its content, or the reason why there is none."""
 
     content: Content | None = None
     problem: str = ""
 
 
 def read_apart(path: Path) -> DesiredState:
-    """Return the state in the backup `path`; blocks. Raises BadDatabase, and Failed when the file
-    or the process cannot be had.
+    """Return the state in the backup `path`; blocks. Raises BadDatabase, and Failed if the file
+    cannot be opened or the process cannot be started.
     """
     action = f"read the backup {path}"
     with reported(action), path.open("rb") as file, _answer_file() as answer:
@@ -79,7 +79,9 @@ def read_apart(path: Path) -> DesiredState:
 
 @contextmanager
 def _answer_file() -> Iterator[IO[bytes]]:
-    """A file in memory. Unlike a pipe's, its size is bounded by a limit of who writes to it."""
+    """Yield a file in memory. Unlike a pipe, its size is bounded by a limit of the writing
+    process.
+    """
     with os.fdopen(os.memfd_create("backup"), "w+b") as file:
         yield file
 
@@ -115,7 +117,7 @@ def _run(action: str, file: IO[bytes], answer: IO[bytes]) -> None:
 
 def main() -> None:
     """Read the backup at standard input, and answer at standard output."""
-    migrations = prepare()  # and all modules: below there may be no right to load more
+    migrations = prepare()  # load all modules too: below there may be no permission to load more
     _give_up()
     encoded = msgspec.msgpack.encode(_answer(migrations))
     if len(encoded) > _ANSWER_MAX:
@@ -125,7 +127,7 @@ def main() -> None:
 
 
 def _give_up() -> None:
-    """Bound what this process may take, and give up root where a command of root's started it."""
+    """Limit this process's resources, and drop root's rights if a command of root's started it."""
     for limit, most in _LIMITS.items():
         resource.setrlimit(limit, (most, most))
     if os.geteuid() == 0:

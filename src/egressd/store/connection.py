@@ -1,4 +1,4 @@
-"""How a connection to SQLite is opened, and how a database is told from a bad one."""
+"""Connections to SQLite, and the detection of a bad database."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sqlalchemy.pool import NullPool, StaticPool
 from egressd.model.errors import Failed
 
 APPLICATION_ID: Final = 0x45475244
-"""In the file's header (``PRAGMA application_id``): "EGRD"."""
+"""The id in the file's header (``PRAGMA application_id``): "EGRD"."""
 
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _APPLICATION_ID: Final = slice(68, 72)
-"""Where the header holds it (sqlite.org/fileformat2.html, section 1.3)."""
+"""The position of the id in the header (sqlite.org/fileformat2.html, section 1.3)."""
 
 _PRAGMAS: Final = (
     # A reader never waits for the writer, and a commit is one fsync.
@@ -43,17 +43,17 @@ _DISK: Final = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 )
-"""Results that say nothing of what is in the file (sqlite.org/rescode.html)."""
+"""Result codes that are unrelated to the content of the file (sqlite.org/rescode.html)."""
 
 
 class BadDatabase(Failed):
-    """What is stored cannot be trusted, and will not be better by itself."""
+    """The stored data cannot be trusted, and a retry would not help."""
 
 
 def engine_on(path: Path) -> Engine:
-    """An engine whose every transaction is the one writer's (``BEGIN IMMEDIATE``).
+    """Return an engine whose every transaction is a write transaction (``BEGIN IMMEDIATE``).
 
-    The file must exist: SQLite would make an empty one, which would read as "no rules".
+    The file must exist: SQLite would create an empty one, which would read as "no rules".
     """
     engine = create_engine(
         "sqlite://",
@@ -71,7 +71,7 @@ def engine_on(path: Path) -> Engine:
 
 
 def engine_in_memory() -> Engine:
-    """An engine with one connection, to a database that is never on disk."""
+    """Return an engine with one connection, to a database that is never on disk."""
     engine = create_engine(
         "sqlite://", poolclass=StaticPool, connect_args={"isolation_level": None}
     )
@@ -91,8 +91,8 @@ def _begin_immediate(connection: Connection) -> None:
 
 @contextmanager
 def reported(action: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a file or a database inside into `Failed`, and what is wrong
-    with the database itself into `BadDatabase`.
+    """Turn errors of files and databases inside into `Failed`, and errors of the database's content
+    into `BadDatabase`.
     """
     try:
         yield
@@ -103,7 +103,9 @@ def reported(action: str) -> Iterator[None]:
 
 
 def _is_the_disks(error: BaseException | None) -> bool:
-    """Whether it is about the disk, how much room it has or who may use it; not the file itself."""
+    """True if the error is about the disk, its free space or permissions, not the file's
+    content.
+    """
     if isinstance(error, OSError):
         return not isinstance(error, (IsADirectoryError, NotADirectoryError))
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in _DISK
@@ -129,7 +131,7 @@ def check_header(content: bytes, what: str) -> None:
 
 
 def check_integrity(execute: Callable[[str], Iterable[Any]], what: str) -> None:
-    """Raise BadDatabase, which calls the database `what`, when SQLite finds it damaged."""
+    """Raise BadDatabase, which calls the database `what`, if SQLite finds it damaged."""
     verdict = [str(row[0]) for row in execute("PRAGMA integrity_check(3)")]
     if verdict != ["ok"]:
         told = "; ".join(" ".join(verdict).splitlines())  # a verdict may have several lines
@@ -137,9 +139,9 @@ def check_integrity(execute: Callable[[str], Iterable[Any]], what: str) -> None:
 
 
 def check_database(connection: Connection, path: Path, known: Collection[str]) -> str:
-    """The database's schema revision. Raises BadDatabase when it cannot be trusted.
+    """Return the database's schema revision. Raises BadDatabase if it cannot be trusted.
 
-    It cannot when it is damaged, or of a revision that is not in `known`.
+    It cannot if it is damaged, or of a revision that is not in `known`.
     """
     action = f"read the database {path}"
     check_integrity(connection.exec_driver_sql, f"the database {path}")

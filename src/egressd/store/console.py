@@ -1,7 +1,7 @@
-"""What the console keeps in the database: password, sessions, and who changed what.
+"""The console's data in the database: password, sessions, and the record of changes.
 
-It has a connection and a thread of its own beside `Database`'s, whose transaction is open
-while a change is put in force. Whoever writes here meanwhile waits for that change to end.
+It has a connection and a thread of its own beside `Database`'s, whose transaction is open while a
+change is put in force. Writes here meanwhile wait for that change to end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 CHANGES_KEPT: Final = 2000
 _BUSY_S: Final = 60
-"""Seconds to wait for a change under way: one that puts a backup in force takes long."""
+"""Seconds to wait for a change in progress: restoring a backup takes long."""
 
 
 class ConsoleStore:
-    """Part of the database in `directory`, which `Database.open` has made and upgraded.
+    """The console's part of the database in `directory`, which `Database.open` has made and
+    upgraded.
 
     Every method raises Failed.
     """
@@ -38,15 +39,15 @@ class ConsoleStore:
         self._connection: Connection | None = None
 
     async def password(self) -> str | None:
-        """The password's hash; None before one was chosen."""
+        """Return the password's hash; None before one was chosen."""
         return await self._do("read the password", read_password)
 
     async def set_password(self, hash_: str, session: Session) -> None:
-        """Store a new hash, and `session` as the only one that goes on."""
+        """Store a new hash, and end all sessions but `session`."""
         await self._do("store the password", lambda c: write_password(c, hash_, session))
 
     async def sessions(self) -> list[Session]:
-        """All that were not dropped, expired ones too."""
+        """Return all sessions that were not dropped, expired ones too."""
         return await self._do("read the sessions", read_sessions)
 
     async def add_session(self, session: Session) -> None:
@@ -54,24 +55,24 @@ class ConsoleStore:
         await self._do("store a session", lambda c: write_session(c, session))
 
     async def touch_sessions(self, seen_at: dict[str, int]) -> None:
-        """Note when sessions, by key, were seen."""
+        """Record the last use of sessions, by key."""
         await self._do("store a session", lambda c: write_seen(c, seen_at))
 
     async def drop_sessions(self, keys: Iterable[str]) -> None:
-        """Forget sessions by key."""
+        """Delete sessions by key."""
         dropped = list(keys)
         await self._do("end a session", lambda c: drop_sessions(c, dropped))
 
     async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
-        """Add to the record of changes, and forget what is too old."""
+        """Add to the record of changes, and delete the oldest ones."""
         await self._do("record a change", lambda c: write_changes(c, records))
 
     async def changes(self, limit: int) -> list[ChangeRecord]:
-        """The latest changes, the last one first."""
+        """Return the latest changes, the last one first."""
         return await self._do("read the changes", lambda c: read_changes(c, limit))
 
     async def close(self) -> None:
-        """Close. The object is of no use afterwards."""
+        """Close. The object cannot be used afterwards."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown()
 
@@ -90,7 +91,7 @@ class ConsoleStore:
                 with self._connection.begin():
                     return call(self._connection)
             except BaseException:
-                # A disk's error can leave a connection unusable.
+                # A disk error can leave a connection unusable.
                 self._close()
                 raise
 
@@ -104,7 +105,7 @@ class ConsoleStore:
 
 
 def read_password(connection: Connection) -> str | None:
-    """The password's hash."""
+    """Return the password's hash."""
     return connection.execute(select(password.c.hash)).scalar_one_or_none()
 
 
@@ -117,7 +118,7 @@ def write_password(connection: Connection, hash_: str, session: Session) -> None
 
 
 def read_sessions(connection: Connection) -> list[Session]:
-    """All sessions."""
+    """Return all sessions."""
     return [
         msgspec.convert(row, Session) for row in connection.execute(select(sessions)).mappings()
     ]
@@ -129,13 +130,13 @@ def write_session(connection: Connection, session: Session) -> None:
 
 
 def write_seen(connection: Connection, seen_at: dict[str, int]) -> None:
-    """Note when sessions were seen."""
+    """Record the last use of sessions."""
     for key, at in seen_at.items():
         connection.execute(update(sessions).where(sessions.c.key == key).values(seen_at=at))
 
 
 def drop_sessions(connection: Connection, keys: Iterable[str]) -> None:
-    """Forget sessions."""
+    """Delete sessions."""
     for key in keys:
         connection.execute(delete(sessions).where(sessions.c.key == key))
 
@@ -155,13 +156,13 @@ def write_changes(connection: Connection, records: Sequence[ChangeRecord]) -> No
 
 
 def read_changes(connection: Connection, limit: int) -> list[ChangeRecord]:
-    """The latest records first."""
+    """Return the latest records, the last one first."""
     query = select(changes).order_by(changes.c.number.desc()).limit(limit)
     return [msgspec.convert(row, ChangeRecord) for row in connection.execute(query).mappings()]
 
 
 def rehearse(connection: Connection) -> None:
-    """Run every statement once, so that SQLAlchemy has loaded all that they need."""
+    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
     session = Session(key="k", id="i", source="", agent="", created_at=0, seen_at=0)
     write_password(connection, "", session)
     write_seen(connection, {"k": 1})

@@ -1,8 +1,7 @@
 """The SQLite database behind `service`'s ``Store``.
 
-All work on the open connection is done by one thread, in order; the coroutines here only
-wait for it. A failed write leaves the stored state as it was, and the next write works
-again once the disk does.
+All work on the open connection is done by one thread, in order; the coroutines here only wait for
+it. A failed write leaves the stored state as it was, and writes succeed again once the disk does.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from egressd.store.preparation import prepare
 T = TypeVar("T")
 
 _VERIFIED_S = 300.0
-"""Seconds that reading a fresh backup may take: it is our own."""
+"""Seconds that reading a fresh backup may take, which is egressd's own."""
 _LOGS = ("-wal", "-shm", "-journal")
-"""What SQLite puts beside a database that is open, or was when its process ended."""
+"""Suffixes of files that SQLite puts beside an open database, or leaves when its process ends."""
 
 
 class Database:
     """The state of one device, in ``state.db`` in a directory of the api's own.
 
-    Every method raises Failed with what was tried and why it did not work.
+    Every method raises Failed with the action and the cause.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,20 +62,20 @@ class Database:
         self._transaction: RootTransaction | None = None
 
     async def open(self) -> None:
-        """Open the database, made or upgraded where it has to be.
+        """Open the database; create or upgrade it if necessary.
 
-        Reads nothing of the program's own files once `prepare` was called. A database that
-        cannot be trusted is left as it is, and so is one whose log was left without it.
+        Reads none of the program's own files once `prepare` was called. A database that cannot be
+        trusted is left as it is, and so is a log that was left without its database.
         """
         await self._do(self._open)
 
     async def close(self) -> None:
-        """Forget an open transaction and close. The object is of no use afterwards."""
+        """Roll back an open transaction and close. The object cannot be used afterwards."""
         await self._do(self._close)
         self._thread.shutdown()
 
     async def load(self) -> DesiredState:
-        """The state as stored. 10,000 rules take about 0.1 s."""
+        """Return the stored state. 10,000 rules take about 0.1 s."""
         return await self._do(self._load)
 
     async def begin(self, edits: Sequence[Edit], revision: int) -> None:
@@ -88,39 +87,39 @@ class Database:
         await self._do(self._commit)
 
     async def rollback(self) -> None:
-        """Forget the open transaction, if there is one."""
+        """Roll back the open transaction, if there is one."""
         await self._do(self._rollback)
 
     async def backup(self, path: Path) -> None:
-        """Write the state as it is at one moment to the file `path` (mode 0600).
+        """Write a snapshot of the state to the file `path` (mode 0600).
 
-        Writes go on meanwhile. The file appears whole, and can be put back, or not at all; a
-        backup that was there is replaced.
+        Writes go on meanwhile. The file appears complete and restorable, or not at all; an existing
+        backup is replaced.
         """
         await asyncio.to_thread(self._backup, path)
 
     async def read_backup(self, path: Path) -> DesiredState:
-        """The state in a backup, an older egressd's too. The file is only read, by a process of its
-        own: see `backup_reader`.
+        """Return the state in a backup, including one of an older egressd. The file is only read,
+        by a process of its own: see `backup_reader`.
         """
         return await asyncio.to_thread(read_apart, path)
 
     async def restore(self, wanted: DesiredState) -> None:
         """Replace the state by a backup's, in one transaction, as the next revision.
 
-        For when no service runs: a running one puts a backup back as a change, so that it
+        For use while no service runs: a running service restores a backup as a change, so that it
         is in force too.
         """
         state = await self.load()
-        # The kernel may still know flows by the numbers that the backup's names had.
+        # The kernel may still have flows with the numbers that the backup's names had.
         edits = [*state.numbers_to(wanted), *state.edits_to(wanted)]
         await self.begin(edits, state.revision + 1)
         await self.commit()
 
     def set_aside(self) -> Path:
-        """Rename a database that is damaged, its logs with it, so that `open` makes one.
+        """Rename a database that is damaged, its logs with it, so that `open` creates a new one.
 
-        The new path is returned. For the operator's command only: nothing does it by itself.
+        Returns the new path. For the operator's command only: it never happens automatically.
         """
         with reported(f"set the database {self.path} aside"):
             number = 1
@@ -158,7 +157,7 @@ class Database:
             self._open_connection = connection
 
     def _make(self) -> None:
-        """Make the database beside its place and move it there whole.
+        """Create the database beside its place and move it there whole.
 
         So a file at its place was complete once: an empty one is a damaged one.
         """
@@ -202,7 +201,7 @@ class Database:
 
     def _begin(self, edits: Sequence[Edit], revision: int) -> None:
         connection = self._connection
-        self._rollback()  # of a caller that went away
+        self._rollback()  # left open by a caller that was cancelled
         try:
             with reported(f"write to the database {self.path}"):
                 self._transaction = connection.begin()
@@ -229,11 +228,11 @@ class Database:
                 transaction.rollback()
 
     def _start_over(self) -> None:
-        """Replace the connection after a failure, since a disk's error can leave it unusable.
+        """Replace the connection after a failure, because a disk error can leave it unusable.
 
-        The new one comes first: while one is open, SQLite keeps the index of its log in
-        shared memory, which knows that the failed transaction did not happen. Closing the last
-        would have the log read again, and that transaction may lie whole in it.
+        The new one is opened first: while one is open, SQLite keeps the index of its log in shared
+        memory, which records that the failed transaction did not happen. Closing the last one would
+        make SQLite read the log again, and the log may hold that transaction whole.
         """
         with contextlib.suppress(Failed):
             self._rollback()
@@ -242,8 +241,8 @@ class Database:
         with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
             self._open_connection = self._engine.connect()
             old.close()
-        # The same for a crash: a log emptied now holds no failed transaction. Where the disk
-        # will not let us, the next write that works covers it.
+        # The same for a crash: a log emptied now holds no failed transaction. If the disk refuses
+        # that, the next write that succeeds covers it.
         with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
             driver = self._connection.connection.driver_connection
             assert driver is not None
@@ -254,7 +253,7 @@ class Database:
         if path.resolve() == self.path.resolve():
             raise Failed(action, "that is the database itself")
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise Failed(action, "what is there is no file")  # a device, say
+            raise Failed(action, "what is there is no file")  # a device, for example
         with reported(action), contextlib.ExitStack() as undo:
             source = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
             undo.callback(source.close)
@@ -265,17 +264,17 @@ class Database:
             with contextlib.closing(sqlite3.connect(fresh)) as target:
                 source.backup(target)
                 _remove_private(target)
-                # One file, which needs no log beside it to be read.
+                # A single file, which can be read without a log beside it.
                 target.execute("PRAGMA journal_mode = DELETE")
             try:
                 read_content(fresh.read_bytes(), prepare(), _VERIFIED_S)
-            except BadDatabase as error:  # pages are copied as they are: damaged ones, too
+            except BadDatabase as error:  # pages are copied unchanged, damaged ones too
                 raise BadDatabase(action, error.cause) from error
             move_durably(fresh, path)
 
 
 def _remove_private(copy: sqlite3.Connection) -> None:
-    """Take what is this device's own out of a copy, down to the bytes in its free pages."""
+    """Remove this device's private data from a copy, down to the bytes in its free pages."""
     copy.execute("PRAGMA secure_delete = ON")
     there = {name for (name,) in copy.execute("SELECT name FROM sqlite_master")}
     for table in schema.PRIVATE:

@@ -9,10 +9,10 @@ from egressd.model.errors import Failed
 
 
 def prepare_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
-    """Make the data directory unless it exists, for nobody but its owner (mode 0700).
+    """Make the data directory unless it exists, accessible only to its owner (mode 0700).
 
-    `owner` is the user and group id it is given; only root can give it to another user.
-    Raises Failed, also when something else bears the name.
+    `owner` is the user and group id it is given; only root can give it to another user. Raises
+    Failed, also if a file of another kind has the name.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -28,10 +28,10 @@ def prepare_directory(path: Path, owner: tuple[int, int] | None = None) -> None:
 
 
 def create_private(path: Path) -> int:
-    """A descriptor of a new, empty file of mode 0600, owned by its folder's owner.
+    """Return a descriptor of a new, empty file of mode 0600, owned by its folder's owner.
 
-    An older file of that name is removed. A link that somebody put there is not followed,
-    since root may be writing into a folder of the api's user.
+    An older file of that name is removed. A link at that path is not followed, because root may be
+    writing into a folder of the api's user.
     """
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,8 +1,9 @@
-"""One process at a time works on a data directory.
+"""A lock on the data directory, for one process at a time.
 
-Two apis would each take the database for as they left it: what one has answered the other would
-not put in force. So the api holds its directory for as long as it lives, and so does a command
-that writes there without it. The kernel lets go of it with the process, whatever that dies of.
+Two apis would each assume that the database is unchanged since their last write: a change
+acknowledged by one would not be put in force by the other. So the api locks its directory for its
+whole life, and so does a command that writes there without it. The kernel releases the lock when
+the process ends for any reason.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _LOOK_S: Final = 0.02
 async def occupied(
     folder: Path, patience_s: float, is_over: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[bool]:
-    """Hold `folder`, which is there, until the block ends; whether it is held.
+    """Hold the existing directory `folder` until the block ends; yields whether it is held.
 
-    It is not when another process has held it for `patience_s` seconds, or when `is_over` says
-    meanwhile that there is nothing more to wait for. Raises Failed.
+    It is not held if another process has held it for `patience_s` seconds, or if `is_over` returns
+    True meanwhile, which ends the wait. Raises Failed.
     """
     try:
-        # The directory itself is what is locked: no file to be owned by one of two users.
+        # The directory itself is locked: a lock file could be owned by either of two users.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         raise Failed(f"work on {folder}", error.strerror or str(error)) from error

@@ -1,8 +1,8 @@
-"""What the store needs of the program's own files, read in one step.
+"""The program's own files that the store needs, read in one step.
 
-`prepare` loads Alembic's revisions, and runs them and every statement once on a database in
-memory, because SQLAlchemy, its dialect and Alembic load some of their modules when they are
-first needed. So no first write waits for that, and none fails for want of a file.
+`prepare` loads Alembic's revisions, and runs them and every statement once on a database in memory,
+because SQLAlchemy, its dialect and Alembic load some of their modules on first use. So no first
+write waits for that, and none fails because a file is missing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Migrations:
         self.newest = self._script.get_current_head()
 
     def upgrade(self, connection: Connection, to: str = "head") -> None:
-        """Bring the database to the newest schema, inside the caller's transaction; or to the
-        revision `to`.
+        """Bring the database to the newest schema, or to the revision `to`, inside the caller's
+        transaction.
         """
         context = MigrationContext.configure(
             connection,
@@ -60,7 +60,9 @@ class Migrations:
 
 @cache
 def prepare() -> Migrations:
-    """Load all that the store reads from the program's files. Touches no database on disk."""
+    """Load everything that the store reads from the program's files. Touches no database on
+    disk.
+    """
     migrations = Migrations()
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():

@@ -1,4 +1,4 @@
-"""Nouns to rows and back, inside a transaction of the caller's."""
+"""Conversion of nouns to rows and back, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
     "services": (schema.proxy_services, ProxyService),
     "whitelist": (schema.whitelist, Whitelist),
 }
-"""`DesiredState` field -> table, and what a row of it is. Columns are named as fields."""
+"""`DesiredState` field -> table, and the noun of its rows. Columns are named as fields."""
 
 _SHOWN = 200
-"""Characters of a reason that may repeat what is stored."""
+"""Characters of a reason that may repeat stored text."""
 
 _KEYS = select(func.json_each(bindparam("keys")).table_valued("value").c.value)
 _DELETE = {name: delete(table).where(table.c.id.in_(_KEYS)) for name, (table, _) in _ROWS.items()}
@@ -35,13 +35,13 @@ _INSERT = {name: insert(table) for name, (table, _) in _ROWS.items()}
 
 
 def found_database(connection: Connection) -> None:
-    """Give a database that has just been made its one row of `meta`."""
+    """Write the one row of `meta` into a database that has just been created."""
     row = {"id": 0, "revision": 0, "generation": str(uuid.uuid4())}
     connection.execute(insert(schema.meta), row)
 
 
 def read_state(connection: Connection) -> DesiredState:
-    """The stored state. Raises ValueError for a row that no egressd would have written."""
+    """Return the stored state. Raises ValueError for a row that no egressd would have written."""
     tables: dict[str, dict[Any, Any]] = {
         name: dict(_read(connection, table, noun)) for name, (table, noun) in _ROWS.items()
     }
@@ -59,7 +59,7 @@ def read_state(connection: Connection) -> DesiredState:
 
 def _check_address(rule: Rule) -> None:
     try:
-        rule.network  # noqa: B018 - it is read for its faults
+        rule.network  # noqa: B018 - it is evaluated to find faults
     except ValueError as error:
         raise ValueError(f"rule {rule.id} has no address: {str(error)[:_SHOWN]}") from error
 
@@ -79,7 +79,7 @@ def _pairs(connection: Connection, key: Column[Any], value: Column[Any]) -> dict
 def write_edits(connection: Connection, edits: Sequence[Edit], revision: int) -> None:
     """Write `edits` as `revision`, which must follow the stored one (else Failed).
 
-    All rows that are touched go before any comes, so that names may change places.
+    All changed rows are deleted before any is inserted, so that rows may exchange names.
     """
     advanced = connection.execute(
         update(schema.meta).where(schema.meta.c.revision == revision - 1),

@@ -1,8 +1,8 @@
 """The tables, as the newest migration leaves them (a test compares the two).
 
-A table's columns are named as the fields of the noun it holds, so that `rows` needs no
-mapping. Target names are plain text and no foreign keys: a rule may name what is not there,
-and then blocks.
+A table's columns are named as the fields of the noun it holds, so that `rows` needs no mapping.
+Target names are plain text and no foreign keys: a rule may name a target that does not exist, and
+then blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _integer(name: str) -> Column[Any]:
 
 
 def _switch() -> Column[Any]:
-    # The check is one that SQLite's integrity check looks at too.
+    # SQLite's integrity check also evaluates this constraint.
     return Column("is_enabled", Boolean(name="switch", create_constraint=True), nullable=False)
 
 
@@ -157,10 +157,10 @@ changes = Table(
     _text("what"),
     _text("text"),
 )
-"""The latest changes; old ones go as new ones come."""
+"""The latest changes; the oldest are deleted as new ones are added."""
 
 PRIVATE = (password, sessions, changes)
-"""What belongs to this device and is in no backup."""
+"""Tables that belong to this device and are in no backup."""
 
 meta = Table(
     "meta",
@@ -170,4 +170,4 @@ meta = Table(
     _text("generation"),
     CheckConstraint("id = 0", name="one_row"),
 )
-"""One row: the state's revision, and the UUID that a database gets when it is made."""
+"""One row: the state's revision, and the UUID that a database gets when it is created."""

@@ -10,7 +10,7 @@ _TOKEN: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z0-9_]+|[^ \t\n\f\rA-Za-z0-9_]"""
 )
 """A literal, an identifier in quotes, a word or number, or a sign (sqlite.org/lang_keywords.html).
-White space is what SQLite takes for it; to others' spaces it gives meanings."""
+White space is SQLite's own definition; other Unicode spaces are part of identifiers."""
 
 Schema = dict[tuple[str, str], tuple[str, str]]
 """Type and name of each object -> the table that it belongs to, and its normal text; an index that
@@ -30,16 +30,18 @@ def schema_of(connection: sqlite3.Connection) -> Schema:
 
 
 def normal(sql: str) -> str:
-    """Return a statement with single spaces between its tokens: white space is all that versions of
-    SQLAlchemy write differently.
+    """Return a statement with single spaces between its tokens: versions of SQLAlchemy differ only
+    in white space.
     """
     return " ".join(_TOKEN.findall(sql))
 
 
 def first_difference(found: Schema, wanted: Schema) -> str:
-    """Return in plain words what `found` has that `wanted` has not, or the other way round."""
+    """Return in plain words the object that only one of `found` and `wanted` has, or that
+    differs.
+    """
     for (kind, name), content in found.items():
         if wanted.get((kind, name)) != content:
             return f"the {kind} {name[:60]!r} is none of egressd's"
-    kind, name = max(wanted.keys() - found.keys())  # a table's name tells more than an index's
+    kind, name = max(wanted.keys() - found.keys())  # a table's name says more than an index's
     return f"the {kind} {name!r} is missing"

@@ -1,8 +1,8 @@
-"""The code that lets somebody choose the console's password: once.
+"""The one-time code that allows choosing the console's password.
 
-A file beside the token, for the same reasons: root can make one without opening a database
-that belongs to another user, and the running service sees it at once. Who can make one, at
-the device's shell, may also replace a password that was forgotten.
+A file beside the token, for the same reasons: root can create one without opening a database that
+belongs to another user, and the running service sees it at once. A user who can create one, at the
+device's shell, may also replace a forgotten password.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from egressd.model.errors import Failed
 from egressd.store.files import replace_durably, sync_directory
 
 _LETTERS: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-"""None that is easily read as another."""
+"""Letters and digits, without those that are easily confused."""
 _GROUPS: Final = (4, 4, 4)
-"""60 random bits."""
+"""Letters per group: 60 random bits."""
 
 
 class SetupCode:
@@ -29,9 +29,7 @@ class SetupCode:
         self._path = directory / "setup-code"
 
     def code(self) -> str | None:
-        """The code that counts at this moment; None when there is none that can be read. Raises
-        Failed.
-        """
+        """Return the code that counts at this moment; None if none can be read. Raises Failed."""
         try:
             return self._path.read_bytes().decode().strip() or None
         except (FileNotFoundError, UnicodeDecodeError):
@@ -50,7 +48,7 @@ class SetupCode:
 
     @contextmanager
     def used_up(self) -> Iterator[None]:
-        """Let the code count no more, whatever happens next, but again when the block fails.
+        """Invalidate the code for good, unless the block fails: then it counts again.
 
         Raises Failed.
         """
@@ -60,8 +58,8 @@ class SetupCode:
             try:
                 sync_directory(self._path.parent)
                 yield
-            except Exception:  # one that gives up in the middle may have done it
-                # A full disk has room for a name. A newer code is left to count.
+            except Exception:  # a cancelled block may have completed its work
+                # Renaming works on a full disk. A newer code remains valid.
                 if not self._path.exists():
                     aside.replace(self._path)
                 raise

@@ -1,8 +1,8 @@
-"""How many API calls each trial license has used up.
+"""The number of API calls that each trial license has used up.
 
-Each call is on the disk before it is allowed, so that a crash gives no call back and takes none
-away. The count is a file of its own because the database's one writer may be busy with a change
-for seconds, and so that putting a backup back does not bring back used calls.
+Each call is on the disk before it is allowed, so that a crash neither restores a used call nor
+loses one. The count is a file of its own because the database's one writer may be busy with a
+change for seconds, and so that restoring a backup does not bring back used calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TrialCalls:
         self._spent: dict[str, int] = {}
 
     def open(self) -> None:
-        """Read what earlier runs used up. Raises Failed when the file cannot be trusted."""
+        """Read the calls that earlier runs used up. Raises Failed if the file cannot be trusted."""
         try:
             self._spent = msgspec.json.decode(self._path.read_bytes(), type=dict[str, int])
         except FileNotFoundError:
@@ -34,15 +34,15 @@ class TrialCalls:
             raise Failed("read the count of trial calls", str(error)) from error
 
     def left(self, license_id: str, allowed: int) -> int:
-        """How many of the license's `allowed` calls were not used up yet."""
+        """Return the number of the license's `allowed` calls that are not used up."""
         return max(0, allowed - self._spent.get(license_id, 0))
 
     async def spend(self, license_id: str, allowed: int) -> int:
-        """Use up one of the license's `allowed` calls; the calls that are left after it.
+        """Use up one of the license's `allowed` calls, and return the number left after it.
 
-        Raises OverQuota when there is none left, and Failed when the count cannot be stored.
+        Raises OverQuota if none is left, and Failed if the count cannot be stored.
         """
-        # A caller that goes away must not leave the lock while the file is being written.
+        # A cancelled caller must not release the lock while the file is being written.
         return await asyncio.shield(self._spend(license_id, allowed))
 
     async def _spend(self, license_id: str, allowed: int) -> int:

@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make their tables."""
+    """Create the tables."""
     op.create_table(
         "password",
         sa.Column("id", sa.Integer, nullable=False),
