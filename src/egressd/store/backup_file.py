@@ -168,8 +168,9 @@ def _reading_alone(connection: sqlite3.Connection) -> Iterator[None]:
 def _authorize(
     action: int, first: str | None, second: str | None, database: str | None, inner: str | None
 ) -> int:
-    """Say whether SQLite may do something (sqlite.org/c3ref/set_authorizer.html). `inner` names the
-    view or trigger that asks for it; there is none of ours.
+    """Return whether SQLite may carry out an action (sqlite.org/c3ref/set_authorizer.html).
+
+    `inner` names the view or trigger that requests it; egressd's schema has none.
     """
     is_fine = inner is None and (
         action in _ALLOWED

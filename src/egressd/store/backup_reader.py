@@ -49,7 +49,7 @@ _LIMITS: Final = {
     resource.RLIMIT_CORE: 0,
 }
 _NOBODY: Final = 65534
-"""User and group id of ``nobody``, which owns no files."""
+"""User and group id without privileges, which own no files."""
 _INTERPRETER: Final = str(Path(sys.executable).resolve())
 """The interpreter's path, resolved while root's files can be read."""
 

@@ -123,7 +123,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "iifname . ip saddr != @lansrc goto from_elsewhere",
         # Answers to a connection that a WAN brought in, or that the kernel routed.
         f"ct direction reply ct mark {ROUTED} goto answering",
-        # DNS takes the client's own egress, whichever resolver it asks, this router included.
+        # DNS takes the client's own egress, for any resolver that it asks, this router included.
         "meta l4proto { tcp, udp } th dport 53 goto asking",
         "fib daddr type { local, broadcast, multicast } accept",
         "ip daddr @lannet accept",
