@@ -1,20 +1,20 @@
-"""The use cases: the only door to a change of what is wanted.
+"""The use cases: the only way to change the desired state.
 
-Called by `api` and `console`; wired by `app`. Imports `model`, `formats` and `planner`; the
-outside world comes in through the protocols of `ports`. Every method checks what it is given
-(`Invalid`, every fault at once), and returns once the change is stored and in force.
+Called by `api` and `console`; wired by `app`. Imports `model`, `formats` and `planner`; the outside
+world comes in through the protocols of `ports`. Every method checks its arguments (`Invalid`, every
+fault at once), and returns once the change is stored and in force.
 
 - `ledger`: the current state, and the one way in which it changes.
-- `rules`, `nodes`, `lines`, `whitelist`, `proxy_services`, `settings`, `system`: one resource
-  each.
-- `backups`: all of it, to a file and back.
-- `checks`, `listeners`: what a field may hold; which ports are taken.
-- `imports`: what became of an import's rows, and what they change.
-- `references`, `relays`: what a rename moves; which node dials through which.
-- `debts`: what callers owe for their guesses.
+- `rules`, `nodes`, `lines`, `whitelist`, `proxy_services`, `settings`, `system`: one resource each.
+- `backups`: the whole state, to a file and back.
+- `checks`, `listeners`: the valid values of fields; the ports that are taken.
+- `imports`: the result of an import's rows, and their changes.
+- `references`, `relays`: the references that a rename moves; chains of nodes that dial through
+  others.
+- `debts`: the rate limit for guesses.
 - `numbering`: the numbers that groups and interfaces are given. `naming`: netd's news by name.
-- `consequences`: what an operator should know after a change.
-- `journal`: who changed what. `overview`, `target_rates`: everything at a glance.
-- `blocking`: where targets leave, and why one is blocked.
-- `explain`, `why`: where a client's traffic goes, told and tried.
+- `consequences`: warnings for the operator after a change.
+- `journal`: the record of changes and their authors. `overview`, `target_rates`: the overview page.
+- `blocking`: the egresses of targets, and the reason why one is blocked.
+- `explain`, `why`: the path of a client's traffic, explained and probed.
 """

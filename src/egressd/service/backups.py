@@ -1,4 +1,4 @@
-"""Backups: the whole state as a file, and a file put back as one change."""
+"""Backups: the whole state as a file, and a file restored as one change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PREFIX: Final = ".backup-"
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of each a backup that was put back holds."""
+    """The number of each kind of row in a backup that was restored."""
 
     rules: int
     nodes: int
@@ -32,7 +32,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backups:
-    """Writes and reads them in private directories that it makes in `folder`."""
+    """Writes and reads backups in private directories that it makes in `folder`."""
 
     def __init__(
         self,
@@ -42,23 +42,24 @@ class Backups:
         quota: Callable[[], int],
         checks: RestoreChecks,
     ) -> None:
-        """`quota`: how many proxy services the license allows at the moment."""
+        """`quota` returns how many proxy services the license allows at the moment."""
         self._quota = quota
         self._checks = checks
         self._ledger = ledger
         self._archive = archive
         self._folder = folder
         self._reading = asyncio.Lock()
-        """Reading takes a process that may have much memory: one at a time."""
+        """Held while reading: it takes a process that may use much memory, so one runs at a
+        time."""
 
     def tidy(self) -> None:
-        """Remove what a process that was killed left behind. Once, at start."""
+        """Remove files that a killed process left behind. Once, at start."""
         for left in self._folder.glob(f"{_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
 
     async def export(self) -> BinaryIO:
-        """The state as it is at one moment, as an open file without a name, for the caller to
-        close. Changes go on meanwhile. Raises Failed.
+        """Return a snapshot of the state, as an open file without a name, for the caller to close.
+        Changes go on meanwhile. Raises Failed.
         """
         with self._scratch() as path:
             await self._archive.backup(path)
@@ -67,13 +68,13 @@ class Backups:
     async def restore(
         self, chunks: AsyncIterable[bytes], *, older: bool = False
     ) -> Outcome[Restored]:
-        """Put back the backup whose bytes `chunks` are; it is in force on return.
+        """Restore the backup whose bytes `chunks` are; it is in force on return.
 
-        The status is ``restoring`` while the change is made. Only what differs is touched, so
-        clients whose rules are the same go on undisturbed. With `older`, names and configurations
-        of nodes may be such as an older egressd took. Raises Invalid for a file that is no backup,
-        a newer egressd's, or says what the API would not take; OverQuota for one of more proxy
-        services than there may be; Failed as every change does. Nothing has changed then.
+        The status is ``restoring`` while the change is made. Only differences are applied, so
+        clients whose rules are the same are not interrupted. With `older`, names and configurations
+        of nodes may have the form that an older egressd accepted. Raises Invalid for a file that is
+        no backup, is a newer egressd's, or has content that the API would refuse; OverQuota if it
+        has more proxy services than allowed; Failed as every change does. Nothing has changed then.
         """
         with self._scratch() as path:
             await _write(path, chunks)
@@ -92,7 +93,7 @@ class Backups:
         )
 
         def build(state: DesiredState) -> Proposal[Restored]:
-            # What the license allowed once, or another device's, goes on; it is not added to.
+            # Services from an earlier license, or another device's, remain; none is added to them.
             allowed = max(self._quota(), len(state.services))
             if len(wanted.services) > allowed:
                 held = len(wanted.services)
@@ -104,7 +105,9 @@ class Backups:
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
-        """The path of a file to be, which nobody else can reach and which does not stay."""
+        """Yield the path of a file to create, which no other user can reach and which is
+        removed.
+        """
         try:
             with TemporaryDirectory(prefix=_PREFIX, dir=self._folder) as private:
                 yield Path(private) / "state.db"

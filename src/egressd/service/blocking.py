@@ -1,4 +1,6 @@
-"""Where a target's traffic leaves, and why it cannot, as far as the configuration tells."""
+"""The egresses of a target's traffic, and the reason why it is blocked, by the configuration
+alone.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from egressd.planner.topology import is_line
 
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
-    """The interfaces that a target's traffic may leave by; ``DIRECT``: the device's own choice."""
+    """Return the interfaces that a target's traffic may leave by; ``DIRECT``: the device's own
+    choice.
+    """
     if target.kind not in ("node", "group"):
         return routed_by(target)
     return tuple(dict.fromkeys(egress_of(way) for way in dial_paths(state, target)))
 
 
 def routed_by(target: TargetName) -> tuple[str, ...]:
-    """The same for a target that the kernel routes."""
+    """Return the same for a target that the kernel routes."""
     match target.kind:
         case "direct":
             return (DIRECT,)
@@ -28,12 +32,12 @@ def routed_by(target: TargetName) -> tuple[str, ...]:
 
 
 def egress_of(way: DialPath) -> str:
-    """The interface that the outermost hop's packets leave by, or ``DIRECT``."""
+    """Return the interface that the outermost hop's packets leave by, or ``DIRECT``."""
     return settings_of(way.hops[-1]).interface_name or DIRECT
 
 
 def why_blocked(state: DesiredState, target: TargetName) -> str | None:
-    """Why no traffic can be sent to `target`, as far as the configuration tells; else None."""
+    """Return why no traffic can be sent to `target`, by the configuration alone; else None."""
     if not state.target_exists(target):
         return f"there is no {target.kind} {target.name}"
     if target.kind == "interface" and is_line(target.name):

@@ -1,6 +1,6 @@
-"""What is told of bounds that somebody has reached. Pure.
+"""Sentences about bounds that were reached. Pure.
 
-They concern a client, or a caller of proxy services, and nobody else.
+Each concerns only the client, or the proxy services' client, that reached it.
 """
 
 from __future__ import annotations
@@ -59,28 +59,30 @@ _PLACE: Final = "{who}"
 _ALL: Final = {**_OF_A_CLIENT, **_OF_A_CALLER, **_OF_ALL}
 
 Text = str
-"""A sentence without those who it is about."""
+"""A sentence with a placeholder for the sources that it is about."""
 
 
 def told(state: DesiredState, seen: Status) -> dict[Text, list[str]]:
-    """What is told of each bound that is reached -> who has; nobody where it is all callers'."""
+    """Return a sentence for each bound that was reached -> its sources; none if it covers all of
+    them.
+    """
     found: dict[Text, list[str]] = {}
     for each in seen.reached:
         if (service := _service(state, each.port)) is None:
-            continue  # it is no more
+            continue  # the service was deleted
         text = _ALL[each.kind].format(who=_PLACE, n=each.bound, service=service)
         found.setdefault(text, []).extend(filter(None, [each.source]))
     return found
 
 
 def sentence(text: Text, sources: Collection[str]) -> str:
-    """The same with the first of those who have reached it."""
+    """Return the sentence with the first of the sources that have reached the bound."""
     return text.replace(_PLACE, listed(sources))
 
 
 def reached_by(client: str, seen: Status, *, is_ruled: bool) -> Iterator[tuple[str, str]]:
-    """The kind of each bound that a client of nodes has reached, or its network, and what it is
-    told of it. `is_ruled`: whether the client has a rule of its own.
+    """Yield the kind of each bound that a client of nodes, or its network, has reached, and a
+    sentence about it. `is_ruled`: True if the client has a rule of its own.
     """
     for each in seen.reached:
         if each.kind in _OF_A_CLIENT and _concerns(each.source, client, is_ruled=is_ruled):
@@ -95,6 +97,8 @@ def _concerns(source: str, client: str, *, is_ruled: bool) -> bool:
 
 
 def _service(state: DesiredState, port: int) -> str | None:
-    """The name of the proxy service at a port; None where there is none, empty without a port."""
+    """Return the name of the proxy service at a port; None if there is none, empty without a
+    port.
+    """
     names = {each.port: each.name for each in state.services.values()}
     return names.get(port) if port else ""

@@ -1,4 +1,6 @@
-"""What a field may hold. Each check yields sentences that name the field and say what it takes."""
+"""The valid values of fields. Each check yields sentences that name the field and its valid
+values.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def refuse(problems: Iterable[str]) -> None:
 
 
 def text(field: str, value: str, most: int, least: int = 0) -> Iterator[str]:
-    """One line of at least `least` and at most `most` characters."""
+    """Check for one line of at least `least` and at most `most` characters."""
     if not least <= len(value) <= most:
         yield f"{field} must have {f'{least} to' if least else 'at most'} {most} characters"
     if has_control_characters(value):
@@ -45,14 +47,14 @@ def text(field: str, value: str, most: int, least: int = 0) -> Iterator[str]:
 
 
 def lines(field: str, value: str) -> Iterator[str]:
-    """Text of several lines."""
+    """Check for text of several lines."""
     plain = value.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     if has_control_characters(plain):
         yield f"{field} must not contain control characters"
 
 
 def credential(field: str, value: str) -> Iterator[str]:
-    """A user name or a password: up to `CREDENTIAL_MAX` bytes of UTF-8 on one line."""
+    """Check for a user name or a password: up to `CREDENTIAL_MAX` bytes of UTF-8 on one line."""
     if has_control_characters(value):
         yield f"{field} must not contain control characters"
     elif len(value.encode()) > CREDENTIAL_MAX:
@@ -60,7 +62,7 @@ def credential(field: str, value: str) -> Iterator[str]:
 
 
 def group(field: str, value: str) -> Iterator[str]:
-    """A group's name, or nothing."""
+    """Check for a group's name, or an empty text."""
     yield from text(field, value, NODE_NAME_MAX)
     if "," in value:
         yield f"{field} must not contain a comma"
@@ -71,10 +73,11 @@ def group(field: str, value: str) -> Iterator[str]:
 def new_name(
     field: str, value: str, thing: str, like: Iterable[str], *, is_target: bool = True
 ) -> Iterator[str]:
-    """A name that people can tell from all others of its kind, and, if it `is_target`, from what
-    else a target may be. `like` are the names of other things of the kind that look the same.
+    """Check for a name that users can tell by sight from all others of its kind, and, if it
+    `is_target`, from other forms of a target. `like` are the names of other things of the kind that
+    look the same.
 
-    Names that are there already stay: no egressd always asked for this.
+    Existing names remain valid: earlier versions of egressd did not require this.
     """
     if problem := new_name_problem(value):
         yield f"{field} {problem}"
@@ -85,26 +88,26 @@ def new_name(
 
 
 def new_group(field: str, value: str, state: DesiredState) -> Iterator[str]:
-    """The name of a group that there is, or of a new one, or nothing."""
+    """Check for the name of an existing or a new group, or an empty text."""
     if value and value not in state.group_sizes:
         like = state.groups_like.get(skeleton(value), ())
         yield from new_name(field, value, "group", like)
 
 
 def whole(field: str, value: int, least: int, most: int) -> Iterator[str]:
-    """A number within bounds."""
+    """Check for a number within bounds."""
     if not least <= value <= most:
         yield f"{field} must be a whole number from {least} to {most}"
 
 
 def one_of(field: str, value: str, allowed: Collection[str]) -> Iterator[str]:
-    """One of a few words."""
+    """Check for one of a few words."""
     if value not in allowed:
         yield f"{field} must be one of {', '.join(allowed)}"
 
 
 def interface(field: str, value: str) -> Iterator[str]:
-    """An interface's bare name; it need not be there."""
+    """Check for an interface's bare name; the interface need not exist."""
     if value.startswith(INTERFACE_PREFIX):
         yield f"{field} must be a bare interface name, without {INTERFACE_PREFIX}"
     elif value == "lo":
@@ -117,7 +120,7 @@ def interface(field: str, value: str) -> Iterator[str]:
 
 
 def url(field: str, value: str) -> Iterator[str]:
-    """An http or https URL."""
+    """Check for an http or https URL."""
     if not _is_url(value):
         yield (
             f"{field} must be an http or https URL of at most {URL_MAX} characters, without a user"
@@ -126,18 +129,18 @@ def url(field: str, value: str) -> Iterator[str]:
 
 
 def _is_url(value: str) -> bool:
-    # Its length and letters first: reading a long one that is not ASCII can take hours (NFKC).
+    # Length and characters first: parsing a long text that is not ASCII can take hours (NFKC).
     if len(value) > URL_MAX or not _URL.match(value):
         return False
     try:
         parts = urlsplit(value)
         return parts.port != 0 and parts.username is None and bool(parse_host(parts.hostname or ""))
-    except ValueError:  # a port that is no number, a host that is none
+    except ValueError:  # a port that is no number, or an invalid host
         return False
 
 
 def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
-    """What traffic can be sent to: any target of a rule. An interface may appear later."""
+    """Check for a valid target of a rule. An interface may appear later."""
     parsed = parse_target(value)
     if parsed.kind == "interface":
         yield from interface(field, parsed.name)
@@ -146,7 +149,9 @@ def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
 
 
 def stored_target(field: str, value: str) -> Iterator[str]:
-    """What was a target once: a rule stays when the node or the group that it names is deleted."""
+    """Check for a former target: a rule remains when the node or the group that it names is
+    deleted.
+    """
     parsed = parse_target(value)
     match parsed.kind:
         case "interface":
@@ -158,7 +163,9 @@ def stored_target(field: str, value: str) -> Iterator[str]:
 
 
 def normal_network(value: str) -> str | None:
-    """An IPv4 address or CIDR with its prefix length, ``10.0.0.5/32``; None if it is neither."""
+    """Return an IPv4 address or CIDR with its prefix length, ``10.0.0.5/32``; None if it is
+    neither.
+    """
     try:
         if _IPV4.match(value):
             return f"{IPv4Address(value)}/32"

@@ -1,7 +1,7 @@
-"""Why a client's traffic to a destination goes where it goes.
+"""The explanation of a client's path to a destination.
 
-The decisions are those of the tables that `planner` makes (`planner.chains` says in which order
-a packet meets them), told in the words of what is configured.
+The decisions are those of the tables that `planner` makes (`planner.chains` describes the order in
+which a packet meets them), described in terms of the configuration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BY_NODE: Final = "through the node"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose traffic, and where to. ``destination`` is an IPv4 address or a domain in ASCII."""
+    """The traffic in question. ``destination`` is an IPv4 address or a domain in ASCII."""
 
     client: str
     destination: str
@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> IPv4Address | None:
-        """The destination, where that is an address."""
+        """The destination, if it is an address."""
         try:
             return IPv4Address(self.destination)
         except ValueError:
@@ -64,7 +64,7 @@ class RuleSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhitelistSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the destination is listed: by which entry, ``domain`` or ``ip``."""
+    """The result of a look-up in the whitelist: the matching entry, by ``domain`` or ``ip``."""
 
     matches: bool
     entry: str = ""
@@ -73,16 +73,16 @@ class WhitelistSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DnsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked first what the client asks for names; empty where nobody is."""
+    """The resolver that is asked first for the client's names; empty if there is none."""
 
     server: str
     further: tuple[str, ...] = ()
-    """Who are asked in turn where that one does not answer."""
+    """The resolvers that are asked in turn if that one does not answer."""
     way: str
 
 
 class LimitsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that the client shares with all that its rule covers; 0 is unlimited."""
+    """The limits that the client shares with all addresses that its rule covers; 0 is unlimited."""
 
     rule: str
     upload_kbps: int
@@ -90,7 +90,7 @@ class LimitsSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the traffic, and why."""
+    """The outcome for the traffic, and the reason."""
 
     client: str
     destination: str
@@ -99,12 +99,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     is_blocked: bool
     reason: str
     problem: str
-    """The reason once more where it was found out by trying (its nodes fail, its WAN leads
-    nowhere), so that to try again shows whether it is still so; else empty."""
+    """A copy of ``reason`` if it was found by probing (its nodes fail, its WAN leads nowhere), so
+    that a new probe shows whether it still holds; else empty."""
     since: str
-    """Since when the clients of its target get no further, where that is known; else empty."""
+    """The time since which the clients of its target have been blocked, if known; else empty."""
     doubts: tuple[str, ...]
-    """Why it may be blocked all the same: what nobody can say for certain from here."""
+    """Reasons why it may still be blocked, which cannot be decided from here."""
     rule: RuleSeen | None
     other_rules: tuple[RuleSeen, ...]
     whitelist: WhitelistSeen
@@ -118,7 +118,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def question(client: str, destination: str, port: int, protocol: Protocol) -> Question:
-    """A checked question. Raises Invalid that names every wrong field."""
+    """Return a checked question. Raises Invalid that names every wrong field."""
     problems = []
     try:
         client = str(IPv4Address(client.strip()))
@@ -144,9 +144,9 @@ def explain(
     seen: Status,
     since: Callable[[str], str] = lambda _target: "",
 ) -> Explanation:
-    """The answer, as the configuration and what netd sees of the device have it.
+    """Return the explanation, from the configuration and netd's view of the device.
 
-    `since` tells since when a target's clients get no further.
+    `since` returns the time since which a target's clients have been blocked.
     """
     rules = covering(state, asked.client)
     rule = rules[0] if rules else None
@@ -154,16 +154,16 @@ def explain(
     own = rule.target_node if rule is not None else state.settings.unmanaged
     if state.settings.opened:
         rule, own = None, DIRECT
-    # DNS goes the client's own way; only clients with a rule have the whitelist.
+    # DNS takes the client's own egress; the whitelist applies only to clients with a rule.
     by_list = listed.matches and rule is not None and asked.port != _DNS_PORT
     target = listed.node if by_list else own
     parsed = parse_target(target)
     verdict = judge_unruled(state, seen) if rule is None else judge(state, target, resolvers, seen)
-    # Those names are for clients with a rule, and for none that is refused.
+    # Local names are for clients with a rule, unless it refuses them.
     refused = rule is None or parse_target(own).kind == "reject"
     zone = None if refused else zone_of(asked.destination, resolvers.local)
     if verdict.cause == "names" and zone is not None:
-        verdict = Verdict(egresses=verdict.egresses)  # asked at home
+        verdict = Verdict(egresses=verdict.egresses)  # resolved locally
     reason = _reason(asked, state, parsed, verdict, seen)
     is_verdict = bool(reason) and reason == verdict.reason
     answer = Explanation(
@@ -189,7 +189,7 @@ def explain(
 
 
 def covering(state: DesiredState, client: str) -> list[Rule]:
-    """The enabled rules that cover a client's address, the narrowest first. O(rules)."""
+    """Return the enabled rules that cover a client's address, the narrowest first. O(rules)."""
     address = IPv4Address(client)
     exact = state.rule_by_ip.get(f"{client}/32")
     found = [state.rules[exact]] if exact is not None else []
@@ -225,7 +225,7 @@ def _is_below(name: str, domain: str) -> bool:
 
 
 def _is_seen(asked: Question, entry: DomainEntry) -> bool:
-    """Whether traffic of that kind is looked into for the entry."""
+    """True if traffic of that kind is inspected for the entry."""
     if not entry.scheme:
         ports = QUIC_PORTS if asked.protocol == "udp" else (*HTTP_PORTS, *TLS_PORTS)
         return asked.port in ports
@@ -246,7 +246,7 @@ def _reason(
     if verdict.cause in ("", "nodes", "names") and (
         refused := _why_refused(asked, target, _reached(asked, state, seen))
     ):
-        return refused  # ahead of what is found out by trying: nothing comes so far as to a node
+        return refused  # ahead of results of probes: the traffic never reaches a node
     if verdict.is_blocked or (verdict.cause == "names" and _needs_resolver(asked)):
         return verdict.reason
     if (
@@ -259,13 +259,13 @@ def _reason(
 
 
 def _reached(asked: Question, state: DesiredState, seen: Status) -> dict[str, str]:
-    """The kind of each bound that the client has reached, or its network -> what is told of it."""
+    """Return the kind of each bound that the client, or its network, has reached -> a sentence."""
     rules = covering(state, asked.client)
     return dict(reached_by(asked.client, seen, is_ruled=bool(rules) and rules[0].is_host))
 
 
 def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, str]) -> str:
-    """Why what the client begins is refused before anybody sends it on; else empty."""
+    """Return why the client's new flows are refused before they are sent on; else empty."""
     counted = "sessions" if asked.protocol == "udp" else "connections"
     kinds = {counted, f"network_{counted}"}
     if asked.port == _DNS_PORT:
@@ -276,7 +276,7 @@ def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, str]
 
 
 def _needs_resolver(asked: Question) -> bool:
-    """Whether nothing comes of it without a resolver that answers."""
+    """True if it fails without a resolver that answers."""
     return asked.address is None or asked.port == _DNS_PORT
 
 
@@ -305,7 +305,7 @@ def _dns(
 
 
 def _asked(servers: tuple[str, ...], way: str, resolvers: Resolvers) -> DnsSeen:
-    """`way` is that of a resolver outside: one at home is asked there."""
+    """Return the DNS view; `way` is for a resolver outside, a local one is asked locally."""
     if servers[0] in resolvers.inner and way != _BY_NODE:
         way = _LOCALLY
     return DnsSeen(server=servers[0], further=servers[1:RESOLVERS_MAX], way=way)

@@ -1,4 +1,4 @@
-"""The record of changes: who made which, when. Written beside the changes, a moment later."""
+"""The record of changes, with their authors and times. Written shortly after the changes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from egressd.model.messages import Event
 log = structlog.get_logger()
 
 _GATHER_S: Final = 0.5
-"""Changes that follow each other so closely are written at once."""
+"""Seconds within which changes are gathered and written at once."""
 _ASK_AGAIN_MAX_S: Final = 60.0
 _WAITING_MAX: Final = 1000
-"""While the disk will not have them; the oldest are lost then."""
+"""Records kept while the disk refuses them; beyond that the oldest are lost."""
 _TEXT_MAX: Final = 500
 
 
 class ChangeStore(Protocol):
-    """Where records are kept. Every method raises Failed."""
+    """The storage of records. Every method raises Failed."""
 
     async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
-        """Add records, and forget what is too old."""
+        """Add records, and delete the oldest ones."""
         ...
 
     async def changes(self, limit: int) -> list[ChangeRecord]:
-        """The latest records first."""
+        """Return the latest records, the last one first."""
         ...
 
 
 class Journal:
-    """Takes records and writes them in batches; tells listeners at once."""
+    """Takes records and writes them in batches; publishes events at once."""
 
     def __init__(self, store: ChangeStore, publish: Callable[[Event], None]) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class Journal:
         self._turn = asyncio.Lock()
 
     def note(self, record: ChangeRecord, subject: str = "") -> None:
-        """Add a record. With `subject`, the kind of thing that changed, listeners are told."""
+        """Add a record. With `subject`, the kind of thing that changed, publish an event."""
         if len(record.text) > _TEXT_MAX:
             record = ChangeRecord(
                 at=record.at,
@@ -61,12 +61,12 @@ class Journal:
             self._writing = asyncio.get_running_loop().create_task(self._write_soon())
 
     async def latest(self, limit: int) -> list[ChangeRecord]:
-        """The latest records, the last one first. Raises Failed."""
+        """Return the latest records, the last one first. Raises Failed."""
         await self.flush()
         return await self._store.changes(limit)
 
     async def flush(self) -> None:
-        """Write what waits. A disk that will not is told of in the log, and asked again."""
+        """Write waiting records. If the disk refuses, log it and keep them for the next attempt."""
         async with self._turn:
             records, self._waiting = self._waiting, []
             if not records:
@@ -78,7 +78,7 @@ class Journal:
                 self._waiting = [*records, *self._waiting][-_WAITING_MAX:]
 
     async def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write waiting records, and stop."""
         if self._writing is not None:
             self._writing.cancel()
         await self.flush()

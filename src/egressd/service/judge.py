@@ -1,8 +1,8 @@
-"""Keeps the judgement of clients up to date, remembers since when it is so, and tells of changes.
+"""Keeps the judgement of clients up to date, with its times, and reports changes of it.
 
-It is fed with whatever netd sees, told or asked for. Each change of state of a WAN, a node, a
-target (a group among them) and of netd's problems becomes an event, with names in it; lines have
-events of their own (`egressd.netd.lines.news`).
+It is fed with netd's status, pushed or requested. Each change of state of a WAN, a node, a target
+(groups included) and of netd's problems becomes an event, with names in it; lines have events of
+their own (`egressd.netd.lines.news`).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from egressd.service.judgement import (
 from egressd.service.ports import Clock
 
 _TOLD_MAX: Final = 20
-"""Events of one topic at a time: there may be thousands of nodes."""
+"""Events of one topic that are reported at a time: there may be thousands of nodes."""
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """An event, with what the log says of it beside."""
+    """An event, with additional facts for the log."""
 
     event: Event
     is_bad: bool
-    """Whether something has got worse."""
+    """True if the state has become worse."""
     key: str = ""
-    """netd's number of what it is about, as its own log has it."""
+    """netd's key of the subject, as in netd's own log."""
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,16 +50,16 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     verdicts: dict[str, Verdict]
     since: dict[str, str]
-    """Target -> since when its clients get no further."""
+    """Target -> the time since which its clients have been blocked."""
     unruled: Verdict
-    """On clients without a rule."""
+    """The verdict on clients without a rule."""
     blocked: tuple[Blocked, ...]
     problems: tuple[str, ...]
-    """All that is wrong on the device, in plain words."""
+    """All problems of the device, in plain words."""
 
 
 class Judge:
-    """Judges, remembers and tells. `tell` gets each notice once."""
+    """Judges, keeps the last judgement and reports changes. `tell` gets each notice once."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class Judge:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: whatever is wrong is told once more."""
+        """Start over: every present problem is reported once more."""
         self._since: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
-        """Target -> why its clients get no further, as it was told last."""
+        """Target -> the last reported reason why its clients are blocked."""
         self._exits: dict[str, str] = {}
         self._failing: dict[str, str] = {}
         self._problems: tuple[str, ...] = ()
         self._reached: set[tuple[str, str]] = set()
-        """Who has reached a bound, and what is told of it."""
+        """Pairs of a source that has reached a bound, and the sentence about it."""
 
     @property
     def ways(self) -> Ways:
-        """What nodes are reached by, as the configuration has it now."""
+        """The egresses of nodes, in the current configuration."""
         state = self._state()
         if self._ways.state.nodes is not state.nodes:
             self._ways = Ways(state, self._resolvers())
@@ -96,11 +96,11 @@ class Judge:
         return self._ways
 
     def take(self, seen: Status) -> Picture:
-        """Judge all by what netd sees, and tell what is another than before."""
+        """Judge everything by netd's status, and report differences from before."""
         state = self._state()
         verdicts = judge_all(state, self.ways, seen)
         unruled = judge_unruled(state, seen)
-        if seen.state != "restoring":  # else hardly anything is known
+        if seen.state != "restoring":  # otherwise hardly anything is known
             self._note_exits(seen)
             self._note_nodes(state, seen)
             self._note_targets(state, verdicts)
@@ -123,7 +123,9 @@ class Judge:
         )
 
     def since(self, target: str) -> str:
-        """Since when the target's clients get no further; empty while they do."""
+        """Return the time since which the target's clients have been blocked; empty if they are
+        not.
+        """
         return self._since.get(target, "")
 
     def _note_targets(self, state: DesiredState, verdicts: Mapping[str, Verdict]) -> None:
@@ -225,7 +227,7 @@ def _wan_problems(seen: Status) -> Iterable[str]:
 
 
 def _exit_reasons(seen: Status) -> dict[str, str]:
-    """Interface or ``DIRECT`` -> why it does not work."""
+    """Return interface or ``DIRECT`` -> why it does not work."""
     return {name: why or seen.dead_ends.get(name, "") for name, why in seen.exits.items()}
 
 

@@ -1,7 +1,7 @@
-"""The one judgement of what becomes of clients: by which interfaces they leave, or why they do not.
+"""The one judgement of clients: the interfaces by which they leave, or why they are blocked.
 
-Whoever tells of clients asks here: *Why?*, the overview, `problems`, the log and the events. The
-judgement is of a target, of what is configured and of what netd sees at the moment. Pure.
+All reports about clients use it: *Why?*, the overview, `problems`, the log and the events. It
+judges a target by the configuration and netd's current status. Pure.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _NAMED: Final = 3
 """Targets of one cause that a sentence names."""
 _TARGETS_MAX: Final = 20
 CAUSES_MAX: Final = 20
-"""Causes that are told by themselves, those of the most clients first."""
+"""Causes that are reported separately, those of the most clients first."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a target's clients. REJECT blocks nobody by mistake: it has no reason."""
+    """The outcome for a target's clients. REJECT blocks on purpose: it has no reason."""
 
     egresses: tuple[str, ...] = ()
-    """Interfaces that they may leave by; ``DIRECT`` is whichever the device's own routes name."""
+    """Interfaces that they may leave by; ``DIRECT`` stands for the device's own routes."""
     cause: str = ""
-    """A word for the kind of reason; empty while all is well: ``stopped``, ``target``, ``lan``,
+    """A word for the kind of reason; empty if there is none: ``stopped``, ``target``, ``lan``,
     ``table``, ``engine``, ``exit``, ``nodes``, ``nowhere``, ``names``."""
     reason: str = ""
-    """Why they get no further, in plain words; empty while they do."""
+    """The reason why they are blocked, in plain words; else empty."""
 
     @property
     def is_blocked(self) -> bool:
-        """Whether no packet of theirs arrives. By cause ``names`` those to addresses do."""
+        """True if none of their packets arrives. With cause ``names`` packets to addresses do."""
         return self.cause not in ("", "names")
 
     @property
     def is_found_out(self) -> bool:
-        """Whether it was found out by trying, so that to try again shows whether it is still so."""
+        """True if it was found by probing, so that a new probe shows whether it still holds."""
         return self.cause in ("nodes", "nowhere", "names")
 
 
@@ -60,16 +60,16 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     reason: str
     clients: int
-    """Enabled rules."""
+    """The number of enabled rules."""
     targets: tuple[str, ...]
-    """The first of them."""
+    """The first of the targets."""
     since: str
     text: str
-    """The same as a sentence, as it stands among the problems."""
+    """The same as a sentence, which also appears among the problems."""
 
 
 class Ways:
-    """What each node is reached by and served by, found once for all: O(nodes)."""
+    """The egress and the instances of each node, computed once for all: O(nodes)."""
 
     def __init__(self, state: DesiredState, resolvers: Resolvers) -> None:
         self.state = state
@@ -88,13 +88,13 @@ class Ways:
         self._by_group = {group: tuple(names) for group, names in by_group.items()}
 
     def keys_of(self, target: str) -> set[str]:
-        """The engine instances that may serve a target's clients."""
+        """Return the engine instances that may serve a target's clients."""
         if parse_target(target).kind in ("node", "group"):
             return self._keys.get(target, set())
         return instance_keys(self.state, target, self.resolvers)
 
     def egresses_of(self, target: TargetName) -> tuple[str, ...]:
-        """What `blocking.egresses_of` finds for the state that this was made of."""
+        """Return the result of `blocking.egresses_of` for the state that this was made of."""
         match target.kind:
             case "node":
                 return self._by_node.get(target.name, ())
@@ -105,7 +105,7 @@ class Ways:
 
 
 def judge(state: DesiredState, target: str, resolvers: Resolvers, seen: Status) -> Verdict:
-    """The verdict on clients that a rule sends to `target`."""
+    """Return the verdict on clients that a rule sends to `target`."""
     parsed = parse_target(target)
     keys = instance_keys(state, target, resolvers)
     if parsed.kind in ("node", "group"):
@@ -114,7 +114,7 @@ def judge(state: DesiredState, target: str, resolvers: Resolvers, seen: Status) 
 
 
 def judge_unruled(state: DesiredState, seen: Status) -> Verdict:
-    """The verdict on clients without a rule, who have an engine instance of their own."""
+    """Return the verdict on clients without a rule, which have an engine instance of their own."""
     if state.settings.opened:
         return _judge(state, parse_target(DIRECT), (DIRECT,), set(), seen)
     parsed = parse_target(state.settings.unmanaged)
@@ -122,7 +122,9 @@ def judge_unruled(state: DesiredState, seen: Status) -> Verdict:
 
 
 def judge_all(state: DesiredState, ways: Ways, seen: Status) -> dict[str, Verdict]:
-    """The verdict on each target that traffic can be sent to. O(rules' targets and nodes)."""
+    """Return the verdict on each target that traffic can be sent to. O(rules' targets and
+    nodes).
+    """
     if state.settings.opened:
         return dict.fromkeys(used_targets(state), judge_unruled(state, seen))
     found = {}
@@ -134,7 +136,7 @@ def judge_all(state: DesiredState, ways: Ways, seen: Status) -> dict[str, Verdic
 
 
 def why_no_client(address: IPv4Address, seen: Status) -> str:
-    """Why nobody has this address who is served at all; else empty."""
+    """Return why an address cannot be that of a client; else empty."""
     if seen.networks is None:
         return ""
     if not seen.networks:
@@ -147,7 +149,7 @@ def why_no_client(address: IPv4Address, seen: Status) -> str:
 def blocked(
     state: DesiredState, verdicts: dict[str, Verdict], since: dict[str, str]
 ) -> tuple[Blocked, ...]:
-    """Who is blocked, by cause: at most `CAUSES_MAX`, and the rest together."""
+    """Return the blocked clients, by cause: at most `CAUSES_MAX` entries, the last for the rest."""
     groups: dict[tuple[str, str], list[str]] = {}
     for target, verdict in verdicts.items():
         if verdict.reason and state.target_uses.get(target, 0):
@@ -176,7 +178,7 @@ def blocked(
 def others_blocked(
     state: DesiredState, verdicts: dict[str, Verdict], unruled: Verdict
 ) -> Iterator[str]:
-    """Sentences about traffic that no rule's target stands for, and that is blocked."""
+    """Yield sentences about blocked traffic that belongs to no rule's target."""
     if unruled.is_blocked:
         yield f"clients without a rule are blocked: {unruled.reason}"
     node = state.whitelist.node
@@ -185,7 +187,7 @@ def others_blocked(
 
 
 def sentence(clients: int, targets: Collection[str], cause: str, reason: str) -> str:
-    """What is told of clients that get no further."""
+    """Return the sentence about clients that are blocked."""
     who = f"{clients} client of" if clients == 1 else f"{clients} clients of"
     if cause == "names":
         return f"{who} {listed(targets)} cannot resolve names: {reason}"
@@ -193,7 +195,7 @@ def sentence(clients: int, targets: Collection[str], cause: str, reason: str) ->
 
 
 def listed(names: Collection[str]) -> str:
-    """The first few of them in a sentence."""
+    """Return the first few names for a sentence."""
     shown = ", ".join(list(names)[:_NAMED])
     more = len(names) - _NAMED
     return shown if more <= 0 else f"{shown} and {more} other{'s' if more > 1 else ''}"
@@ -204,7 +206,7 @@ _STOPPED: Final = "an operator has stopped the device"
 _SEVERAL: Final = {
     "target": "they lead nowhere (their target is gone, disabled, or cannot be dialled)",
 }
-"""What is told of several targets that are blocked by one cause, each for a reason of its own."""
+"""Reasons for several targets that are blocked by one cause, each for a reason of its own."""
 
 
 def _judge(
@@ -232,7 +234,7 @@ def _reasons(
     keys: set[str],
     seen: Status,
 ) -> Iterator[tuple[str, str]]:
-    """Whatever may block, the surest first; with empty reasons for what does not."""
+    """Yield all possible causes, the most certain first; the reason of an absent one is empty."""
     if state.settings.stopped:
         yield "stopped", _STOPPED
     yield "target", why_blocked(state, target) or ""
@@ -251,9 +253,9 @@ def _reasons(
 
 
 def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
-    """Why what is sent to a node or a group gets no further, as far as is known; else empty.
+    """Return why traffic to a node or a group is blocked, as far as known; else empty.
 
-    `keys` are those of the engine instances of its nodes, but for nodes that have no way out.
+    `keys` are those of the engine instances of its nodes, except for nodes that have no egress.
     """
     reasons = [seen.failing[key] for key in sorted(keys & seen.failing.keys())]
     if not reasons or len(reasons) < len(keys):
@@ -266,7 +268,7 @@ def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
 def _instance_problem(
     target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
 ) -> str:
-    """Why the engine instances of a target serve nobody; empty when one does, or none has to."""
+    """Return why no engine instance of a target serves it; empty if one does, or none is needed."""
     if target.kind in ("node", "group") and not egresses:
         return "none of its nodes has a way out"
     if target.kind in ("node", "group") and seen.unserved:
@@ -278,7 +280,7 @@ def _instance_problem(
 def _exit_problem(
     state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
 ) -> str:
-    """Why nothing can leave by any of these interfaces; empty when something can."""
+    """Return why nothing can leave by any of these interfaces; empty if something can."""
     reasons = {name: _why_closed(name, seen) for name in egresses}
     if not all(reasons.values()):
         return ""
@@ -297,7 +299,7 @@ def _why_closed(name: str, seen: Status) -> str:
 
 
 def _is_far(way: DialPath) -> bool:
-    """Whether a node's packets need an IPv4 gateway, as far as its server's address tells."""
+    """True if a node's packets need an IPv4 gateway, judging by its server's address."""
     server = outbound_of(way.hops[-1]).server
     try:
         return not is_client_space(IPv4Address(server))
@@ -317,7 +319,7 @@ def _covers(network: str, address: IPv4Address) -> bool:
 
 
 def shape(text: str) -> str:
-    """A text without its numbers, which may be others each time."""
+    """Return a text without its numbers, which may differ each time."""
     return _DIGITS.sub("#", text)
 
 

@@ -1,9 +1,9 @@
 """The current desired state, and the one way in which it changes.
 
-A change is built against the current state, written to the store's open transaction, put in
-force by netd, committed, and only then becomes the current state. Whatever fails on the way
-leaves all three as they were, or, when netd cannot be reached to say so, leaves `Ledger`
-knowing that it must send the whole plan before anything else.
+A change is built against the current state, written to the store's open transaction, put in force
+by netd, committed, and only then becomes the current state. A failure on the way leaves all three
+as they were, or, if netd cannot be reached to confirm that, leaves `Ledger` knowing that it must
+send the whole plan before anything else.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ T = TypeVar("T")
 
 CompilePlan = Callable[[DesiredState], Plan]
 PlanChange = Callable[[DesiredState, DesiredState, Sequence[Edit]], Change]
-"""The state before, the state after, and the edits that lead from one to the other."""
+"""A function of the state before, the state after, and the edits that lead from one to the
+other."""
 
 
 class Proposal(msgspec.Struct, Generic[T], frozen=True):
-    """What a use case wants changed, and what it answers once that is so."""
+    """The change that a use case proposes, and its answer once the change is made."""
 
     edits: list[Edit]
     value: T
@@ -78,13 +79,13 @@ class Ledger:
 
     @property
     def is_in_force(self) -> bool:
-        """Whether netd has the current state, as far as is known; else `resync` is due."""
+        """True if netd has the current state, as far as is known; otherwise `resync` is due."""
         return self._in_force
 
     @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
-        """``restoring`` until the state is in force, and while a backup is put back; ``stopped``
-        after an operator's stop, or while the device is opened: no rule applies then.
+        """``restoring`` until the state is in force, and while a backup is restored; ``stopped``
+        after an operator's stop, or while the device is opened, because no rule applies then.
         """
         if self._state is None or not self._in_force or self._is_restoring:
             return "restoring"
@@ -92,8 +93,8 @@ class Ledger:
         return "stopped" if settings.stopped or settings.opened else "running"
 
     async def load(self) -> None:
-        """Read the stored state, and number in it what has no number. Once, at start, before netd
-        is connected. Raises Failed.
+        """Read the stored state, and assign the missing numbers. Once, at start, before netd is
+        connected. Raises Failed.
         """
         async with self._lock:
             state = await self._store.load()
@@ -109,10 +110,10 @@ class Ledger:
             self._state = state
 
     async def resync(self) -> None:
-        """Put the whole plan in force, whatever netd has. Repeat-safe.
+        """Put the whole plan in force, regardless of netd's plan. Repeat-safe.
 
-        Called whenever a connection to netd was made; changes wait meanwhile. Raises Failed
-        when netd refuses or goes away; the next change tries again.
+        Called after each new connection to netd; changes wait meanwhile. Raises Failed if netd
+        refuses or goes away; the next change tries again.
         """
         async with self._lock:
             self._in_force = False
@@ -127,11 +128,11 @@ class Ledger:
     ) -> Outcome[T]:
         """Make the change that `build` proposes for the current state; durable on return.
 
-        `build` is pure; what it raises is raised here, and nothing has changed then. With
-        `is_large` it runs in a thread, so that others are served meanwhile; with `is_restore`
-        the phase is ``restoring`` while the change is made. Raises Failed when the store or netd
-        would not; then the old state is stored and in force. A caller that is cancelled changes
-        nothing about it: the change is made whole, or not at all.
+        `build` is pure; its exceptions are raised here, and nothing has changed then. With
+        `is_large` it runs in a thread, so that other requests are served meanwhile; with
+        `is_restore` the phase is ``restoring`` while the change is made. Raises Failed if the store
+        or netd refuses; then the old state is stored and in force. Cancelling the caller does not
+        cancel the change: it is made whole, or not at all.
         """
         task = asyncio.create_task(self._change(build, is_large, is_restore))
         self._changes.add(task)
@@ -139,17 +140,17 @@ class Ledger:
         return await asyncio.shield(task)
 
     async def preview(self, build: Callable[[DesiredState], Proposal[T]]) -> T:
-        """What the change that `build` proposes would answer; nothing is changed."""
+        """Return the answer of the change that `build` proposes; nothing is changed."""
         return (await asyncio.to_thread(build, self.state)).value
 
     async def close(self) -> None:
-        """Wait for the changes that are under way."""
+        """Wait for the changes in progress."""
         await asyncio.gather(*self._changes, return_exceptions=True)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even where the caller went away
+            task.exception()  # retrieved, even if the caller was cancelled
 
     async def _change(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool, is_restore: bool
@@ -177,7 +178,7 @@ class Ledger:
     def _prepare(
         self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
     ) -> tuple[Proposal[T], _Step | None]:
-        """What `build` proposes, and the step there; None when nothing would be different."""
+        """Return the proposal of `build`, and the step to it; None if nothing would change."""
         proposal = build(before)
         edits = [edit for edit in proposal.edits if before.row(edit.table, edit.key) != edit.after]
         if not edits:
@@ -189,15 +190,15 @@ class Ledger:
         return proposal, _Step(before, after, edits, change, consequences(before, after, edits))
 
     async def _make(self, step: _Step) -> None:
-        """Store the step and put it in force, or neither. Even an empty change is told to netd,
-        so that its revision is the store's.
+        """Store the step and put it in force, or neither. Even an empty change is sent to netd, so
+        that its revision is the store's.
         """
         await self._store.begin(step.edits, step.after.revision)
         try:
             if self._in_force:
                 await self._netd.apply(step.change)
             else:
-                # netd refuses what is stored: the change may be what mends that.
+                # netd refuses the stored state: the change may mend that.
                 await self._set_plan(step.after)
         except BaseException:
             try:
@@ -213,7 +214,7 @@ class Ledger:
         self._state = step.after
 
     async def _take_back(self, step: _Step) -> None:
-        """Have netd return to the state before a step that could not be stored."""
+        """Make netd return to the state before a step that could not be stored."""
         edits = [Edit(e.table, e.key, step.before.row(e.table, e.key)) for e in step.edits]
         try:
             await self._netd.apply(self._plan_change(step.after, step.before, edits))
@@ -221,19 +222,19 @@ class Ledger:
             await self._settle()
 
     async def _settle(self) -> None:
-        """After netd failed: find out whether the current state is still in force; if not, see
-        to it, now or before the next change.
+        """After netd failed: check whether the current state is still in force; if not, put it in
+        force now or before the next change.
         """
         was_in_force, self._in_force = self._in_force, False
         with suppress(Failed):
-            # netd may refuse a plan of the revision that it has: other resolvers make it another.
+            # netd may refuse a plan of its own revision: other resolvers change the plan.
             if was_in_force and (await self._netd.status()).revision == self.revision:
                 self._in_force = True
             else:
                 await self._put_in_force()
 
     async def _catch_up(self) -> Failed | None:
-        """Put the current state in force; why that was refused, if it was."""
+        """Put the current state in force; return the refusal, if any."""
         try:
             await self._put_in_force()
         except Failed as error:
@@ -249,7 +250,7 @@ class Ledger:
 
 
 def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:
-    """Raise Invalid for more rows of a kind than a backup may hold: it could not be put back."""
+    """Raise Invalid for more rows of a kind than a backup may hold: it could not be restored."""
     for table, things in _THINGS.items():
         number = len(getattr(after, table))
         if number > max(ROWS_MAX, len(getattr(before, table))):

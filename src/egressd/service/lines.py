@@ -46,7 +46,7 @@ _UNKNOWN: Final = LineStatus(
 
 
 class Lines:
-    """The VPN lines. `has_line_dns` says whether their DNS profiles count: the license decides."""
+    """The VPN lines. `has_line_dns` returns True if the license lets their DNS profiles count."""
 
     def __init__(
         self, ledger: Ledger, netd: Netd, *, has_line_dns: Callable[[], bool], clock: Clock
@@ -57,7 +57,9 @@ class Lines:
         self._clock = clock
 
     def list(self) -> list[tuple[Line, LineStatus]]:
-        """All lines, the oldest first, and how each is doing; offline where netd cannot say."""
+        """Return all lines, the oldest first, with their status; offline if netd cannot report
+        it.
+        """
         statuses = self._netd.lines()
         lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
         return [(line, status_of(line, statuses)) for line in lines]
@@ -96,14 +98,14 @@ class Lines:
         return msgspec.structs.replace(outcome, notes=notes)
 
     def _notes_on(self, line: Line) -> Iterator[str]:
-        """What to know of a line that is stored, and does not do all that it says."""
+        """Yield notes on settings of a stored line that have no effect."""
         if line.dns_profile != AUTO and not self._has_line_dns():
             yield "its dns_profile has no effect, as the license does not have line_dns"
         if line.type == "pptp" and line.port != PPTP_PORT:
             yield f"it will not come up: PPTP's client dials no other port than {PPTP_PORT}"
 
     def _notes_on_all(self, lines: Iterable[Line]) -> Iterator[str]:
-        """The same of several lines: each note once, with the names of the first it is for."""
+        """Yield the notes on several lines: each note once, with the names of its first lines."""
         named: dict[str, builtins.list[str]] = {}
         for line in lines:
             for note in self._notes_on(line):
@@ -115,7 +117,7 @@ class Lines:
     async def set_enabled_many(
         self, items: Sequence[tuple[str, str]], is_enabled: bool
     ) -> Outcome[int]:
-        """Switch the lines of these types and names, and say how many there are."""
+        """Switch the lines of these types and names, and return how many there are."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _lines_of(state, items)
@@ -125,7 +127,7 @@ class Lines:
         return await self._ledger.change(build)
 
     async def delete_many(self, items: Sequence[tuple[str, str]]) -> Outcome[int]:
-        """Remove the lines of these types and names, and say how many there were."""
+        """Remove the lines of these types and names, and return how many there were."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _lines_of(state, items)
@@ -138,10 +140,10 @@ class Lines:
     ) -> ImportOutcome:
         """Add a line of type `kind` for each row of `text`, or update the one of that name.
 
-        All are enabled then. An updated line keeps what rows do not say: its carrier and its
-        DNS. With `auto_name` they are numbered from `start_index`. Raises Invalid.
+        All are enabled then. An updated line keeps the fields that rows do not have: its carrier
+        and its DNS. With `auto_name` they are numbered from `start_index`. Raises Invalid.
 
-        With `preview` nothing is changed, and the answer is what it would have been.
+        With `preview` nothing is changed, and the answer is that of a real import.
         """
         checks.refuse(checks.one_of("type", kind, LINE_TYPES))
 
@@ -219,7 +221,7 @@ def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Lin
 
 
 def status_of(line: Line, told: Mapping[str, LineStatus]) -> LineStatus:
-    """How a line is doing, by what netd `told` of lines."""
+    """Return the status of a line, by the statuses that netd reported."""
     if not line.is_enabled:
         return _DISABLED
     if faults := malformed(line):
@@ -233,7 +235,7 @@ def _problems(
     before: Line | None = None,
     renames: Iterable[Edit] = (),
 ) -> Iterator[str]:
-    """Every fault of a draft, and of the state that it leads to together with `renames`."""
+    """Yield every fault of a draft, and of the state that it leads to together with `renames`."""
     yield from _field_problems(draft)
     if before is not None and draft.type != before.type:
         yield f"type must stay {before.type}: it cannot change"
@@ -250,7 +252,7 @@ def _problems(
 
 
 def stored_problems(line: Line) -> Iterator[str]:
-    """Every fault of a stored line, but for those that concern others."""
+    """Yield every fault of a stored line, except those that concern others."""
     fields = msgspec.structs.asdict(line)
     del fields["id"]
     draft = LineDraft(**fields)

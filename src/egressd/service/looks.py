@@ -1,4 +1,6 @@
-"""What the names of one kind of thing look like, so that a new one can be told from all of them."""
+"""The looks of the names of one kind of thing, to keep a new name distinguishable from all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ _NONE: Final[Mapping[str, Iterable[str]]] = {}
 
 
 class Looks:
-    """The names that there are, and those that an import adds.
+    """The existing names, and those that an import adds.
 
-    `thing` is what one of them is called. `names` are looked at now; those of `there` were already:
-    skeleton -> names. `is_target` says whether rules name such things.
+    `thing` is the word for one of them. The looks of `names` are computed now; those of `there` are
+    given: skeleton -> names. `is_target`: True if rules name such things.
     """
 
     def __init__(
@@ -34,16 +36,16 @@ class Looks:
             self.add(name)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a name that looks like this one."""
+        """True if there is a name that looks like this one."""
         return any(True for _ in self._like(str(name)))
 
     def add(self, name: str) -> None:
-        """Note a name. Of several that look the same the first is told."""
+        """Add a name. Of several that look the same the first is reported."""
         self._seen.setdefault(skeleton(name), name)
 
     def problems(self, name: str, own: str = "") -> Iterator[str]:
-        """Why people could not tell a new name from the others. `own` is what the thing is called
-        so far.
+        """Yield why users could confuse a new name with the others. `own` is the thing's current
+        name.
         """
         like = (other for other in self._like(name) if other != own)
         return checks.new_name("name", name, self._thing, like, is_target=self._is_target)

@@ -1,4 +1,4 @@
-"""netd's news in the operator's words: it knows nodes and groups by their numbers only."""
+"""netd's events with the operator's names: netd knows nodes and groups by their numbers only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from egressd.model.messages import Event
 from egressd.model.names import GROUP_PREFIX
 
 _KEY: Final = re.compile(r"\b(node|group):(\d+)\b")
-"""As `planner.compile` makes them."""
+"""The pattern of keys that `planner.compile` makes."""
 
 
 def named(event: Event, state: DesiredState) -> Event:
-    """`event` with names in place of keys; a key stays where there is no such node or group."""
+    """Return `event` with names in place of keys; a key remains if there is no such node or
+    group.
+    """
 
     def name(found: re.Match[str]) -> str:
         kind, number = found[1], int(found[2])

@@ -1,7 +1,7 @@
 """The numbers that groups and interfaces are given when they are first named.
 
-Marks and routing tables are made from them. Once given, a number stays with its name, so
-that no packet of an old flow can meet another target under its mark.
+Marks and routing tables are made from them. Once given, a number stays with its name, so that no
+packet of an old flow can meet another target under its mark.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _HIGHEST: Final = {GROUP_PREFIX: ENGINE_NUMBER_MAX, INTERFACE_PREFIX: PLANNED_EG
 
 
 def numbered(state: DesiredState, edits: Sequence[Edit]) -> list[Edit]:
-    """`edits`, after those that number every group and interface that they name first.
+    """Return `edits`, after those that number every group and interface that they name first.
 
-    Raises Invalid when all numbers are given away.
+    Raises Invalid if all numbers are used up.
     """
     return [*_numbers(state, (edit.after for edit in edits)), *edits]
 
 
 def unnumbered(state: DesiredState) -> list[Edit]:
-    """The edits that number what the state names and has no number for. O(n). Raises Invalid.
+    """Return the edits that number unnumbered names of the state. O(n). Raises Invalid.
 
-    There are some where a backup was put back without a service, onto another's database.
+    There are some if a backup was restored without a service, onto another device's database.
     """
     rows = chain.from_iterable(getattr(state, table).values() for table in ROW_TABLES)
     return _numbers(state, chain(rows, (state.whitelist, state.settings)))
@@ -56,7 +56,7 @@ def _numbers(state: DesiredState, rows: Iterable[object]) -> list[Edit]:
 
 
 def _names(row: object) -> Iterator[str]:
-    """The groups and interfaces that a row names, with their prefixes."""
+    """Yield the groups and interfaces that a row names, with their prefixes."""
     match row:
         case Rule(target_node=target) | Whitelist(node=target) | Settings(unmanaged=target):
             if target.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):

@@ -1,4 +1,4 @@
-"""Everything that an operator sees at a glance, in one document."""
+"""The overview of the device, in one document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLOWS_MAX: Final = 200
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there are of each."""
+    """The number of each kind of object."""
 
     rules: int
     enabled_rules: int
@@ -40,7 +40,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     proxy_services: int
     targets: int
     failing_targets: int
-    """Those of them that have clients, and a problem."""
+    """The targets that have clients, and a problem."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,27 +49,28 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     kind: str
     clients: int
-    """Enabled rules that name it."""
+    """The number of enabled rules that name it."""
     egresses: tuple[str, ...] = ()
-    """Interfaces; ``DIRECT`` is whichever the device's own routes name."""
+    """Interfaces; ``DIRECT`` stands for the device's own routes."""
     upload_bps: int = 0
     download_bps: int = 0
-    """Bits a second of its rules' clients, averaged over some ten seconds of being looked at."""
+    """Bits per second of its rules' clients, averaged over some ten seconds of overviews;
+    `upload_bps` likewise."""
     problem: str = ""
-    """Why its clients get no further at the moment; empty when all is well."""
+    """The reason why its clients are blocked at the moment; else empty."""
     cause: str = ""
     """A word for the kind of problem: see `service.judgement`."""
     since: str = ""
-    """Since when, where it has clients and a problem."""
+    """The time of its start, if it has clients and a problem."""
 
 
 class Unruled(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of clients without a rule."""
+    """The outcome for clients without a rule."""
 
     target: str
     is_blocked: bool
     reason: str
-    """Why, unless their target is REJECT."""
+    """The reason why they are blocked, unless their target is REJECT."""
     seen: int
     """LAN neighbours that no rule covers."""
 
@@ -78,11 +79,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The device at one moment."""
 
     at: str
-    """To the millisecond, so that rates can be made of the counters of two overviews."""
+    """The time to the millisecond, so that rates can be computed from the counters of two
+    overviews."""
     status: str
     """``restoring``, ``running`` or ``stopped``."""
     is_open: bool
-    """Whether an operator has opened the device: no rule applies, everybody goes out directly."""
+    """True if an operator has opened the device: no rule applies, every client goes out
+    directly."""
     uptime_s: int
     version: str
     revision: int
@@ -92,21 +95,22 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceStatus, ...]
     lines: dict[str, LineStatus]
     flows: tuple[Flow, ...]
-    """At most `FLOWS_MAX`: those that block clients first, then those with the most clients."""
+    """At most `FLOWS_MAX` flows: those that block clients first, then those with the most
+    clients."""
     unruled: Unruled
     blocked: tuple[Blocked, ...]
-    """Clients that get no further, by cause; not those of REJECT."""
+    """Blocked clients, by cause; not those of REJECT."""
     reached: tuple[Reached, ...]
-    """Bounds that clients, or callers of proxy services, have reached within the last seconds."""
+    """Bounds that clients, also of proxy services, have reached within the last seconds."""
     refused: dict[str, int]
     """Kind of such a bound -> packets beyond it since the data plane started, and ``handshakes``
     with proxy services that were ended."""
     problems: tuple[str, ...]
-    """All that is wrong, the sentences of `blocked` first."""
+    """All problems, the sentences of `blocked` first."""
 
 
 class Overviews:
-    """Makes overviews. What only the configuration decides is kept by revision."""
+    """Makes overviews. Parts that depend only on the configuration are cached by revision."""
 
     def __init__(
         self,
@@ -118,7 +122,9 @@ class Overviews:
         *,
         own_problems: Callable[[], Iterable[str]] = lambda: (),
     ) -> None:
-        """`clock` tells milliseconds. `own_problems` are those of the API and the console."""
+        """`clock` returns the time in milliseconds. `own_problems` are those of the API and the
+        console.
+        """
         self._own_problems = own_problems
         self._judge = judge
         self._clock = clock
@@ -131,7 +137,7 @@ class Overviews:
         self._read_next_at = 0.0
 
     async def now(self) -> Overview:
-        """The device as it is. Never fails: without netd it is ``restoring``."""
+        """Return the current overview. Never fails: without netd the status is ``restoring``."""
         state = self._ledger.state
         if state.revision != self._revision:
             self._planned = [self._plan(state, target) for target in used_targets(state)]
@@ -216,7 +222,7 @@ def _unruled(state: DesiredState, picture: Picture, seen: Status) -> Unruled:
 
 
 def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
-    """Why proxy services that should run do not."""
+    """Yield the reasons why enabled proxy services do not run."""
     for service in state.services.values():
         instance = seen.instances.get(service_key(service.id))
         if instance is not None and instance.problem:
@@ -224,7 +230,7 @@ def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
 
 
 def _engine_problems(state: DesiredState) -> Iterator[str]:
-    """What the engine in force cannot do, once for all nodes that ask for it."""
+    """Yield the limitations of the engine in force, each once for all nodes affected."""
     losses = Counter(filter(None, map(lost_by_engine, state.nodes.values())))
     for loss, number in losses.items():
         yield f"{number} node{'s' if number > 1 else ''}: {loss}"

@@ -1,7 +1,7 @@
-"""What the use cases need of the outside world, as protocols.
+"""The outside world that the use cases depend on, as protocols.
 
-`app` hands in the real ones: the SQLite store and the client of netd's socket. Tests of
-this room hand in doubles that pass the same contract tests.
+`app` passes the real implementations: the SQLite store and the client of netd's socket. Tests of
+this room pass doubles that pass the same contract tests.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from egressd.model.plan import Change, Plan
 
 
 class Store(Protocol):
-    """The durable home of the desired state. One writer at a time."""
+    """The durable storage of the desired state. One writer at a time."""
 
     async def load(self) -> DesiredState:
-        """The state as stored. Raises Failed when the database cannot be trusted."""
+        """Return the stored state. Raises Failed if the database cannot be trusted."""
         ...
 
     async def begin(self, edits: Sequence[Edit], revision: int) -> None:
@@ -32,7 +32,7 @@ class Store(Protocol):
         ...
 
     async def rollback(self) -> None:
-        """Forget the open transaction."""
+        """Roll back the open transaction."""
         ...
 
 
@@ -40,16 +40,16 @@ class Archive(Protocol):
     """Whole states in files of their own. Each method raises Failed."""
 
     async def backup(self, path: Path) -> None:
-        """Write the state as stored at one moment to the file `path`; writes go on meanwhile."""
+        """Write a snapshot of the stored state to the file `path`; writes go on meanwhile."""
         ...
 
     async def read_backup(self, path: Path) -> DesiredState:
-        """The state in such a file, an older egressd's too. The file is only read."""
+        """Return the state in such a file, including an older egressd's. The file is only read."""
         ...
 
 
 class Netd(Protocol):
-    """The privileged process. Every method raises Failed when netd refuses or is away."""
+    """The privileged process. Every method raises Failed if netd refuses or is away."""
 
     async def set_plan(self, plan: Plan) -> None:
         """Put a whole plan in force."""
@@ -60,15 +60,17 @@ class Netd(Protocol):
         ...
 
     async def status(self) -> Status:
-        """How the device is doing."""
+        """Return the status of the device."""
         ...
 
     def lines(self) -> Mapping[str, LineStatus]:
-        """How each line is doing, without asking: as it was told last. Empty when it is away."""
+        """Return the last reported status of each line, without a request. Empty while netd is
+        away.
+        """
         ...
 
     async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
-        """For each path, why the engine refuses it; empty when it does not."""
+        """Return for each path why the engine refuses it; empty if it does not."""
         ...
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
@@ -76,17 +78,17 @@ class Netd(Protocol):
         ...
 
     async def locate(self, client: str) -> Located:
-        """Where the kernel's tables send a client's address."""
+        """Return the current path of a client's address in the kernel's tables."""
         ...
 
     async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each enabled rule, by its id, at most a second ago."""
+        """Return the traffic of each enabled rule, by its id, at most a second old."""
         ...
 
 
 class Clock(Protocol):
-    """The time, so that tests can say what it is."""
+    """The current time, as a protocol so that tests can set it."""
 
     def __call__(self) -> str:
-        """Now, in UTC, as ``2026-11-20T22:58:40Z``."""
+        """Return the time in UTC, as ``2026-11-20T22:58:40Z``."""
         ...

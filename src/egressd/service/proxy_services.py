@@ -26,9 +26,9 @@ NAME_MAX = 64
 class ProxyServices:
     """The local listeners.
 
-    `quota` says how many the license allows at the moment; `own_ports` are the ports that
-    egressd listens on, each with what it is for; `listening` tells on which TCP ports anybody
-    listens at the moment.
+    `quota` returns how many the license allows at the moment; `own_ports` are the ports that
+    egressd listens on, each with its purpose; `listening` returns the TCP ports with a listener at
+    the moment.
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class ProxyServices:
         self._listening = listening
 
     def list(self) -> builtins.list[ProxyService]:
-        """All services, the oldest first."""
+        """Return all services, the oldest first."""
         return sorted(self._ledger.state.services.values(), key=lambda service: service.id)
 
     def quota(self) -> tuple[int, int]:
-        """How many services are allowed in all, and how many there are, enabled or not."""
+        """Return the number of services that are allowed, and of those that exist, enabled or
+        not.
+        """
         return self._quota(), len(self._ledger.state.services)
 
     async def create(self, draft: ProxyServiceDraft) -> Outcome[ProxyService]:
@@ -83,7 +85,7 @@ class ProxyServices:
         return await self._ledger.change(build)
 
     async def set_enabled(self, service_id: int, is_enabled: bool) -> Outcome[ProxyService]:
-        """Switch a service on or off. Raises Missing, Invalid when its port is taken by now."""
+        """Switch a service on or off. Raises Missing, and Invalid if its port is taken by now."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
             before = _existing(state, service_id)
@@ -95,7 +97,7 @@ class ProxyServices:
         return await self._ledger.change(build)
 
     async def set_enabled_many(self, ids: Sequence[int], is_enabled: bool) -> Outcome[int]:
-        """Switch the services of `ids`, and say how many there are. Raises Invalid likewise."""
+        """Switch the services of `ids`, and return how many there are. Raises Invalid likewise."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _services_of(state, ids)
@@ -107,7 +109,7 @@ class ProxyServices:
         return await self._ledger.change(build)
 
     async def delete(self, service_id: int) -> Outcome[ProxyService]:
-        """Remove a service, and say which. Raises Missing."""
+        """Remove a service, and return it. Raises Missing."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
             return Proposal([Edit("services", service_id, None)], _existing(state, service_id))
@@ -115,7 +117,7 @@ class ProxyServices:
         return await self._ledger.change(build)
 
     async def delete_many(self, ids: Sequence[int]) -> Outcome[int]:
-        """Remove the services of `ids`, and say how many there were."""
+        """Remove the services of `ids`, and return how many there were."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _services_of(state, ids)
@@ -126,11 +128,11 @@ class ProxyServices:
     async def import_rows(
         self, text: str, *, replace: bool, preview: bool = False
     ) -> ImportOutcome:
-        """Add a service for each row of `text`; with `replace` there are no others afterwards.
+        """Add a service for each row of `text`; with `replace` all others are removed.
 
         A service whose name stays keeps its id. Rows beyond the quota are bad ones.
 
-        With `preview` nothing is changed, and the answer is what it would have been.
+        With `preview` nothing is changed, and the answer is that of a real import.
         """
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
@@ -147,7 +149,7 @@ class ProxyServices:
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, kept: Mapping[str, ProxyService]
     ) -> dict[str, ProxyService]:
-        """The services that the rows make beside those that are kept, by name."""
+        """Return the services that the rows add to those that are kept, by name."""
         wanted: dict[str, ProxyService] = {}
         quota, fresh_id = self._quota(), state.next_id("services")
         looks = Looks("proxy service", state.service_by_name)
@@ -193,7 +195,7 @@ class ProxyServices:
         others: Iterable[ProxyService],
         own_name: str = "",
     ) -> Iterator[str]:
-        """Every fault of a draft. `own_name` is what the service is called so far."""
+        """Yield every fault of a draft. `own_name` is the service's current name."""
         others = list(others)
         yield from field_problems(draft, self._own_ports)
         if draft.name != own_name:
@@ -204,12 +206,12 @@ class ProxyServices:
         yield from _port_problems(draft.port, self._taken(state, others))
 
     def _taken(self, state: DesiredState, others: Iterable[ProxyService]) -> dict[int, str]:
-        """Ports that a service beside `others` cannot have, each with who listens there."""
+        """Return the ports that are taken for a service beside `others`, each with its listener."""
         foreign = dict.fromkeys(self._foreign(state), "another program")
         return foreign | {other.port: _service_use(other.name) for other in others}
 
     def _foreign(self, state: DesiredState) -> set[int]:
-        """Ports on which somebody listens who is none of the services."""
+        """Return the ports with a listener that is none of the services."""
         ours = {service.port for service in state.services.values() if service.is_enabled}
         return set(self._listening()) - ours
 
@@ -224,7 +226,7 @@ class ProxyServices:
 def field_problems(
     draft: ProxyServiceDraft | ProxyService, own_ports: Mapping[int, str]
 ) -> Iterator[str]:
-    """Every fault of a service that needs no state to be seen."""
+    """Yield every fault of a service that can be found without the state."""
     yield from checks.text("name", draft.name, NAME_MAX, least=1)
     yield from checks.interface("outbound_interface", draft.outbound_interface)
     yield from checks.whole("port", draft.port, 1, 65535)

@@ -1,4 +1,4 @@
-"""What a rename moves: everything that names the thing goes on naming it."""
+"""The references that a rename moves, so that they keep naming the thing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from egressd.planner.nodes import settings_of
 
 
 def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
-    """Edits of what names the node `old`, but for the node itself. O(rules + nodes).
+    """Yield the edits of references to the node `old`, without the node itself. O(rules + nodes).
 
     Raises Invalid.
     """
@@ -28,7 +28,7 @@ def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[E
 
 
 def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
-    """Edits of what names the line `old`, but for the line itself. O(rules + nodes).
+    """Yield the edits of references to the line `old`, without the line itself. O(rules + nodes).
 
     Raises Invalid.
     """

@@ -15,9 +15,9 @@ from egressd.planner.outbounds import OVER_UDP
 def relay_problems(
     state: DesiredState, names: Iterable[str], field: str = "dialer_proxy"
 ) -> Iterator[str]:
-    """Why the nodes of these names, as they are in `state`, could not be dialled.
+    """Yield why the nodes of these names, as they are in `state`, could not be dialled.
 
-    `field` is what names their relay.
+    `field` is the name of the field for their relay.
     """
     yield from _chains(field, names, lambda name: _relay(state, name))
     for name in names:
@@ -39,19 +39,19 @@ def relay_problems(
 
 
 def unknown_relay(name: str, field: str = "dialer_proxy") -> str:
-    """What is said of a relay that there is not."""
+    """Return the sentence about a relay that does not exist."""
     return f"{field} must name a node; there is no node {name!r}"
 
 
 def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
-    """Why the lines of these names could not be dialled: each would carry the other."""
+    """Yield why the lines of these names could not be dialled: each would carry the other."""
     return _chains("interface", names, lambda name: _carrier(state, name))
 
 
 def circles(state: DesiredState) -> Iterator[str]:
-    """Every circle of relays, and of lines that carry each other. Each node is read once.
+    """Yield every circle of relays, and of lines that carry each other. Each node is read once.
 
-    Chains that are too long are none: they come about where the far end of one is changed.
+    Chains that are too long are not reported: they arise when the far end of one is changed.
     """
     for field, names, after in (
         ("nodes: dialer_proxy", sorted(state.node_by_name), _relay),

@@ -1,9 +1,9 @@
-"""What a backup may say: only what the API would have accepted, row by row and as a whole.
+"""The checks of a backup: only content that the API would have accepted, by row and as a whole.
 
-Anybody may have written the file. So each field passes the check that the API makes of it, what
-rows have in common does too, and no counter is so high that the device would run out of ids. What
-the API lets come about later is fine: a rule whose node was deleted, a relay that is gone. So is a
-row that the device has already, as it is.
+The file may be of any origin. So each field passes the API's check of it, constraints between rows
+are checked too, and no counter may be so high that the device would run out of ids. Later states
+that the API allows are valid: a rule whose node was deleted, a relay that is gone. So is a row that
+the device already has unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HIGHEST: Final = {
 }
 """The highest id of each table, and the highest number of each prefix of ``numbers``."""
 _SHOWN: Final = 300
-"""Characters of a problem that are told: some repeat what the file says."""
+"""Characters of a problem that are reported: some repeat the file's content."""
 _THINGS: Final = {
     "nodes": "node",
     "rules": "rule",
@@ -47,8 +47,8 @@ _THINGS: Final = {
 class RestoreChecks:
     """The checks of a state that is to replace the device's.
 
-    `own_ports` are the ports that egressd listens on, each with what it is for; `listening` tells
-    on which TCP ports anybody listens at the moment, and `around` what is near the device.
+    `own_ports` are the ports that egressd listens on, each with its purpose; `listening` returns
+    the TCP ports with a listener at the moment, and `around` the surroundings of the device.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class RestoreChecks:
             raise Invalid(f"the backup says what this device does not take: {first}", *others)
 
     def problems(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> Iterator[str]:
-        """Every fault of `wanted`, which is to be put in place of `state`.
+        """Yield every fault of `wanted`, which is to replace `state`.
 
-        With `older`, names and configurations of nodes may be such as an older egressd took.
+        With `older`, names and configurations of nodes may have the form that an older egressd
+        accepted.
         """
         before = {name: getattr(state, name) for name in ROW_TABLES}
         for name, problems in self._row_checks(older=older).items():
@@ -106,7 +107,7 @@ class RestoreChecks:
         }
 
     def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[str]:
-        """Two listeners of one port, or one of another program's."""
+        """Yield ports with two services, or with another program's listener."""
         ports = Counter(service.port for service in wanted.services.values())
         ours = {service.port for service in state.services.values() if service.is_enabled}
         foreign = set(self._listening()) - ours
@@ -132,7 +133,9 @@ def _time(field: str, value: str) -> Iterator[str]:
 
 
 def _shared_problems(wanted: DesiredState) -> Iterator[str]:
-    """What is wrong with rows together: what has to be unique, and chains that lead in circles."""
+    """Yield faults of rows together: values that have to be unique, and chains that lead in
+    circles.
+    """
     names: dict[str, Iterable[str]] = {
         "nodes": (node.name for node in wanted.nodes.values()),
         "rules": (rule.ip for rule in wanted.rules.values()),
@@ -148,8 +151,8 @@ def _shared_problems(wanted: DesiredState) -> Iterator[str]:
 
 
 def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
-    """Names that people could not tell, unless the device has them already; one that is too long is
-    a fault of its row's.
+    """Yield names that users could confuse, unless the device already has them; a name that is too
+    long is a fault of its row.
     """
     kinds: dict[str, tuple[Iterable[str], Collection[str]]] = {
         "node": (wanted.node_by_name, state.node_by_name),
@@ -166,7 +169,7 @@ def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
 
 
 def _single_problems(wanted: DesiredState) -> Iterator[str]:
-    """What is wrong with the whitelist and the settings."""
+    """Yield the faults of the whitelist and the settings."""
     listed = wanted.whitelist
     problems = [*whitelist.entry_problems(listed)]
     if parse_target(listed.node).kind in ("reject", "interface"):
@@ -179,8 +182,8 @@ def _single_problems(wanted: DesiredState) -> Iterator[str]:
 
 
 def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
-    """Ids and numbers that are none, or that would leave the device too few: it may go up to half
-    of what there is, since nothing gives an id back.
+    """Yield invalid ids and numbers, and those that would leave the device too few: up to half of
+    the range is allowed, because an id is never reused.
     """
     for table in ROW_TABLES:
         for key in getattr(wanted, table):
@@ -205,7 +208,7 @@ def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]
 
 
 def _numbered_problems(wanted: DesiredState) -> Iterator[str]:
-    """Names in ``numbers`` that are none, and numbers that two have: each makes a mark."""
+    """Yield invalid names in ``numbers``, and numbers that two names have: each makes a mark."""
     taken: dict[tuple[str, int], str] = {}
     for name, number in wanted.numbers.items():
         if parse_target(name).kind not in ("group", "interface"):

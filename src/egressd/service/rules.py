@@ -1,4 +1,4 @@
-"""Routing rules: which client goes where, and how fast."""
+"""Routing rules: the target and the speed limits of each client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rules:
         self._clock = clock
 
     def list(self) -> builtins.list[Rule]:
-        """All rules, the oldest first."""
+        """Return all rules, the oldest first."""
         return sorted(self._ledger.state.rules.values(), key=lambda rule: rule.id)
 
     async def create(self, draft: RuleDraft) -> Outcome[Rule]:
@@ -64,7 +64,7 @@ class Rules:
         return await self._ledger.change(build)
 
     async def delete(self, rule_id: int) -> Outcome[Rule]:
-        """Remove a rule, and say which. Raises Missing."""
+        """Remove a rule, and return it. Raises Missing."""
 
         def build(state: DesiredState) -> Proposal[Rule]:
             return Proposal([Edit("rules", rule_id, None)], _existing(state, rule_id))
@@ -72,7 +72,7 @@ class Rules:
         return await self._ledger.change(build)
 
     async def delete_many(self, ips: Sequence[str]) -> Outcome[int]:
-        """Remove the rules of `ips`, and say how many there were. Raises Invalid."""
+        """Remove the rules of `ips`, and return how many there were. Raises Invalid."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _rules_of(state, ips)
@@ -81,7 +81,7 @@ class Rules:
         return await self._ledger.change(build)
 
     async def set_enabled_many(self, ips: Sequence[str], is_enabled: bool) -> Outcome[int]:
-        """Switch the rules of `ips`, and say how many there are. Raises Invalid."""
+        """Switch the rules of `ips`, and return how many there are. Raises Invalid."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = _rules_of(state, ips)
@@ -106,11 +106,11 @@ class Rules:
     async def import_rows(
         self, text: str, *, replace: bool, preview: bool = False
     ) -> ImportOutcome:
-        """Add a rule for each row of `text`; with `replace` there are no others afterwards.
+        """Add a rule for each row of `text`; with `replace` all others are removed.
 
-        A rule whose address stays keeps its id, so that its client goes on undisturbed.
+        A rule whose address stays keeps its id, so that its client is not interrupted.
 
-        With `preview` nothing is changed, and the answer is what it would have been.
+        With `preview` nothing is changed, and the answer is that of a real import.
         """
 
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
@@ -126,7 +126,7 @@ class Rules:
     def _wanted(
         self, state: DesiredState, text: str, tally: Tally, *, replace: bool
     ) -> dict[str, Rule]:
-        """The rules that the rows make, by address."""
+        """Return the rules that the rows make, by address."""
         wanted: dict[str, Rule] = {}
         fresh_id = state.next_id("rules")
         for row in parse_rules(text):
@@ -157,11 +157,11 @@ class Rules:
         return Rule(id=rule_id, created_at=now, updated_at=now, **fields)
 
     def _updated(self, before: Rule, draft: RuleDraft, ip: str) -> Rule:
-        """`before` with the draft's fields."""
+        """Return `before` with the draft's fields."""
         return self._changed(before, **(msgspec.structs.asdict(draft) | {"ip": ip}))
 
     def _changed(self, before: Rule, **fields: object) -> Rule:
-        """`before` with other fields, and the time of the change if it is one."""
+        """Return `before` with other fields, and the time of the change if it is one."""
         after = msgspec.structs.replace(before, **fields)
         if after == before:
             return before
@@ -180,7 +180,9 @@ def _existing(state: DesiredState, rule_id: int) -> Rule:
 
 
 def _rules_of(state: DesiredState, ips: Iterable[str]) -> builtins.list[Rule]:
-    """The rules of these addresses, each once. Raises Invalid for what is no address."""
+    """Return the rules of these addresses, each once. Raises Invalid for a text that is no
+    address.
+    """
     wanted = {ip: checks.normal_network(ip) for ip in ips}
     checks.refuse(
         f"ips must be IPv4 addresses or CIDRs without host bits; {ip[:50]!r} is not"
@@ -192,7 +194,7 @@ def _rules_of(state: DesiredState, ips: Iterable[str]) -> builtins.list[Rule]:
 
 
 def _checked(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -> str:
-    """The draft's address, normalised. Raises Invalid with every fault of the draft."""
+    """Return the draft's address, normalised. Raises Invalid with every fault of the draft."""
     ip = checks.normal_network(draft.ip)
     problems = [*_field_problems(state, draft, ip)]
     if ip is not None and state.rule_by_ip.get(ip, own_id) != own_id:
@@ -209,7 +211,7 @@ def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> It
 def field_problems(
     draft: RuleDraft | Rule, ip: str | None, target_problems: Iterable[str]
 ) -> Iterator[str]:
-    """Every fault of a rule's fields. `ip` is the normal form of its address."""
+    """Yield every fault of a rule's fields. `ip` is the normal form of its address."""
     if ip is None:
         yield "ip must be an IPv4 address or a CIDR without host bits"
     yield from checks.text("mac", draft.mac, MAC_MAX)

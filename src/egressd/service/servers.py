@@ -1,7 +1,7 @@
-"""Where nodes' servers may be: not on this device, and those of a list on the internet.
+"""Checks of nodes' servers: none on this device, and those of a list on the internet.
 
-A list comes from somebody else. What it names in a LAN would be asked by the device itself, and so
-would a delay check.
+A list is of foreign origin. The device itself would connect to a server in a LAN that the list
+names, and so would a delay check.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from egressd.planner.nodes import NOT_HERE
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is near the device at the moment."""
+    """The current surroundings of the device."""
 
     own: frozenset[Address] = frozenset()
     """The device's own addresses."""
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Those of LANs and local networks."""
+    """Networks of LANs and local networks."""
     domains: tuple[str, ...] = ()
-    """Domains whose names are of hosts in them (``[dns] local``)."""
+    """Domains whose names belong to hosts in these networks (``[dns] local``)."""
 
 
 Around = Callable[[], Surroundings]
-"""Tells what is near the device. Raises Failed."""
+"""A function that returns the surroundings of the device. Raises Failed."""
 
 
 def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
-    """That a node's server is this device, which no node is to lead to. One that is dialled through
-    a relay is near that.
+    """Yield the fault that a node's server is this device, to which no node may lead. A node that
+    is dialled through a relay has a server on the relay's side.
     """
     server = str(config.fields["server"])
     if not config.settings.dialer_proxy and _is_own(server, around):
@@ -42,7 +42,7 @@ def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
 
 
 def inner_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
-    """That a node's server is not on the internet."""
+    """Yield the fault that a node's server is not on the internet."""
     server = str(config.fields["server"])
     if reason := _inner_reason(server, around):
         yield f"server must be on the internet unless the import takes private ones: it is {reason}"

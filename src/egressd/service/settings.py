@@ -18,17 +18,17 @@ CHECK_INTERVAL_S: Final = (5, 3600)
 
 
 class DeviceSettings:
-    """The settings that are not of one resource."""
+    """The settings that belong to no single resource."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def get(self) -> Settings:
-        """The settings in force."""
+        """Return the settings in force."""
         return self._ledger.state.settings
 
     async def put(self, settings: Settings) -> Outcome[Settings]:
-        """Replace all settings but whether the device is stopped or opened. Raises Invalid."""
+        """Replace all settings except the stopped and opened states. Raises Invalid."""
 
         def build(state: DesiredState) -> Proposal[Settings]:
             checks.refuse(_problems(state, settings))
@@ -39,7 +39,7 @@ class DeviceSettings:
         return await self._ledger.change(build)
 
     async def stop(self) -> Outcome[Settings]:
-        """Block every client. The guard, and all that is configured, stays."""
+        """Block every client. The guard, and all configuration, stays."""
         return await self._switch(stopped=True, opened=False)
 
     async def start(self) -> Outcome[Settings]:
@@ -47,7 +47,7 @@ class DeviceSettings:
         return await self._switch(stopped=False, opened=False)
 
     async def open(self) -> Outcome[Settings]:
-        """Let every client out directly, whatever the rules say, until `start` or `stop`."""
+        """Let every client out directly, regardless of the rules, until `start` or `stop`."""
         return await self._switch(stopped=False, opened=True)
 
     async def _switch(self, *, stopped: bool, opened: bool) -> Outcome[Settings]:
@@ -63,7 +63,7 @@ def _problems(state: DesiredState, settings: Settings) -> Iterator[str]:
 
 
 def field_problems(settings: Settings, target_problems: Iterable[str]) -> Iterator[str]:
-    """Every fault of the settings' fields."""
+    """Yield every fault of the settings' fields."""
     yield from target_problems
     yield from checks.url("delay_url", settings.delay_url)
     yield from checks.whole("check_interval_s", settings.check_interval_s, *CHECK_INTERVAL_S)

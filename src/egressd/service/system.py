@@ -1,4 +1,4 @@
-"""What the device is doing. Nothing here changes anything."""
+"""Queries about the status of the device. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class SystemStatus(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     """Tracked flows of LAN clients; 0 while netd is away."""
     memory: int
-    """Resident bytes of all of egressd's processes that can be asked."""
+    """Resident bytes of all of egressd's processes that report them."""
 
 
 class System:
     """Queries about the device.
 
-    `uptime_s` gives the seconds since start, `own_memory` the resident bytes of this process,
-    `has_api_access` what the license says.
+    `uptime_s` returns the seconds since start, `own_memory` the resident bytes of this process,
+    `has_api_access` the license's permission.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class System:
         self._has_api_access = has_api_access
 
     async def status(self) -> SystemStatus:
-        """How the device is doing. Never fails: without netd it is ``restoring``."""
+        """Return the status of the device. Never fails: without netd it is ``restoring``."""
         return self.as_seen(await seen_by(self._netd))
 
     def as_seen(self, seen: Status) -> SystemStatus:
-        """The same, from what netd sees."""
+        """Return the same, from netd's status."""
         return SystemStatus(
             state="restoring" if seen.state == "restoring" else self._ledger.phase,
             uptime_s=int(self._uptime_s()),
@@ -63,20 +63,20 @@ class System:
         )
 
     async def counters(self) -> dict[str, RuleCount]:
-        """The traffic of each enabled rule, by its address. Raises Failed without netd."""
+        """Return the traffic of each enabled rule, by its address. Raises Failed without netd."""
         counted = await self._netd.counters()
         rules = self._ledger.state.rules
         return {rules[key].host: count for key, count in counted.items() if key in rules}
 
     async def interfaces(self) -> list[str]:
-        """The system's interfaces, then the enabled lines that are not among them.
+        """Return the system's interfaces, then the enabled lines that are not among them.
 
         Raises Failed without netd.
         """
         return [name for name, _ in await self.interfaces_with_ip()]
 
     async def interfaces_with_ip(self) -> list[tuple[str, str]]:
-        """The same, each with its first IPv4 address or an empty string. Raises Failed."""
+        """Return the same, each with its first IPv4 address or an empty string. Raises Failed."""
         found = {i.name: i.ip for i in (await self._netd.status()).interfaces}
         lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
         for line in lines:
@@ -86,7 +86,7 @@ class System:
 
 
 async def seen_by(netd: Netd) -> Status:
-    """What netd sees of the device, its lines included; hardly anything while it is away."""
+    """Return netd's status of the device, lines included; hardly anything while netd is away."""
     try:
         status = await netd.status()
     except Failed as error:

@@ -1,4 +1,4 @@
-"""How fast the clients of each target send and receive, from readings of their rules' counters."""
+"""The speed at which the clients of each target send and receive, from counters of their rules."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from egressd.model.messages import RuleCount
 from egressd.model.nouns import Rule
 
 READ_EVERY_S: Final = 5.0
-"""Reading the counters of 10,000 rules takes netd 150 ms."""
+"""Seconds between readings: reading the counters of 10,000 rules takes netd 150 ms."""
 _FORGOTTEN_S: Final = 4 * READ_EVERY_S
-"""Nobody looked for so long: an average over all of it would say nothing of now."""
+"""Seconds without a reading after which an average over all of them would be outdated."""
 _WEIGHT: Final = 0.4
-"""Of the latest reading in the average: a picture that is made of it shall move, and not jump."""
+"""Weight of the latest reading in the average: a graph of it moves smoothly, without jumps."""
 
 
 class Rate(NamedTuple):
-    """Bits a second of IP packets, as the clients see them."""
+    """Bits per second of IP packets, as the clients measure them."""
 
     upload: float = 0.0
     download: float = 0.0
@@ -32,7 +32,7 @@ class TargetRates:
         self._rates: dict[str, Rate] = {}
 
     def of(self, target: str) -> Rate:
-        """The rate of a target; zero where nothing is known of it."""
+        """Return the rate of a target; zero if it is unknown."""
         return self._rates.get(target, Rate())
 
     def take(self, at: float, counted: Mapping[int, RuleCount], rules: Mapping[int, Rule]) -> None:
@@ -49,7 +49,7 @@ class TargetRates:
                 continue
             up, down = now.up_bytes - then.up_bytes, now.down_bytes - then.down_bytes
             if up < 0 or down < 0:
-                continue  # its counting began anew
+                continue  # its counter was reset
             sum_ = latest.get(rule.target_node, Rate())
             latest[rule.target_node] = Rate(
                 sum_.upload + 8 * up / seconds, sum_.download + 8 * down / seconds

@@ -1,4 +1,4 @@
-"""The whitelist: destinations that go their own way."""
+"""The whitelist: destinations with an egress of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceWhitelist:
         self._ledger = ledger
 
     def get(self) -> Whitelist:
-        """The whitelist, as it was written."""
+        """Return the whitelist, as it was written."""
         return self._ledger.state.whitelist
 
     async def put(self, domains: str, ips: str, node: str) -> Outcome[Whitelist]:
@@ -37,8 +37,8 @@ class DeviceWhitelist:
         return await self._ledger.change(build, is_large=True)
 
     async def amend(self, added: Iterable[str], removed: Iterable[str]) -> Outcome[Whitelist]:
-        """Add entries to the end and take others off, as they are written; the rest stays, whoever
-        else does so at the same time. Raises Invalid.
+        """Append entries and remove others, given as they are written; the rest stays, even with
+        other such changes at the same time. Raises Invalid.
         """
         come, gone = ([*split_entries("\n".join(each))] for each in (added, removed))
 
@@ -51,14 +51,14 @@ class DeviceWhitelist:
 
 
 def entry_problems(wanted: Whitelist) -> Iterator[str]:
-    """Every fault of a whitelist that is not about where listed destinations go."""
+    """Yield every fault of a whitelist except those of its target."""
     for field, text in (("domains", wanted.domains), ("ips", wanted.ips)):
         yield from checks.lines(field, text)
         if text.count(",") + text.count("\n") >= ROWS_MAX:
             yield f"{field} must have at most {ROWS_MAX} entries"
             return
     try:
-        entries_of(wanted)  # read once: the planner takes the same
+        entries_of(wanted)  # parsed once: the planner uses the same result
     except Invalid as invalid:
         yield from invalid.problems
 

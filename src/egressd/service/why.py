@@ -1,4 +1,4 @@
-"""Why traffic goes where it goes: told, and proved by sending some."""
+"""Explanations of the path of traffic, and probes that prove them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from egressd.service.ports import Netd
 from egressd.service.system import seen_by
 
 EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"
-"""A page that tells the address it is asked from."""
+"""A page that returns the address of its client."""
 PROBE_TIMEOUT_MS: Final = 8000
 WAYS_MAX: Final = 16
 """Nodes of a group that are tried."""
@@ -34,7 +34,7 @@ _ADDRESS: Final = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a request by one way: a node, or the target itself.
+    """The result of a request by one path: a node, or the target itself.
 
     ``delay`` is whole milliseconds, or -1 with the reason in ``error``.
     """
@@ -46,24 +46,25 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a request on a client's way.
+    """The result of a request on a client's path.
 
-    ``exit_ip``, ``delay`` and ``error`` are those of ``way``. Where that is not known, the delay
-    and the error are the fastest way's, and there is an address only where all that answer have it.
+    ``exit_ip``, ``delay`` and ``error`` are those of ``way``. If that is unknown, the delay and the
+    error are the fastest path's, and the address is set only if all paths that answer have the
+    same.
     """
 
     target: str
     url: str
     in_force: bool
-    """Whether the kernel's tables send this client's address to its rule's target now."""
+    """True if the kernel's tables now send this client's address to its rule's target."""
     way: str
-    """The name of the way that the client's new connections take; empty where it is not known."""
+    """The name of the path that the client's new connections take; empty if unknown."""
     exit_ip: str
-    """The address that the page saw; empty when it told none, or is not certain."""
+    """The address that the page saw; empty if the page has none, or if it is not certain."""
     delay: int
     error: str
     ways: tuple[Way, ...]
-    """All that were tried, the fastest first."""
+    """All paths that were tried, the fastest first."""
 
 
 class Why:
@@ -78,18 +79,18 @@ class Why:
         self._judge = judge
 
     async def explain(self, asked: Question) -> Explanation:
-        """What becomes of the traffic. Without netd, as the configuration alone has it."""
+        """Return the explanation of the traffic. Without netd, by the configuration alone."""
         seen = await seen_by(self._netd)
         self._judge.take(seen)
         return explain(asked, self._ledger.state, self._resolvers(), seen, self._judge.since)
 
     async def prove(self, asked: Question, url: str | None) -> Proof:
-        """Fetch `url` the way the client's traffic to the destination goes.
+        """Fetch `url` by the path of the client's traffic to the destination.
 
-        The request is this device's own, made by an engine instance like the target's, with
-        the same hops, marks and routes; what the client itself adds is that the kernel gives its
-        address that target, which is looked up there (``in_force``). Raises Invalid where the
-        client is blocked or `url` is none, Failed without netd.
+        The request is this device's own, made by an engine instance like the target's, with the
+        same hops, marks and routes; the client itself differs only in that the kernel assigns its
+        address to that target, which is looked up there (``in_force``). Raises Invalid if the
+        client is blocked or `url` is invalid, Failed without netd.
         """
         url = EXIT_URL if url is None else url
         checks.refuse(checks.url("url", url))
@@ -127,7 +128,7 @@ def _way(name: str, found: Delay) -> Way:
 
 
 def _address_in(page: bytes) -> str:
-    """The first IPv4 address in the text of a page."""
+    """Return the first IPv4 address in the text of a page."""
     for match in _ADDRESS.finditer(page):
         try:
             return str(IPv4Address(match[0].decode()))
@@ -137,9 +138,9 @@ def _address_in(page: bytes) -> str:
 
 
 def _way_taken(state: DesiredState, told: Explanation, located: Located) -> str:
-    """The node that a group sends the client's new connections to, where netd knows it."""
-    # Clients without a rule have an engine instance of their own, which chooses by itself; what is
-    # whitelisted may come from an engine, not from the client.
+    """Return the node that a group sends the client's new connections to, if netd knows it."""
+    # Clients without a rule have an engine instance of their own, which chooses by itself; listed
+    # traffic may come from an engine, not from the client.
     if told.rule is None or told.target != told.rule.target_node:
         return ""
     if parse_target(told.target).kind != "group":
@@ -150,5 +151,5 @@ def _way_taken(state: DesiredState, told: Explanation, located: Located) -> str:
 
 
 def _expected_mark(state: DesiredState, told: Explanation) -> int:
-    """The mark that the client's rule gives it; 0 for a client without one."""
+    """Return the mark that the client's rule gives it; 0 for a client without one."""
     return 0 if told.rule is None else mark_of(state, told.rule.target_node)
