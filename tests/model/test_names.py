@@ -1,6 +1,6 @@
-"""New names that people can tell by looking at them, and what names look like."""
+"""New names that users can recognise by sight, and the look of names."""
 
-# ruff: noqa: RUF001 - these letters are what it is about
+# ruff: noqa: RUF001 - these letters are under test
 from __future__ import annotations
 
 import time
@@ -120,7 +120,7 @@ def test_a_name_that_is_fine_is_seen_as_it_is(name: str) -> None:
 
 @given(st.text(min_size=1, max_size=6))
 def test_a_name_that_is_fine_looks_like_something(name: str) -> None:
-    """Nothing that is taken out of a skeleton stands alone in one that is fine."""
+    """No invisible character of a valid name makes up all of it."""
     if name.strip() and new_name_problem(name) is None:
         assert unicodedata.is_normalized("NFC", name)
         assert skeleton(name)
@@ -226,7 +226,7 @@ def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[st
 
 
 def test_a_text_that_is_no_name_is_its_own_skeleton() -> None:
-    text = "a" + "\u0301\u0316" * 30_000  # in order they are in a second or more
+    text = "a" + "\u0301\u0316" * 30_000  # putting them in order takes a second or more
     began = time.process_time()
     assert skeleton(text) == text
     assert time.process_time() - began < 0.5

@@ -1,4 +1,4 @@
-"""What one client may have: figures that fit the machine, and the rules that say them."""
+"""Limits of one client: figures that fit the machine, and the rules that enforce them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
 
 
 def test_who_is_over_a_bound_is_refused_before_being_counted_again() -> None:
-    """To count is to look at each connection that there is."""
+    """Counting looks at every existing connection."""
     for counted, full in (
         ("tcp_of", "full_tcp"),
         ("udp_of", "full_udp"),

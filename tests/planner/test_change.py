@@ -184,7 +184,7 @@ def test_applying_a_change_reaches_the_compiled_plan(
         after = state.with_edits(author.edits, state.revision + 1)
         plan.apply(plan_change(state, after, author.edits, resolvers))
         assert plan == compile_plan(after, resolvers)
-        # And back, as when the change could not be stored.
+        # Apply the reverse change too, as after a failed write to the store.
         taken_back = compile_plan(after, resolvers)
         undone = [Edit(e.table, e.key, state.row(e.table, e.key)) for e in author.edits]
         taken_back.apply(plan_change(after, state, undone, resolvers))
@@ -246,7 +246,7 @@ def test_a_target_comes_and_goes_with_its_first_and_last_rule() -> None:
 
 
 def test_a_first_rule_of_an_interface_is_taken_back_whole() -> None:
-    # The interface's number goes with it, and by that the instance that looks for listed names.
+    # The interface's number goes with it, and so does the instance that looks for listed names.
     author = Author(DesiredState())
     author.put("whitelist", 0, Whitelist(domains="example.com", node="DIRECT"))
     before, author.edits = author.state, []

@@ -1,4 +1,4 @@
-"""Faults of engine versions: what a document leaves out, and with which version."""
+"""Faults of engine versions: the options that a document omits, by version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why nothing leaves by an interface or by the device's own route, as the routes have it."""
+"""The reason why nothing leaves by an interface or by the device's own route, from the routes."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_an_interface_is_closed_for_a_reason(seen: Facts, reason: str) -> None:
         (facts(WAN1, WAN2, routes=(route("wan1", metric=1), route("wan2", metric=2))), ""),
         (facts(DOWN, WAN2, routes=(route("wan1", metric=2), route("wan2", metric=1))), ""),
         (facts(WAN1), "the device has no default route"),
-        # The kernel takes the best route, whether there is a carrier or not.
+        # The kernel takes the best route, with a carrier or without.
         (
             facts(DOWN, WAN2, routes=(route("wan1", metric=1), route("wan2", metric=2))),
             "the interface wan1 of the device's default route is down",
         ),
-        # Of several of one metric, one that works is enough.
+        # Of several routes with one metric, one that works is enough.
         (facts(DOWN, WAN2, routes=(route("wan1"), route("wan2"))), ""),
         (
             facts(WAN1, routes=(route("l2tp_1"),)),
@@ -69,7 +69,7 @@ def test_an_interface_is_closed_for_a_reason(seen: Facts, reason: str) -> None:
             facts(WAN1, interface("lan0", "10.0.0.1/24"), routes=(route("lan0"),)),
             "the device's default route leads by lan0, which is no WAN",
         ),
-        # Two halves come before a whole.
+        # Two halves take precedence over a default route.
         (facts(WAN1, WAN2, routes=(route("wan1", LOW), route("wan1", HIGH))), ""),
         (
             facts(DOWN, WAN2, routes=(route("wan1", LOW), route("wan1", HIGH), route("wan2"))),

@@ -1,4 +1,4 @@
-"""Who may go the short way, and where it leads."""
+"""The clients that may take the fast path, and its next hops."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_who_is_on_a_lan_that_others_use_does_not() -> None:
     assert place(CLIENT, plan(MARK_DIRECT), free) == Place(MARK_DIRECT, LAN)
     assert place(CLIENT, plan(MARK_DIRECT), occupied) is None
     assert (free.indexes, occupied.indexes) == ({LAN}, set())
-    assert free != occupied  # so that clients are looked at again
+    assert free != occupied  # so that clients are examined again
 
 
 def test_who_is_behind_another_router_does_not() -> None:
@@ -157,7 +157,8 @@ def test_a_way_is_as_wide_as_the_lan(mtus: dict[str, int]) -> None:
 
 
 def test_a_way_with_too_many_exceptions_is_none() -> None:
-    # Five may be apart for DIRECT beside the three networks of the machine's own, two of them one.
+    # Five exceptions fit for DIRECT beside the three networks of the machine's own, two of which
+    # merge.
     few = [gateway(f"192.0.{2 * n}.0/24", "wan2", "198.51.101.1") for n in range(APART_MAX - 2)]
     assert MARK_DIRECT in ways_of(facts(*few))
     many = [*few, gateway("192.0.100.0/24", "wan2", "198.51.101.1")]

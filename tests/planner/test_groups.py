@@ -1,4 +1,6 @@
-"""Who serves whom in a group: laws that hold whatever lives and whatever was chosen before."""
+"""The assignment of clients to a group's nodes: laws that hold for any living nodes and any choice
+before.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def test_sticky_moves_nobody_whose_node_lives_and_spreads_newcomers(
         )
         newcomers = Counter(choice.kept[c] for c in who - stayed.keys())
         loads = {key: list(choice.kept.values()).count(key) for key in choice.living}
-        # Nobody was given a node while another had fewer clients.
+        # No client got a node while another node had fewer clients.
         assert all(loads[key] <= min(loads.values()) + 1 for key in newcomers)
         before = choice
 
@@ -91,7 +93,7 @@ def test_fallback_goes_by_the_order() -> None:
 
 
 def test_fallback_prefers_nobody_unknown_to_whom_it_has() -> None:
-    # Found by an attack: a node that was silent got everybody while netd, begun anew, measured it.
+    # Regression: a silent node got all clients while a restarted netd measured it.
     one, two, three = KEYS[:3]
     for known in ({}, {two: 5}, {one: DEAD}, {three: 9}):
         assert choose(group("fallback"), known, Choice(elected=two), ()).elected == two

@@ -1,4 +1,4 @@
-"""Which lines can be dialled, and which changes of a line have it dialled anew."""
+"""The lines that can be dialled, and the changes of a line that redial it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_association_covers_one_port_towards_one_server() -> None:
 
 
 def test_only_lines_of_one_group_share_an_ike_association() -> None:
-    """charon shares one among IKEv1 connections that are equal but for their children."""
+    """charon shares one among IKEv1 connections that are equal except for their children."""
     line = changed(L2TP, secret="s")
 
     def body(port: int, group: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Addresses that a line may have, and those that are somebody else's."""
+"""Addresses that a line may have, and those that belong to other networks."""
 
 from __future__ import annotations
 

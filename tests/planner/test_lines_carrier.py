@@ -84,7 +84,7 @@ def test_a_pinned_line_has_the_address_that_its_interfaces_gateway_knows() -> No
 
 
 def test_the_far_end_of_a_line_leads_nowhere() -> None:
-    """A server that gives its public address as far end: the kernel adds this very route."""
+    """A server may give its public address as far end: the kernel adds this very route."""
     found = carrier(LINE, SERVER, facts(route("203.0.113.9/32", "l2tp_1"), WAN1))
     assert found == Carrier("wan1", IPv4Address("192.0.2.2"))
 

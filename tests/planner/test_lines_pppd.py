@@ -42,7 +42,7 @@ def dial(**changes: object) -> Dial:
 
 
 def words(text: str) -> list[bytes]:
-    """Split as pppd 2.4.9 does (``getword``, pppd/options.c), by its manual page's words."""
+    """Split as pppd 2.4.9 does (``getword``, pppd/options.c), by the rules of its manual page."""
     found: list[bytes] = []
     word: bytearray | None = None
     quoted = ""
@@ -85,7 +85,7 @@ def words(text: str) -> list[bytes]:
 
 
 def options(text: str) -> dict[str, list[bytes]]:
-    """Option -> its arguments. Fails on an option that is not ours."""
+    """Return option -> its arguments. Fails on an option that egressd does not use."""
     left = words(text)
     found: dict[str, list[bytes]] = {}
     while left:

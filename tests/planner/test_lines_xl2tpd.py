@@ -15,7 +15,7 @@ from tests.planner.test_lines_pppd import CORPUS, LINE
 
 
 def sections(text: str) -> dict[str, dict[str, str]]:
-    """By the rules of xl2tpd 1.3.18 (``parse_config`` and ``set_string``, file.c)."""
+    """Parse by the rules of xl2tpd 1.3.18 (``parse_config`` and ``set_string``, file.c)."""
     found: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The whitelist in engine documents, and which instances it makes."""
+"""The whitelist in engine documents, and the instances that it makes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan(
     extra: str = "",
     **settings: Any,
 ) -> Plan:
-    """Rules to the targets, nodes ``a`` and ``b``, and a whitelist."""
+    """Return a plan with rules to the targets, nodes ``a`` and ``b``, and a whitelist."""
     config = json.dumps(
         {"server": "192.0.2.1", "port": 1080} | ({"username": extra} if extra else {})
     )
@@ -84,7 +84,7 @@ def test_what_is_listed_leaves_an_instance_with_one_mark(node: str, mark: int) -
 
 
 def test_what_comes_back_is_not_looked_into_again() -> None:
-    """A group may choose the very node whose instance found something to be listed."""
+    """A group may choose the node whose own instance found the traffic to be listed."""
     rules = documents(plan("a", node="Group_g"))["node:1"]["route"]["rules"]
     final = [rule for rule in rules if rule.get("action") not in ("route-options", "hijack-dns")]
     assert final[1] == {"source_ip_cidr": ["127.0.0.1"], "outbound": "node:1"}

@@ -1,4 +1,4 @@
-"""Names that are asked at home: which they are, where they are asked, and by which instances."""
+"""Local names: the domains, their resolvers, and the instances that ask them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LINE = Line(
 
 
 def state(unmanaged: str = "REJECT", domains: str = "") -> DesiredState:
-    """A rule for each kind of target, and a service."""
+    """Return a state with a rule for each kind of target, and a service."""
     targets = ("DIRECT", "REJECT", "tokyo", "Interface:wan1", "Interface:l2tp_1")
     config = json.dumps({"server": "192.0.2.1", "port": 1080})
     node = Node(id=1, name="tokyo", protocol="socks5", config_json=config, group="", created_at="")
@@ -80,7 +80,7 @@ def dns_of(found: Plan, key: str) -> dict[str, Any]:
 
 
 def asks_locally(found: Plan) -> set[str]:
-    """The keys of the instances that ask local resolvers."""
+    """Return the keys of the instances that ask local resolvers."""
     return {
         key
         for key in found.instances
@@ -146,7 +146,7 @@ def test_narrow_zones_come_first_and_servers_in_turn() -> None:
     evaluated = [(r["server"], r["timeout"]) for r in rules if r["action"] == "evaluate"]
     assert evaluated == [(f"local:{CORP}", "1500ms")]
     assert all("domain_suffix" in rule for rule in rules), "no other question is concerned"
-    # What they ask themselves of their own names does not come back to them.
+    # Their own questions for their own names do not come back to them.
     assert rules[0]["source_ip_cidr"] == [CORP, SPARE]
     assert rules[0]["action"] == "predefined"
 

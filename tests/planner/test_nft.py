@@ -1,4 +1,4 @@
-"""The text that nftables is given: whole tables, and just what a change needs."""
+"""The text for nftables: whole tables, and the minimal text of a change."""
 
 from collections.abc import Collection
 from ipaddress import IPv4Network
@@ -261,7 +261,7 @@ def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
         assert elements["dns4"][LINE_A] == peers[asked]
         passed_over = {f"{LINE_A} . {server}": peers[asked] for server in peers[:asked]}
         assert elements["substitutes"] == passed_over
-        # A client that is one of them asks whom it likes, whether it is asked itself or not.
+        # A resolver that is also a client may ask any resolver, whether or not it is in use.
         assert elements["resolvers"].keys() == {"192.0.2.53", *peers[:3]}
     elsewhere = {(MARK_DIRECT, "10.1.1.1")}
     assert by_line(egress=egress, peers=peers, silent=elsewhere)["dns4"][LINE_A] == "10.1.1.1"

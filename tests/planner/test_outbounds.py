@@ -1,4 +1,4 @@
-"""Outbounds, held against the real engine: what is built here, sing-box starts with."""
+"""Outbounds, checked with the real engine: sing-box starts with those that are built here."""
 
 import json
 from base64 import b64encode
@@ -53,7 +53,7 @@ def options(protocol: str, **config: Any) -> dict[str, Any]:
 
 
 def engine_problem(outbound: dict[str, Any]) -> str:
-    """Why the engine refuses the outbound, or an empty string."""
+    """Return why the engine refuses the outbound, or an empty string."""
     document = {
         "log": {"disabled": True},
         "dns": {"servers": [{"type": "local", "tag": "device"}]},
@@ -410,7 +410,7 @@ def test_repr_shows_no_secret() -> None:
     assert "hunter2" not in repr(outbound)
 
 
-# --- The engine and our checks agree on free text as well. ----------------------------------
+# --- The engine and egressd's checks agree on free text as well. -----------------------------
 
 free_text = st.text(max_size=24).filter(lambda text: not has_control_characters(text))
 awkward = free_text | st.text(alphabet="%;=\\/?#[]{}:@ aé0F", max_size=12)

@@ -1,7 +1,7 @@
 """Outbounds that carry: bytes go through each protocol to a real sing-box server and back.
 
-All on loopback. Where `test_outbounds` shows that the engine starts with what is built, this
-shows that a server of that protocol understands it.
+All on loopback. `test_outbounds` shows that the engine starts with the outbounds; this module shows
+that a server of that protocol understands them.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ PING = b"ping"
 
 
 _ports = itertools.count(12_000, BEHIND + 1)
-"""Below those that the kernel gives to whoever asks for any: what is free stays so."""
+"""Ports below the range that the kernel assigns by itself, so that a free one stays free."""
 
 
 def free_port(kind: socket.SocketKind) -> int:
-    """A port that nobody has, nor the one that is `BEHIND` it."""
+    """Return a free port whose counterpart `BEHIND` it is free too."""
     while True:
         port = next(_ports)
         with (
@@ -66,7 +66,7 @@ def free_port(kind: socket.SocketKind) -> int:
 
 @pytest.fixture(scope="module")
 def certificate() -> dict[str, Any]:
-    """A self-signed certificate as a sing-box server's ``tls`` object."""
+    """Return a self-signed certificate as a sing-box server's ``tls`` object."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     now = datetime.now(UTC)
@@ -96,7 +96,7 @@ def certificate() -> dict[str, Any]:
 
 
 def files(certificate: dict[str, Any], folder: Path) -> list[str]:
-    """The certificate and the key in files, as a front takes them."""
+    """Return the certificate and the key in files, as a front requires."""
     paths = [folder / name for name in ("certificate", "key")]
     for path in paths:
         path.write_text("\n".join(certificate[path.name]))
@@ -105,8 +105,8 @@ def files(certificate: dict[str, Any], folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def echo_port() -> Iterator[int]:
-    """A TCP and UDP port that gives back, reversed, the first four bytes of each stream, and each
-    datagram."""
+    """Yield a TCP and UDP port that returns, reversed, the first four bytes of each stream, and
+    each datagram."""
     listener = socket.create_server(("127.0.0.1", 0))
     port: int = listener.getsockname()[1]
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -148,7 +148,7 @@ def running(document: dict[str, Any]) -> singbox.SingBox:
 
 @contextmanager
 def listening(front: Front) -> Iterator[None]:
-    """A front, in a thread."""
+    """Run a front in a thread."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
@@ -176,7 +176,7 @@ def carried(
     udp: bool,
     front: Front | None = None,
 ) -> bytes:
-    """What comes back for ``ping`` through a node of `config` served by `inbound`, with `front`
+    """Return the answer to ``ping`` through a node of `config` served by `inbound`, with `front`
     ahead of it if there is one."""
     quic = inbound["type"] in ("hysteria2", "tuic")
     server_port = free_port(socket.SOCK_DGRAM if quic else socket.SOCK_STREAM)
@@ -317,7 +317,7 @@ def test_vision_in_reality(certificate: dict[str, Any], echo_port: int) -> None:
     def text(key: bytes) -> str:
         return b64encode(key).decode().rstrip("=").replace("+", "-").replace("/", "_")
 
-    # REALITY borrows the handshake of a real site: here a TLS server beside it.
+    # REALITY borrows the handshake of a real site: here a local TLS server.
     site_port = free_port(socket.SOCK_STREAM)
     site = {
         "type": "trojan",

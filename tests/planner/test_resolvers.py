@@ -1,4 +1,4 @@
-"""Who is asked for names, where a resolver can be reached by one interface only."""
+"""The choice of resolvers, if a resolver can be reached by one interface only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ ASKED = {
 
 
 def state() -> DesiredState:
-    """A rule, a node and a proxy service by each interface, and a whitelist of domains."""
+    """Return a state with a rule, a node and a proxy service by each interface, and a whitelist of
+    domains.
+    """
     targets = [
         *(INTERFACE_PREFIX + name for name in INTERFACES),
         *map(node_name, (*INTERFACES, "")),
@@ -57,7 +59,7 @@ def state() -> DesiredState:
 
 
 def node(key: int, interface: str) -> Node:
-    """One that is dialled by way of that interface, or as the machine pleases."""
+    """Return a node that is dialled by that interface, or by the machine's own choice."""
     config: dict[str, object] = {"server": "node.example", "port": 1080}
     if interface:
         config["interface-name"] = interface
@@ -76,13 +78,13 @@ def node_name(interface: str) -> str:
 
 
 def device_server(document: str) -> str:
-    """The one that an instance asks where no other is named."""
+    """Return the resolver that an instance asks by default."""
     tag = json.loads(document)["route"]["default_domain_resolver"]["server"]
     return device_servers(document)[tag]
 
 
 def device_servers(document: str) -> dict[str, str]:
-    """Those that an instance asks for names of nodes' servers, by tag."""
+    """Return the resolvers that an instance asks for names of nodes' servers, by tag."""
     servers: list[dict[str, str]] = json.loads(document)["dns"]["servers"]
     return {s["tag"]: s["server"] for s in servers if s["tag"].startswith("device")}
 
@@ -96,7 +98,7 @@ def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
     egresses = compile_plan(state(), RESOLVERS).egresses
     told = {name: egress.resolvers or egress.default_resolvers for name, egress in egresses.items()}
     assert told == {name: (server,) for name, server in ASKED.items()}
-    assert not egresses["l2tp_1"].resolvers  # its peer's come first
+    assert not egresses["l2tp_1"].resolvers  # the resolvers of its peer come first
 
 
 @pytest.mark.parametrize("kind", ["sniff", "node", "service"])

@@ -116,7 +116,7 @@ def test_a_resolver_in_a_lan_is_asked_there_by_clients_of_every_egress() -> None
     found = routing(facts(), {"wan1": Egress(number=7)}, resolvers=(inner, outer, own))
     told = ways(found, f"{inner}/32")
     assert f"{inner}/32 dev lan0 table {table}" in told
-    # When the LAN is down, too, it is not asked by the WAN.
+    # Nor is it asked by the WAN while the LAN is down.
     assert f"unreachable {inner}/32 table {table} metric 4294967295" in told
     assert not ways(found, f"{outer}/32")
 

@@ -1,4 +1,4 @@
-"""Rule sets: read back by a reader of their own, and matched as sing-box matches."""
+"""Rule sets: read back by an independent reader, and matched as sing-box matches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Trie:
         assert self._rest == b"\xff\x00"
 
     def keys(self, node: int = 0, path: str = "") -> Iterator[str]:
-        """Every key below a node."""
+        """Yield every key below a node."""
         if node in self.leaves:
             yield path
         position = self._begin(node)
@@ -90,7 +90,7 @@ DOMAINS = encode(["a.test", "b.test", "example.org"])
 
 
 def rewritten(change: Callable[[bytearray], None]) -> bytes:
-    """The set with its rules changed, and packed as they should be."""
+    """Return the set with its rules changed, and packed as they should be."""
     rules = bytearray(zlib.decompress(DOMAINS[4:]))
     change(rules)
     return DOMAINS[:4] + zlib.compress(bytes(rules))

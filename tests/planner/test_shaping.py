@@ -1,4 +1,4 @@
-"""Speed limits as nftables elements: whose limit a packet meets, and how elements change."""
+"""Speed limits as nftables elements: the limit that a packet meets, and changes of elements."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def elements(limits: dict[str, Limit], classes: dict[int, int]) -> Elements:
 
 
 def classes_of(limits: dict[str, Limit]) -> dict[int, int]:
-    """A class for each rule with a limit."""
+    """Return a class for each rule with a limit."""
     return {limit.number: 5000 + limit.number for limit in limits.values()}
 
 
 def found(content: dict[str, str], address: IPv4Address) -> str | None:
-    """What a set has for an address; raises when two elements overlap."""
+    """Return the value of a set for an address; fails if two elements overlap."""
     hits = []
     for key, value in content.items():
         first, _, last = key.partition("-")
@@ -72,7 +72,7 @@ def found(content: dict[str, str], address: IPv4Address) -> str | None:
 
 
 def verdict(sets: Elements, direction: Direction, address: IPv4Address) -> str:
-    """What the chain does with a client's packet: the class, or ``free``."""
+    """Return the chain's verdict on a client's packet: the class, or ``free``."""
     if found(sets[direction.free_hosts], address) is not None:
         return "free"
     for limited in (direction.hosts, direction.nets):
@@ -110,8 +110,8 @@ def test_an_update_leads_from_one_table_to_the_other(
 
 
 def carried_out(sets: Elements, text: str) -> Elements:
-    """The sets after a script of flush, delete and add commands; like nft, it takes no
-    deletion of what is not there, and no second value for a key."""
+    """Return the sets after a script of flush, delete and add commands; like nft, it refuses to
+    delete a missing element, and a second value for a key."""
     result = {name: dict(content) for name, content in sets.items()}
     for line in text.splitlines():
         command = re.fullmatch(

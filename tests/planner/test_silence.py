@@ -1,4 +1,4 @@
-"""How long sessions of datagrams outlast silence, in the documents of all that serve clients."""
+"""Timeouts of silent UDP sessions, in the documents of all instances that serve clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCUMENTS = {
 
 
 def patience(document: str, port: int) -> str:
-    """What the rules say of a session that begins at `port`, the last of them counting."""
+    """Return the timeout of a session that begins at `port`; the last matching rule counts."""
     rules: list[dict[str, Any]] = json.loads(document)["route"]["rules"]
     said = [
         r for r in rules if r.get("action") == "route-options" and port in r.get("port", [port])

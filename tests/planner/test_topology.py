@@ -93,7 +93,7 @@ def test_a_lan_that_stands_on_another_is_told() -> None:
     bridge = interface("br7", "10.7.0.1/24", index=8)
     port = interface("eth1.7", index=6, parent=5, master=8)
     assert roles_of(eth, port, bridge) == (("eth1", "br7"),)
-    # The ends of a cable are each other's parents.
+    # The ends of a veth pair are each other's parents.
     ends = interface("a", "10.1.0.1/24", index=3, parent=4), interface("b", index=4, parent=3)
     assert roles_of(*ends) == ()
 
@@ -110,7 +110,7 @@ def test_no_router_is_heard_behind_lans_and_what_these_stand_on_but_the_named_on
     )
     both = discover(facts(LOOPBACK, trunk, vlan), roles)
     assert both.routers6 == (("eth0.7", router),)
-    # Nor is the trunk of a LAN, where that is a WAN itself.
+    # Nor is the trunk of a LAN, if it is a WAN itself.
     roles = InterfaceRoles(lan=("eth0.7",), wan=("eth0",))
     assert discover(facts(LOOPBACK, trunk, vlan), roles).unheard == ("eth0.7",)
 
@@ -226,7 +226,7 @@ def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> No
     inmark = {'"wan2"': f"{egress_mark(numbers['wan2']):#010x}", '"wan9"': "0x20000009"}
     later = discover(gone, InterfaceRoles(), recalled(['"lan0" . 10.77.0.0/24'], inmark, ()))
     assert inbound(later)["wan2"].number == numbers["wan2"]
-    far = egress_mark(inbound_number(3))  # others before it are not in the table
+    far = egress_mark(inbound_number(3))  # WANs with lower numbers are not in the table
     later = discover(gone, InterfaceRoles(), recalled([], {'"wan2"': f"{far:#010x}"}, ()))
     assert egress_mark(inbound(later)["wan2"].number) == far
 

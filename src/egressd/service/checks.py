@@ -73,7 +73,7 @@ def group(field: str, value: str) -> Iterator[str]:
 def new_name(
     field: str, value: str, thing: str, like: Iterable[str], *, is_target: bool = True
 ) -> Iterator[str]:
-    """Check for a name that users can tell by sight from all others of its kind, and, if it
+    """Check for a name that users can distinguish by sight from all others of its kind, and, if it
     `is_target`, from other forms of a target. `like` are the names of other things of the kind that
     look the same.
 
