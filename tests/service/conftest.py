@@ -66,10 +66,10 @@ OWN_PORTS = {8787: "the API", 8788: "the console"}
 class NetdDouble:
     """netd without a machine: it keeps the plan that would be in force.
 
-    `behaviour` names what the next plan or change meets, one word a call; without one, all
-    goes well. ``refuse``: it says no. ``lose``: it does what it is told, but the connection breaks
-    before it can say so. ``break``: the connection breaks before it was told. After the last two
-    it is away until `return_after_restart`.
+    `behaviour` lists the outcomes of the next plans or changes, one word a call; without one, all
+    succeed. ``refuse``: it refuses. ``lose``: it carries out the call, but the connection breaks
+    before the answer. ``break``: the connection breaks before it receives the call. After the last
+    two it is away until `return_after_restart`.
     """
 
     def __init__(self) -> None:
@@ -153,14 +153,14 @@ class NetdDouble:
 
 
 def difference_applied(plan: Plan) -> Plan:
-    """A copy of `plan`, so that changes to one are not seen in the other."""
+    """Return a copy of `plan`, so that changes to one do not affect the other."""
     copy = Plan()
     copy.apply(difference(copy, plan))
     return copy
 
 
 class StoreDouble:
-    """The real store, but a call of it fails when `failing` names it, once a name."""
+    """The real store, but a call of it fails if `failing` names it, once for each entry."""
 
     def __init__(self, real: Database) -> None:
         self.real = real
@@ -196,7 +196,7 @@ class StoreDouble:
 
 
 class Ticks:
-    """A clock that goes on by a second each time that `tick` is called."""
+    """A clock that advances by a second each time that `tick` is called."""
 
     def __init__(self) -> None:
         self.seconds = 0
@@ -213,7 +213,7 @@ def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
 
 
 class Bench:
-    """A device: the use cases, and what they are wired to."""
+    """A device: the use cases, and their dependencies."""
 
     def __init__(self, database: Database, netd: NetdDouble, folder: Path) -> None:
         self.netd = netd
@@ -266,7 +266,7 @@ class Bench:
         return self.ledger.state
 
     def listening(self) -> set[int]:
-        """Other programs' ports, and those of the services that are switched on."""
+        """Return other programs' ports, and those of the services that are switched on."""
         ours = {s.port for s in self.state.services.values() if s.is_enabled}
         return ours | self.foreign_ports
 
@@ -275,7 +275,7 @@ class Bench:
         await self.ledger.resync()
 
     async def agree(self) -> None:
-        """Memory, database and netd hold the same."""
+        """Check that memory, database and netd agree."""
         assert await self.store.load() == self.state
         wanted = compile_plan(self.state, RESOLVERS)
         assert self.netd.plan.revision == wanted.revision
@@ -286,7 +286,7 @@ class Bench:
 
 
 def node(name: str = "tokyo", *, group: str = "", **config: Any) -> NodeDraft:
-    """A socks5 node's draft; `config` are further keys of its configuration."""
+    """Return a socks5 node's draft; `config` are further keys of its configuration."""
     import json
 
     given = {"server": "198.51.100.7", "port": 1080} | config
@@ -314,7 +314,7 @@ def service(name: str = "office", **fields: Any) -> ProxyServiceDraft:
 
 
 class Make:
-    """Drafts, for tests to begin with."""
+    """Constructors of drafts."""
 
     node = staticmethod(node)
     rule = staticmethod(rule)
@@ -329,7 +329,7 @@ def make() -> Make:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A directory in memory, where there is one: no test here is about the disk's own speed."""
+    """A directory in memory, if possible: no test here is about the disk's own speed."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
         yield Path(path)
@@ -358,7 +358,7 @@ def open_bench() -> OpenBench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """A device that runs, with nothing configured."""
+    """A running device, with nothing configured."""
     async with opened_bench(tmp_path / "data") as bench:
         await bench.start()
         yield bench
@@ -382,7 +382,7 @@ class _Pool:
 
 
 class _Machine:
-    """What netd's server asks, answered by the double."""
+    """The interface that netd's server calls, answered by the double."""
 
     def __init__(self, double: NetdDouble) -> None:
         self.set_plan = double.set_plan
@@ -430,7 +430,7 @@ async def over_a_socket(double: NetdDouble, directory: Path) -> AsyncIterator[Ne
 async def any_netd(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Netd, NetdDouble]]:
-    """Something that must behave as netd, and the double that decides what happens to it."""
+    """A netd, real or double, and the double that decides its outcomes."""
     double = NetdDouble()
     if request.param == "double":
         yield double, double
@@ -441,7 +441,9 @@ async def any_netd(
 
 @pytest.fixture
 def interfaces() -> Callable[..., Status]:
-    """A status with interfaces (name to address) and lines (name to address)."""
+    """A function that returns a status with interfaces (name to address) and lines (name to
+    address).
+    """
 
     def status(names: dict[str, str], lines: dict[str, str]) -> Status:
         return Status(
@@ -464,7 +466,7 @@ Settle = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 def settle() -> Settle:
-    """Let every task that can go on do so."""
+    """A function that lets every ready task run."""
 
     async def run() -> None:
         for _ in range(50):

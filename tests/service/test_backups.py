@@ -1,4 +1,4 @@
-"""Backups: written while changes go on, put back as one change or not at all."""
+"""Backups: written while changes go on, restored as one change or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make, OpenBench, Settle
 
 NEWEST = str(prepare().newest).encode()
-"""The schema that a backup says it has."""
+"""The newest schema, as named in a backup."""
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def exported(bench: Bench) -> bytes:
 
 
 async def configure(bench: Bench, make: Make) -> None:
-    """Something of everything."""
+    """Configure at least one row of every kind."""
     await bench.add_node("tokyo", group="asia")
     await bench.lines.create(make.line("l2tp_1"))
     await bench.services.create(make.service())
@@ -157,7 +157,7 @@ async def test_a_file_that_is_no_backup_is_refused(
 
 
 def edited(backup: bytes, folder: Path, statement: str) -> bytes:
-    """The backup as an earlier version, whose checks were others, might have written it."""
+    """Return the backup as an earlier version, with other checks, might have written it."""
     file = folder / "edited.db"
     file.write_bytes(backup)
     with closing(sqlite3.connect(file)) as db, db:
@@ -248,7 +248,7 @@ async def test_a_backup_adds_no_more_proxy_services_than_the_license_allows(
         await bench.services.create(make.service(f"s{number}", port=18_000 + number))
     backup, state = await exported(bench), bench.state
     bench.quota = 2
-    await bench.backups.restore(in_pieces(backup))  # what is there goes on
+    await bench.backups.restore(in_pieces(backup))  # existing services remain
     await bench.services.delete_many(list(state.services)[:2])
     state = bench.state
     with pytest.raises(OverQuota, match="the backup has 3 proxy services, and 2 are allowed"):

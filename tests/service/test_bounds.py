@@ -1,4 +1,4 @@
-"""Bounds that are reached: told with who it is, and as the reason of what is refused."""
+"""Reports of bounds that were reached: with the client, and as the reason of a refusal."""
 
 from __future__ import annotations
 

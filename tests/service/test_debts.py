@@ -1,4 +1,4 @@
-"""What callers owe for their guesses."""
+"""The rate limit for guesses."""
 
 from __future__ import annotations
 

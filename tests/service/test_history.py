@@ -1,7 +1,7 @@
-"""Any history of changes: memory, database and netd agree, and hold what a plain model holds.
+"""Any history of changes: memory, database and netd agree, and match a plain model.
 
-The model is dictionaries by name, and knows the rules of acceptance in their plainest form.
-Some steps meet a netd that refuses or goes away, a disk that is full, or a restart.
+The model is dictionaries by name, and has the rules of acceptance in their simplest form. Some
+steps meet a netd that refuses or goes away, a disk that is full, or a restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TROUBLE = st.sampled_from([""] * 12 + ["refuse", "break", "lose", "begin", "comm
 
 
 class Model:
-    """What there should be."""
+    """The expected state."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[str, str, str]] = {}  # name: group, interface, relay
@@ -78,7 +78,7 @@ class Model:
         return target in self.nodes or target.startswith(("DIRECT", "REJECT", "Interface:"))
 
     def relay_works(self, name: str) -> bool:
-        """The node's relay exists, and its chain does not come back to it."""
+        """True if the node's relay exists, and its chain does not come back to it."""
         relay = self.nodes[name][2]
         if not relay:
             return True
@@ -98,7 +98,7 @@ class Model:
         return carrier != name
 
     def numbered_names(self) -> set[str]:
-        """The groups and interfaces that something names."""
+        """Return the groups and interfaces that are named anywhere."""
         targets = {target for target, _, _ in self.rules.values()}
         targets |= {self.whitelisted, self.unmanaged}
         targets |= {f"Group_{group}" for group, _, _ in self.nodes.values() if group}
@@ -137,7 +137,7 @@ class Model:
 
 
 def seen(bench: Bench) -> dict[str, Any]:
-    """What there is, in the model's words."""
+    """Return the actual state, in the model's terms."""
     state = bench.state
     nodes = {}
     for node in state.nodes.values():

@@ -1,4 +1,4 @@
-"""The record of changes: in batches, bounded, and never in the way."""
+"""The record of changes: in batches, bounded, and never blocking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judgement of clients: each reason, which goes before which, and what is told of changes."""
+"""The judgement of clients: each reason, their precedence, and the reports of changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def closed(**reasons: str) -> Status:
 
 
 def down(*keys: str) -> dict[str, InstanceStatus]:
-    """Instances that do not run; the other nodes' do."""
+    """Return instances that do not run; the other nodes' instances do."""
     running = {f"node:{number}": InstanceStatus(worker=1) for number in (1, 2, 3)}
     return running | {key: InstanceStatus(problem="no memory") for key in keys}
 
@@ -99,7 +99,7 @@ def down(*keys: str) -> dict[str, InstanceStatus]:
         ("one", seen(unserved="others take it"), "engine", "others take it"),
         ("one", seen(instances=down("node:1")), "engine", "no memory"),
         ("one", seen(failing={"node:1": "refused"}), "nodes", "its node fails: refused"),
-        # What leads nowhere for others may lead to a node, which is asked itself.
+        # A dead end for other traffic may still lead to a node, which is checked itself.
         ("one", seen(dead_ends={"DIRECT": "nothing"}), "", ""),
         ("Group_g", closed(DIRECT=NO_ROUTE), "", ""),
         ("Group_g", closed(DIRECT=NO_ROUTE, wan2="down"), "exit", f"{NO_ROUTE}; down"),
@@ -187,7 +187,7 @@ def test_causes_are_bounded_and_nobody_is_left_out() -> None:
 
 
 class Told:
-    """A judge, and what it tells."""
+    """A judge, and its notices."""
 
     def __init__(self, made: DesiredState = STATE) -> None:
         self.state = made
@@ -198,7 +198,7 @@ class Told:
         )
 
     def take(self, what: Status) -> list[tuple[str, str, str]]:
-        """Topic, subject and text of what is told."""
+        """Return topic, subject and text of the notices."""
         self.notices.clear()
         self.judge.take(what)
         return [(n.event.topic, n.event.subject, n.event.text) for n in self.notices]
@@ -235,7 +235,7 @@ def test_nodes_are_told_by_name_with_the_number_beside() -> None:
         ("target", "Group_g", "1 client of Group_g is blocked: all of its nodes fail: refused"),
         ("target", "one", "1 client of one is blocked: its node fails: refused"),
     ]
-    # A node that is gone answers nobody.
+    # A deleted node is not reported as answering again.
     told.state = STATE.with_edits([Edit("nodes", 2, None)], 2)
     assert told.take(seen(failing={})) == [
         ("node", "one", "one answers again"),

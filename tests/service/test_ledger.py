@@ -1,4 +1,4 @@
-"""A change is stored and in force, or neither, whatever fails and whenever."""
+"""A change is stored and in force, or neither, with any failure at any time."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ async def test_what_a_builder_raises_is_raised(bench: Bench, is_large: bool) -> 
 async def test_a_failed_change_leaves_the_old_state(
     bench: Bench, make: Make, store_fails: str
 ) -> None:
-    """Whatever netd does at each of the next calls, and whichever call of the store fails."""
+    """All combinations of netd's outcomes for the next calls, with each failing call of the
+    store.
+    """
     ways = ("obey", "refuse", "break", "lose")
     addresses = (f"10.0.{n >> 8}.{n & 255}" for n in itertools.count(1))
     for behaviour in itertools.product(ways, repeat=3):
@@ -150,7 +152,7 @@ async def test_a_refusal_does_not_set_the_whole_plan_again(bench: Bench, make: M
 
 
 async def put_out_of_force(bench: Bench, make: Make, how: str) -> None:
-    """A change meets `how`, and the next a netd that refuses all that it is told."""
+    """Make a change meet `how`, and the next one a netd that refuses all calls."""
     bench.netd.behaviour = [how]
     with pytest.raises(Failed):
         await bench.rules.create(make.rule("10.0.0.2"))
@@ -191,7 +193,7 @@ async def test_without_netd_a_change_fails_and_reads_go_on(bench: Bench, make: M
             await bench.rules.create(make.rule("10.0.0.2"))
     assert [rule.host for rule in bench.rules.list()] == ["10.0.0.1"]
     assert bench.ledger.phase == "restoring"
-    bench.netd.plan = Plan()  # it comes back with an empty disk
+    bench.netd.plan = Plan()  # it restarts with an empty disk
     bench.netd.return_after_restart()
     await bench.ledger.resync()
     await bench.agree()
@@ -300,7 +302,7 @@ async def test_what_has_no_number_is_given_one_at_the_next_start(
         await bench.store.real.backup(backup)
         numbers = dict(bench.state.numbers)
     async with open_bench(tmp_path / "empty") as bench:
-        # Flows of before keep their meaning where it was the same device.
+        # Existing flows keep their meaning if it was the same device.
         await bench.store.real.restore(await bench.store.real.read_backup(backup))
         await bench.start()
         assert dict(bench.state.numbers) == numbers
@@ -333,7 +335,7 @@ async def test_there_is_no_more_than_a_backup_holds(
         await bench.rules.import_rows("10.0.0.4,DIRECT\n10.0.0.5,DIRECT", replace=False)
     assert (bench.state, len(bench.netd.asked)) == (before, asked)
     await bench.add_node()
-    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # what an earlier egressd took stays, and may go
+    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # rows that an earlier egressd accepted stay, and can be deleted
     await bench.rules.replace(1, make.rule("10.0.0.9"))
     await bench.rules.delete(2)
     await bench.agree()

@@ -211,7 +211,7 @@ async def test_an_import_adds_and_updates(bench: Bench, make: Make) -> None:
 
 async def test_an_import_can_number_its_lines(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("pptp_5"))
-    # A bad row takes no number, whatever is wrong with it.
+    # A bad row takes no number, for any fault.
     rows = "a.example,u,p\nx.example,,p\nx\nb.example,u,p\n"
     outcome = await bench.lines.import_rows("pptp", rows, auto_name=True, start_index=5)
     assert (outcome.imported, outcome.skipped) == (2, 2)

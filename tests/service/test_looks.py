@@ -1,4 +1,4 @@
-"""New names that could be taken for others are refused; those that are there already stay."""
+"""New names that could be confused with others are refused; existing ones stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVED = "name must not look like DIRECT or REJECT"
 
 
 def old(key: int, name: str, group: str = "") -> Edit:
-    """A node that an earlier egressd took."""
+    """Return a node that an earlier egressd accepted."""
     config = '{"server": "198.51.100.7", "port": 1080}'
     node = Node(
         id=key, name=name, protocol="socks5", config_json=config, group=group, created_at=""
@@ -66,7 +66,7 @@ async def test_a_new_node_is_not_called_so(
     with pytest.raises(Invalid, match=problem):
         await bench.nodes.replace(other.id, make.node(name))
     imported, errors = await import_nodes(bench, f"198.51.100.1,1080,u,p,{name}")
-    assert imported == (1 if problem == "NFC" else 0)  # imports write it so
+    assert imported == (1 if problem == "NFC" else 0)  # imports normalise it
     is_seen_as_tokyo = "cannot be seen" in problem or "202E" in problem  # which exists
     assert len(errors) == (0 if is_seen_as_tokyo else 1 - imported)
     await bench.agree()
@@ -142,7 +142,7 @@ async def test_lines_and_proxy_services_are_told_from_each_other(bench: Bench, m
     outcome = await bench.services.import_rows("\u043effice,wan1,8090,,", replace=False)
     assert outcome.errors == (f"line 1: {like}",)
     await bench.services.replace(1, make.service("offlce"))
-    await bench.services.create(make.service("DIRECT", port=8091))  # nothing is sent there by name
+    await bench.services.create(make.service("DIRECT", port=8091))  # no rule names a proxy service
 
 
 async def test_names_that_are_there_already_stay(bench: Bench, make: Make) -> None:

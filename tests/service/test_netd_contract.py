@@ -1,4 +1,6 @@
-"""What the use cases rely on in netd. The double keeps to it, and so does the real socket."""
+"""The contract that the use cases rely on in netd. The double meets it, and so does the real
+socket.
+"""
 
 from __future__ import annotations
 

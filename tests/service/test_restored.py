@@ -1,4 +1,4 @@
-"""A backup may say what the API takes, and nothing else: whoever has written it."""
+"""A backup may contain only content that the API accepts, regardless of its origin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 TABLES = (schema.nodes, schema.rules, schema.lines, schema.proxy_services)
 ONE_ROW = (schema.whitelist, schema.meta)
 FREE = {("meta", "generation")}
-"""Text that nothing reads."""
+"""Text that is never read."""
 
 
 async def in_one(content: bytes) -> AsyncIterator[bytes]:
@@ -42,7 +42,7 @@ async def in_one(content: bytes) -> AsyncIterator[bytes]:
 
 
 async def configure(bench: Bench, make: Make) -> bytes:
-    """Something of everything; the backup of it."""
+    """Configure at least one row of every kind, and return the backup of it."""
     await bench.add_node("tokyo", group="asia")
     await bench.add_node("osaka", **{"dialer-proxy": "tokyo"})
     await bench.lines.create(make.line("l2tp_1", secret="s"))
@@ -59,7 +59,7 @@ async def configure(bench: Bench, make: Make) -> bytes:
 
 
 def changed(backup: bytes, folder: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> bytes:
-    """The backup after somebody has written to it."""
+    """Return the backup after it was edited by hand."""
     file = folder / "changed.db"
     file.write_bytes(backup)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
@@ -71,7 +71,7 @@ def changed(backup: bytes, folder: Path, *statements: str | tuple[str, tuple[Any
 
 
 def refusal(backup: bytes) -> str:
-    """Why a new device refuses the backup."""
+    """Return why a new device refuses the backup."""
     checks = RestoreChecks({8787: "the API"}, listening=lambda: (), around=Surroundings)
     try:
         checks.refuse(read_content(backup, prepare(), 60.0), DesiredState(), older=False)
@@ -108,7 +108,7 @@ async def test_no_number_is_taken_unlooked_at(
     backup = await configure(bench, make)
     for table, column in columns(int):
         if value > 0 and (table, column) == ("meta", "revision"):
-            continue  # a device goes on from its own
+            continue  # a device continues from its own revision
         where = f"WHERE id = (SELECT max(id) FROM {table})"
         text = refusal(changed(backup, tmp_path, f"UPDATE {table} SET {column} = {value} {where}"))
         assert column in text or "counters" in text or "CHECK constraint" in text
@@ -259,7 +259,7 @@ async def test_a_text_of_very_many_marks_is_refused_at_once(
     bench: Bench, make: Make, tmp_path: Path, column: str, problem: str
 ) -> None:
     table, _, field = column.partition(".")
-    text = "http://a" + "\u0301\u0316" * 100_000  # in order they are in half a minute
+    text = "http://a" + "\u0301\u0316" * 100_000  # putting them in order takes half a minute
     value = json.dumps(text) if table == "settings" else text
     where = "name = 'delay_url'" if table == "settings" else f"id = (SELECT min(id) FROM {table})"
     statement = f"UPDATE {table} SET {field} = ? WHERE {where}"
@@ -343,7 +343,7 @@ async def test_what_the_api_lets_come_about_is_taken(
 async def test_what_the_device_has_already_is_taken(
     bench: Bench, make: Make, tmp_path: Path
 ) -> None:
-    """Rows that an older egressd took, in the device's own backup."""
+    """Rows that an older egressd accepted, in the device's own backup."""
     backup = await configure(bench, make)
     bad = changed(backup, tmp_path, """UPDATE nodes SET config_json = '{"a":' WHERE id = 1""")
     await bench.backups.restore(in_one(bad), older=True)
@@ -400,7 +400,7 @@ async def test_names_that_an_older_egressd_took_are_taken_if_it_is_said(
             await other.backups.restore(in_one(backup))
         await other.backups.restore(in_one(backup), older=True)
         assert len(other.state.nodes) == 2
-        await other.backups.restore(in_one(backup))  # they are there already
+        await other.backups.restore(in_one(backup))  # the device already has them
     own = """UPDATE nodes SET config_json = '{"server": "10.0.0.1", "port": 1}' WHERE id = 1"""
     with pytest.raises(Invalid, match="must not be this device itself"):
         await bench.backups.restore(in_one(changed(backup, tmp_path, own)), older=True)

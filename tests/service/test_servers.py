@@ -1,4 +1,4 @@
-"""Nodes do not lead to this device, and those of a list not to its neighbours."""
+"""Nodes may not lead to this device, and those of a list may not lead to its neighbours."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OUTER = ["203.0.113.7", "198.18.0.9", "8.8.8.8", "2001:db8::7", "vpn.example.com
 
 @pytest.fixture
 def placed(bench: Bench) -> Bench:
-    """A device at addresses of IPv6, too."""
+    """A device that also has IPv6 addresses."""
     around = bench.around
     bench.around = Surroundings(
         own=around.own | {IPv6Address("2001:db8::2")},

@@ -1,4 +1,4 @@
-"""Rates of targets out of their rules' counters."""
+"""Rates of targets, computed from their rules' counters."""
 
 from __future__ import annotations
 
