@@ -1,4 +1,4 @@
-"""What the tests of the store share."""
+"""Fixtures of the tests of the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVER = Path(__file__).with_name("crash_server.py")
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A directory in memory, where there is one: no test here is about the disk's own speed."""
+    """A directory in memory, if possible: no test here is about the disk's own speed."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
         yield Path(path)
@@ -33,7 +33,7 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def opened() -> OpenDatabase:
-    """Open the database of a directory, and close it at the end of the block."""
+    """A function that opens the database of a directory, and closes it at the end of the block."""
 
     @asynccontextmanager
     async def open_database(directory: Path) -> AsyncIterator[Database]:
@@ -69,7 +69,9 @@ class CrashServer:
         return self._process.stdout.readline().strip()
 
     def hear_ready(self) -> int:
-        """The process id of a child that waits to be traced and told to go on."""
+        """Return the process id of a child that waits for its tracer and for the line to
+        continue.
+        """
         word, pid = self.hear().split()
         assert word == "ready"
         return int(pid)
@@ -91,7 +93,7 @@ def running_server() -> Iterator[CrashServer]:
 
 @pytest.fixture
 def server(need: Need, request: pytest.FixtureRequest) -> CrashServer:
-    """A server of processes to be killed, where strace can do so."""
+    """A server of processes to be killed, if strace is installed."""
     need("the package strace", shutil.which("strace") is not None)
     running: CrashServer = request.getfixturevalue("running_server")
     return running
@@ -99,7 +101,7 @@ def server(need: Need, request: pytest.FixtureRequest) -> CrashServer:
 
 @pytest.fixture
 def edits() -> EditsOf:
-    """The edits that ``crash_server.py`` makes in a revision."""
+    """A function that returns the edits that ``crash_server.py`` makes in a revision."""
     space: dict[str, object] = {"__name__": "crash_server"}
     exec(compile(SERVER.read_text(), str(SERVER), "exec"), space)
     return cast(EditsOf, space["edits"])

@@ -1,8 +1,8 @@
-"""Forks a child for each line of standard input, which does one thing to a store and ends.
+"""Forks a child for each line of standard input, which does one job on a store and ends.
 
-Run by ``test_crash.py`` and ``test_disk.py``, which trace the child. A line is
-``<what> <directory>``; what comes back are lines ``ready <pid>``, what the child says, and
-``ended <wait status>``. The child goes on from ``ready`` at the next line.
+Run by ``test_crash.py`` and ``test_disk.py``, which trace the child. A line is ``<job>
+<directory>``; the output is the lines ``ready <pid>``, the child's own lines, and ``ended <wait
+status>``. The child continues after ``ready`` at the next line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def wait_for_tracer() -> None:
 
 
 def edits(revision: int) -> list[Edit]:
-    """Revision 1 has rules 1 to 300; each later one changes one, takes one and adds one."""
+    """Revision 1 has rules 1 to 300; each later one changes one, removes one and adds one."""
     if revision == 1:
         return [Edit("rules", i, rule(i, revision)) for i in range(1, 301)]
     return [
@@ -68,7 +68,7 @@ async def write(directory: Path) -> None:
 
 
 async def start(directory: Path) -> None:
-    """Open the database: made, or upgraded, if need be."""
+    """Open the database: created, or upgraded, if necessary."""
     wait_for_tracer()
     database = Database(directory)
     await database.open()
@@ -84,7 +84,7 @@ async def upgrade(directory: Path) -> None:
 
 
 async def restore(directory: Path) -> None:
-    """Put a backup back."""
+    """Restore a backup."""
     database = Database(directory)
     await database.open()
     wanted = await database.read_backup(directory.parent / "backup")
@@ -102,7 +102,7 @@ async def reset(directory: Path) -> None:
 
 
 async def endure(directory: Path) -> None:
-    """Try one revision while the disk fails, then again once the disk is well."""
+    """Try one revision while the disk fails, then again once the disk works."""
     database = Database(directory)
     await database.open()
     before = await database.load()

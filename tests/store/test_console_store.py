@@ -1,4 +1,4 @@
-"""What the console keeps: beside the state, in no backup, never in the way of a change."""
+"""The console's data: beside the state, in no backup, never delaying a change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Killed at any system call of a write, the store holds the state before or after it: promise P4.
 
-What was acknowledged is there. The kernel survives here, as at ``kill -9``; the order of
-writes and fsyncs that power loss asks for is SQLite's own (WAL, ``synchronous=FULL``).
+Acknowledged changes are stored. The kernel survives here, as at ``kill -9``; the order of writes
+and fsyncs that a power loss requires is SQLite's own (WAL, ``synchronous=FULL``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.anyio
 CHANGES = (
     "pwrite64,write,fsync,fdatasync,ftruncate,fallocate,openat,unlink,rename,mkdir,fchmod,fchown"
 )
-"""The calls that change files or order their changes: between two of them, any kill is alike."""
+"""The calls that change files or order their changes: kills between two of them are equivalent."""
 
 
 class Killer:
-    """Runs a job again and again, killed before another of its system calls each time."""
+    """Runs a job repeatedly, killed before another of its system calls each time."""
 
     def __init__(self, server: CrashServer, work: Path) -> None:
         self._server = server
@@ -44,10 +44,10 @@ class Killer:
     def rounds(
         self, job: str, template: Path | None, every: int = 1
     ) -> Iterator[tuple[Path, bool]]:
-        """The directory as each kill left it, and whether the job had been acknowledged.
+        """Yield the directory after each kill, and whether the job had been acknowledged.
 
-        Of the writes, only one in `every` is killed: a large job appends many pages to the log
-        in a row, which come to count all at once.
+        Of the writes, only one in `every` is killed: a large job appends many pages to the log in a
+        row, which take effect all at once.
         """
         record = self._work / "calls"
         self._run(job, self._fresh(template), inject="", record=record)
@@ -70,7 +70,7 @@ class Killer:
     def _run(
         self, job: str, directory: Path, inject: str, record: Path = Path(os.devnull)
     ) -> tuple[bool, int]:
-        """Whether the job was acknowledged, and the wait status of its process."""
+        """Return whether the job was acknowledged, and the wait status of its process."""
         self._server.say(f"{job} {directory}")
         pid = self._server.hear_ready()
         with traced(pid, CHANGES, inject, record):
@@ -81,9 +81,9 @@ class Killer:
 
 
 def calls_of(record: str) -> list[tuple[str, int]]:
-    """The calls in strace's record, each with its number among its thread's of that name.
+    """Return the calls in strace's record, each with its number among its thread's of that name.
 
-    That is how strace counts for ``when``.
+    strace counts for ``when`` in the same way.
     """
     made = re.findall(r"^(\d+) +(\w+)\(", record, re.MULTILINE)
     counted: Counter[tuple[str, str]] = Counter()

@@ -47,7 +47,7 @@ async def read(database: Database) -> DesiredState:
 
 
 async def refusal(directory: Path) -> str:
-    """The reason why the database is refused; its files must stay as they were."""
+    """Return the reason why the database is refused; its files must stay as they were."""
     before = {p.name: p.read_bytes() for p in directory.iterdir() if p.is_file()}
     database = Database(directory)
     try:
@@ -154,7 +154,7 @@ async def test_a_log_without_its_database_is_refused(
 
 
 async def crashed_copy(data: Path, target: Path, opened: OpenDatabase) -> None:
-    """The files as a crash leaves them: revision 2 is in the log only."""
+    """Copy the files as a crash leaves them: revision 2 is in the log only."""
     async with opened(data) as database:
         await database.begin([Edit("rules", 1, None)], 2)
         await database.commit()

@@ -1,4 +1,4 @@
-"""What is written comes back, once, whole, in order; backups; who may read the files."""
+"""Written data is read back, once, whole, in order; backups; file permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: the write fails, the old state stays, and later it works again."""
+"""A disk that is full or fails: the write fails, the old state stays, and later writes succeed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def disk(tmp_path: Path, need: Need) -> Iterator[Path]:
 
 
 def many(start: int) -> list[Edit]:
-    """1,000 rules with long comments: more than the free space in a log would take."""
+    """Return 1,000 rules with long comments, which exceed the free space in a log."""
     return [
         Edit(
             "rules",
@@ -115,7 +115,7 @@ async def test_a_crash_does_not_bring_back_a_write_that_failed(
     states: list[DesiredState],
     edits: EditsOf,
 ) -> None:
-    """The failed transaction lies whole in the log: only its fsync failed.
+    """The failed transaction is whole in the log: only its fsync failed.
 
     It is the third one: those before it are for a new log's header and its name.
     """

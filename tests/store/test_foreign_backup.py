@@ -1,4 +1,4 @@
-"""A backup that somebody else has made is read within bounds, or refused: promise P5."""
+"""A backup of foreign origin is read within bounds, or refused: promise P5."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rewritten(old: str, new: str) -> Callable[[Path], None]:
 
 
 async def refusal(file: Path) -> str:
-    """Why the file is refused: soon, and by an error that stands for the file itself."""
+    """Return why the file is refused: quickly, and by an error that blames the file itself."""
     began = time.monotonic()
     with pytest.raises(BadDatabase) as refused:
         await Database(file.parent).read_backup(file)
@@ -140,7 +140,7 @@ def test_what_is_in_quotes_counts_as_it_is() -> None:
     assert normal('"a b"') != normal('"a  b"')
     assert normal("'a''b'") != normal("'a' 'b'")
     assert normal("a\t\r\n\fb") == normal("a b")
-    for space in "\v\x1c\x85\u00a0\u2003":  # letters of a name, or faults, to SQLite
+    for space in "\v\x1c\x85\u00a0\u2003":  # to SQLite these are letters of a name, or errors
         assert normal(f"a{space}") != normal("a")
 
 
@@ -207,7 +207,7 @@ async def test_what_is_no_file_of_a_backups_size_is_refused(backup: Path, there:
 
 
 def act(monkeypatch: pytest.MonkeyPatch, code: str, **limits: int) -> None:
-    """Have the process do something else in place of reading."""
+    """Make the process run `code` instead of reading."""
     begin = "import sys; sys.path[:] = sys.argv[1:]; from egressd.store import backup_reader as it"
     changed = [f"it._LIMITS[{getattr(resource, name)}] = {most}" for name, most in limits.items()]
     acting = ["answer = it._answer", "def act(_):", f"    {code}", "it._answer = act", "it.main()"]

@@ -1,4 +1,4 @@
-"""The migrations lead to the schema, keep what is stored, and need no file once prepared."""
+"""The migrations lead to the schema, keep stored data, and need no file once prepared."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def upgrade():
     with op.batch_alter_table("rules", recreate="always") as batch:
         batch.add_column(sa.Column("shade", sa.Text, nullable=False, server_default="blue"))
 """
-"""A revision yet to come, which makes the table of rules anew."""
+"""A future revision, which recreates the table of rules."""
 
 
 def test_the_migrations_lead_to_the_schema() -> None:
@@ -49,7 +49,7 @@ def test_the_migrations_lead_to_the_schema() -> None:
         migrated = _tables(connection)
         migrated.pop("alembic_version")
     engine.dispose()
-    # Constraints' names and checks are what Alembic does not compare.
+    # Alembic does not compare constraints' names and checks.
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():
         schema.metadata.create_all(connection)
@@ -201,7 +201,7 @@ def use_with_files_closed(data: Path, how: str) -> tuple[int, str, str]:
 
 
 def test_nothing_of_the_program_is_read_once_prepared(tmp_path: Path) -> None:
-    """The process has given up its privileges by then: see `egressd.store.preparation`."""
+    """The process has dropped its privileges by then: see `egressd.store.preparation`."""
     status, _, error = use_with_files_closed(tmp_path / "a", "unprepared")
     assert (status, error[:6]) == (3, "opened")
     assert use_with_files_closed(tmp_path / "b", "prepared") == (0, "done", "")

@@ -1,4 +1,4 @@
-"""One process at a time on a data directory."""
+"""The lock on the data directory, for one process at a time."""
 
 from __future__ import annotations
 

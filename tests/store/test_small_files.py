@@ -1,4 +1,4 @@
-"""The API token, the count of trial calls, and the files they are kept in."""
+"""The API token, the count of trial calls, and their files."""
 
 from __future__ import annotations
 

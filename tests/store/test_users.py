@@ -1,4 +1,4 @@
-"""The api's user owns the files and root may touch them too, without locking that user out."""
+"""The api's user owns the files, and root may access them without locking that user out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOBODY = 65534
 
 @pytest.fixture
 async def data(need: Need) -> AsyncIterator[Path]:
-    """A data directory of another user's, in a place which that user can reach."""
+    """A data directory of another user, in a place that this user can reach."""
     need("root, who may become another user", os.geteuid() == 0)
     with tempfile.TemporaryDirectory() as reachable:
         Path(reachable).chmod(0o755)
@@ -69,7 +69,7 @@ async def write_a_rule(data: Path) -> None:
 
 
 async def test_both_write_in_turn(data: Path, opened: OpenDatabase) -> None:
-    # From threads: in a process forked inside a running event loop another could not run.
+    # In threads: a child forked inside a running event loop could not run one itself.
     await asyncio.to_thread(as_nobody, lambda: write_a_rule(data))
     async with opened(data) as database:
         await database.begin([rule(2)], 2)
@@ -83,7 +83,7 @@ async def test_both_write_in_turn(data: Path, opened: OpenDatabase) -> None:
 
 
 async def read_beside(data: Path) -> None:
-    """Read while root has the database open, and its log and shared memory are root's work."""
+    """Read while root has the database open, with a log and shared memory created by root."""
     database = Database(data)
     await database.open()
     assert set((await database.load()).rules) == {1, 2}
