@@ -335,7 +335,7 @@ async def test_there_is_no_more_than_a_backup_holds(
         await bench.rules.import_rows("10.0.0.4,DIRECT\n10.0.0.5,DIRECT", replace=False)
     assert (bench.state, len(bench.netd.asked)) == (before, asked)
     await bench.add_node()
-    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # rows that an earlier egressd accepted stay, and can be deleted
+    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # earlier rows stay, and may be deleted
     await bench.rules.replace(1, make.rule("10.0.0.9"))
     await bench.rules.delete(2)
     await bench.agree()

@@ -1,4 +1,4 @@
-"""netd's news in the operator's words."""
+"""netd's events with the operator's names."""
 
 from __future__ import annotations
 
