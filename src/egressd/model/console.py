@@ -29,9 +29,9 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     """The time, such as ``2026-11-20T22:58:40Z``."""
     who: str
-    """``token``, or ``session`` and its id."""
+    """The author: ``token``, or ``session`` and its id."""
     source: str
     what: str
-    """Method and path."""
+    """Method and path of the request."""
     text: str
     """The text of the answer."""

@@ -26,7 +26,7 @@ class Edit(msgspec.Struct, frozen=True):
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
     ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0); and
-    ``last_ids``, which `load` and a restore are given: every other edit raises it by itself.
+    ``last_ids``, for `load` and a restore only: every other edit raises it automatically.
     """
 
     table: str
@@ -51,7 +51,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
     last_ids: Map[str, int] = Map()
-    """Table, or prefix of `numbers` -> the highest id ever given there. It only grows."""
+    """Table, or prefix of `numbers` -> the highest id ever given there. It never falls."""
 
     node_by_name: Map[str, int] = Map()
     rule_by_ip: Map[str, int] = Map()
@@ -66,7 +66,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     """``target_node`` -> the number of enabled rules that name it."""
 
     def with_edits(self, edits: Iterable[Edit], revision: int) -> DesiredState:
-        """This state after `edits`, as `revision`. Costs O(edits · log n)."""
+        """Return this state after `edits`, as `revision`. Costs O(edits · log n)."""
         edits = list(edits)
         draft: dict[str, Any] = {f: getattr(self, f) for f in self.__struct_fields__}
         for edit in edits:
@@ -131,7 +131,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def next_id(self, table: str) -> int:
-        """The first id of `table` (or number of that prefix) that was never given."""
+        """Return the first id of `table` (or number of that prefix) that was never given."""
         return self.last_ids.get(table, 0) + 1
 
     def row(self, table: str, key: int | str) -> Any:
@@ -140,12 +140,12 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return rows if table in ("whitelist", "settings") else rows.get(key)
 
     def node_named(self, name: str) -> Node | None:
-        """The node of that name, or None."""
+        """Return the node of that name, or None."""
         key = self.node_by_name.get(name)
         return None if key is None else self.nodes[key]
 
     def group_members(self, group: str) -> list[Node]:
-        """The nodes that bear `group`, by id. O(nodes)."""
+        """Return the nodes in `group`, by id. O(nodes)."""
         if group not in self.group_sizes:
             return []
         return sorted((n for n in self.nodes.values() if n.group == group), key=lambda n: n.id)
@@ -169,12 +169,12 @@ ROW_TABLES = ("nodes", "rules", "lines", "services")
 
 
 def prefix_of(name: str) -> str:
-    """The prefix of a name in ``numbers``: a group's or an interface's."""
+    """Return the prefix of a name in ``numbers``: a group's or an interface's."""
     return GROUP_PREFIX if name.startswith(GROUP_PREFIX) else INTERFACE_PREFIX
 
 
 def highest_ids(edits: Iterable[Edit]) -> dict[str, int]:
-    """The highest id that `edits` name in each table, and in each prefix of ``numbers``."""
+    """Return the highest id that `edits` name in each table, and in each prefix of ``numbers``."""
     highest: dict[str, int] = {}
     for edit in edits:
         if edit.table in ROW_TABLES:
@@ -253,6 +253,6 @@ def _edit_rule(draft: dict[str, Any], edit: Edit) -> None:
 
 
 def load(tables: Mapping[str, Mapping[Any, Any]], revision: int) -> DesiredState:
-    """The state made of whole stored tables, indexes included."""
+    """Return the state made of whole stored tables, indexes included."""
     edits = [Edit(name, key, row) for name, rows in tables.items() for key, row in rows.items()]
     return DesiredState().with_edits(edits, revision)

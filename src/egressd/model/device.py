@@ -74,5 +74,5 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(reached) or self.domestic
 
     def reached_by(self, interface: str) -> str:
-        """The first one of `all_reached_by`."""
+        """Return the first one of `all_reached_by`."""
         return self.all_reached_by(interface)[0]

@@ -170,7 +170,9 @@ class Instance(
 
     @property
     def udp(self) -> bool:
-        """True if it carries UDP. If not, clients' UDP is rejected so that they fall back to TCP."""
+        """True if it carries UDP. If not, clients' UDP is rejected so that they fall back to
+        TCP.
+        """
         return self.work.udp if isinstance(self.work, Dialer) else True
 
     @property

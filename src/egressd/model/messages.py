@@ -31,7 +31,9 @@ class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetPlan(_Asked, frozen=True, tag="set_plan"):
-    """Put a whole plan in force, regardless of the plan in force now. Answered when it is in force."""
+    """Put a whole plan in force, regardless of the plan in force now. Answered when it is in
+    force.
+    """
 
     plan: Plan
 
@@ -175,7 +177,7 @@ class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     ip: str
     is_up: bool
     role: str
-    """``lan``, ``wan``, ``both`` (one-arm), ``local``, ``line`` or empty."""
+    """The role: ``lan``, ``wan``, ``both`` (one-arm), ``local``, ``line`` or empty."""
     received: int = 0
     sent: int = 0
     """Bytes since the interface was created; `received` likewise."""

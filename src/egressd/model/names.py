@@ -98,7 +98,8 @@ _CLEARLY_SEEN: Final = re.compile(
 """What most names are made of: each character shows by itself, and is in NFC beside any other."""
 _TAGS: Final = "\U000e0020-\U000e007f"
 _BLANK: Final = "\u2800\ufffc\U0001d159"
-"""Symbols that show nothing: an empty Braille cell, the place of an object, a note's lost head."""
+"""Symbols that show nothing: the empty Braille cell, the object replacement character, and the
+musical null notehead."""
 _UNSEEN: Final = re.compile(f"[{IGNORABLE}{_TAGS}{_BLANK}]")
 _RESERVED: Final = frozenset(map(skeleton, (DIRECT, REJECT)))
 _RESERVED_PREFIXES: Final = tuple(map(skeleton, (GROUP_PREFIX, INTERFACE_PREFIX)))
@@ -146,7 +147,9 @@ def _shown(part: str, place: int) -> str:
 
 
 def reserved_name_problem(name: str) -> str | None:
-    """Return why a name could be mistaken for a target of another kind, without its field, or None."""
+    """Return why a name could be mistaken for a target of another kind, without its field, or
+    None.
+    """
     looks = skeleton(name)
     if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
         return "must not look like DIRECT or REJECT nor begin like Group_ or Interface:"
@@ -192,7 +195,9 @@ def _may_vary(before: str) -> bool:
 
 
 def _joins(name: str, place: int) -> bool:
-    """True if the character there is a joiner between two characters that it joins or keeps apart."""
+    """True if the character there is a joiner between two characters that it joins or keeps
+    apart.
+    """
     if name[place] not in (_JOINER, _NON_JOINER) or not 0 < place < len(name) - 1:
         return False
     before, after = name[place - 1], name[place + 1]

@@ -87,10 +87,12 @@ class Limit(_Entry, frozen=True, kw_only=True):
 
 
 class WhitelistPlan(_Entry, frozen=True, kw_only=True):
-    """The target of listed destinations, and the ports on which traffic is inspected for domains."""
+    """The target of listed destinations, and the ports on which traffic is inspected for
+    domains.
+    """
 
     mark: Mark = 0
-    """The destination's mark; 0 when the whitelist is empty."""
+    """The destination's mark; 0 if the whitelist is empty."""
     ranges: tuple[str, ...] = ()
     """Disjoint, sorted ``first-last`` IPv4 ranges."""
     sniffers: Annotated[dict[Mark, Mark], Meta(max_length=OTHERS_MAX)] = {}
@@ -103,7 +105,9 @@ class WhitelistPlan(_Entry, frozen=True, kw_only=True):
     """netd's count of whitelists, which starts at 1 and wraps around. A new one cuts flows."""
 
     def same_entries(self, other: WhitelistPlan) -> bool:
-        """True if both send the same traffic to the same destination, regardless of the sniffers."""
+        """True if both send the same traffic to the same destination, regardless of the
+        sniffers.
+        """
         mine = msgspec.structs.replace(self, sniffers={}, epoch=1)
         return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
@@ -158,7 +162,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def apply(self, change: Change) -> None:
         """Turn this plan into the one that `change` leads to, in place.
 
-        Raises ValueError when `change` starts from another revision.
+        Raises ValueError if `change` starts from another revision.
         """
         if change.base != self.revision:
             raise ValueError(f"change starts from revision {change.base}, not {self.revision}")
@@ -201,7 +205,7 @@ class Patch(
         return bool(self.put or self.drop)
 
     def applied(self, table: Mapping[str, V]) -> Iterator[tuple[str, V]]:
-        """The entries that `table` has after this patch; `table` stays as it is. O(n)."""
+        """Yield the entries that `table` has after this patch; `table` is not changed. O(n)."""
         gone = {*self.drop, *self.put}
         yield from ((key, value) for key, value in table.items() if key not in gone)
         yield from self.put.items()
@@ -248,7 +252,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def patch_between(before: Mapping[str, V], after: Mapping[str, V]) -> Patch[V]:
-    """The patch that turns table `before` into `after`. O(n)."""
+    """Return the patch that turns table `before` into `after`. O(n)."""
     return Patch(
         put={key: value for key, value in after.items() if before.get(key) != value},
         drop=tuple(key for key in before if key not in after),
@@ -256,7 +260,7 @@ def patch_between(before: Mapping[str, V], after: Mapping[str, V]) -> Patch[V]:
 
 
 def difference(before: Plan, after: Plan) -> Change:
-    """The change from `before` to `after`. O(n) in the size of the plans."""
+    """Return the change from `before` to `after`. O(n) in the size of the plans."""
     tables: dict[str, Any] = {
         name: patch_between(getattr(before, name), getattr(after, name)) for name in TABLES
     }

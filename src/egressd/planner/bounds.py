@@ -21,7 +21,7 @@ _OF_A_CONNECTION: Final = 6
 _CLIENTS: Final = 4
 """Clients that use all of their share before a worker's descriptors are exhausted, at the least."""
 _NETWORKS: Final = 2
-"""Networks, counted for addresses without a rule of their own, that do the same."""
+"""Networks, of addresses without a rule of their own, that use all of their share before that."""
 _CLIENTS_OF_A_NETWORK: Final = 4
 """Clients that use all of their share before their network may begin no further UDP session."""
 NETWORK_BITS: Final = 24

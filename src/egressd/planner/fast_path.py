@@ -26,12 +26,12 @@ from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology, connected, is_line, uplink
 
 APART_MAX: Final = 8
-"""Networks that a way may have exceptions for."""
+"""Networks that may be exceptions to one `Way`."""
 _ANYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
 class Way(NamedTuple):
-    """The next hop of packets of one mark."""
+    """The fast path's egress for packets of one mark."""
 
     flow: int
     """The conntrack mark of their flows."""
@@ -106,7 +106,7 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
 
 
 def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) -> dict[int, Way]:
-    """Return mark -> next hop of its packets. Marks that are not plain enough are left out."""
+    """Return mark -> egress of its packets. Egresses that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     found = {}
     for mark, name, gateway, apart in (
