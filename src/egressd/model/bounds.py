@@ -30,7 +30,7 @@ BATCH_MAX: Final = 50_000
 ID_MAX: Final = 2**53 - 1
 """The largest id: the largest integer that every JSON parser reads exactly (RFC 8259, 6)."""
 ROWS_MAX: Final = 100_000
-"""Rows of one table in a backup, and of one import: twice what the largest devices have."""
+"""Rows of one table in a backup, and of one import: twice as many as the largest devices have."""
 LINES_MAX: Final = 1_000_000
 """Lines of an import, blank lines and comments included: a Clash entry has some 20."""
 BACKUP_MAX: Final = 64 * 1024 * 1024

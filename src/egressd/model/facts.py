@@ -31,7 +31,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     addresses6: tuple[IPv6Address, ...] = ()
     """IPv6 addresses that are valid beyond the link (``RT_SCOPE_UNIVERSE``)."""
     peers: tuple[IPv4Address, ...] = ()
-    """The far ends of its point-to-point addresses, where they differ from the local one."""
+    """The far ends of its point-to-point addresses, if they differ from the local one."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

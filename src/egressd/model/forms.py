@@ -28,7 +28,7 @@ HeaderName: TypeAlias = Annotated[
 HttpPath: TypeAlias = Annotated[
     str, Meta(max_length=TEXT_MAX + 1, pattern=rf"\A/(?:[^%{CONTROL}]|%[0-9a-fA-F]{{2}})*\Z")
 ]
-"""A path whose ``%`` are followed by two hexadecimal digits each."""
+"""A path in which two hexadecimal digits follow each ``%``."""
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _ADDRESS: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"

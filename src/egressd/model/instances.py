@@ -20,7 +20,8 @@ from egressd.model.outbounds import Hysteria2, Outbound, Part
 InstanceKey: TypeAlias = Annotated[
     str, Meta(max_length=20, pattern=r"\A(?:node|sniff|dns|default|service):[0-9]{1,10}\Z")
 ]
-"""``node:7``, ``sniff:…``, ``dns:0``, ``default:0``, ``service:4``: generated, never user text."""
+"""The key of an instance: ``node:7``, ``sniff:…``, ``dns:0``, ``default:0``, ``service:4``:
+generated, never user text."""
 Scheme: TypeAlias = Annotated[str, Meta(max_length=5, pattern=r"\A(?:https?|quic)?\Z")]
 """The protocol in which a domain is recognised; empty: each protocol."""
 Zones: TypeAlias = Annotated[tuple[LocalZone, ...], Meta(max_length=1 << 14)]
@@ -158,7 +159,7 @@ class Instance(
 ):
     """An engine instance to run: a sing-box of its own inside a worker process.
 
-    When ``mark`` is set the instance serves a target: netd picks the port of its TPROXY listener
+    If ``mark`` is set the instance serves a target: netd picks the port of its TPROXY listener
     and puts it in the kernel's ``ports`` map.
     """
 

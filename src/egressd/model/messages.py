@@ -224,7 +224,7 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """netd's view of the device."""
 
     state: str
-    """``restoring``, ``running`` or ``stopped``."""
+    """The phase: ``restoring``, ``running`` or ``stopped``."""
     revision: int
     interfaces: tuple[InterfaceStatus, ...] = ()
     lines: dict[str, LineStatus] = {}

@@ -51,7 +51,7 @@ from egressd.planner.targets import (
 from egressd.planner.topology import interface_mark
 
 UNMANAGED_KEY: Final = "default:0"
-"""The engine instance of clients without a rule."""
+"""Key of the engine instance of clients without a rule."""
 
 
 def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:

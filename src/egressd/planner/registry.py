@@ -13,23 +13,24 @@ from typing import Final
 
 MARK_KIND_MASK: Final = 0xF000_0000
 MARK_ENGINE: Final = 0x1000_0000
-"""Served by an engine instance: TPROXYed to its port."""
+"""Kind of packets that an engine instance serves: TPROXYed to its port."""
 MARK_EGRESS: Final = 0x2000_0000
-"""Routed by the kernel through one interface's own table. The rest is the egress number."""
+"""Kind of packets that the kernel routes by one interface's table. The rest is the egress
+number."""
 MARK_DIRECT: Final = 0x3000_0000
-"""Routed by the kernel through the main table."""
+"""Kind of packets that the kernel routes through the main table."""
 MARK_REJECT: Final = 0x4000_0000
-"""Answered with a reset or an ICMP error."""
+"""Kind of packets that are answered with a reset or an ICMP error."""
 MARK_LOCAL: Final = 0x5000_0000
-"""From a local network (containers, for example), without a rule: egressd does not decide its
-egress. The rest of a mark that another program gave it stays."""
+"""Kind of packets from a local network (containers, for example), without a rule: egressd does not
+decide its egress. The rest of a mark that another program gave it stays."""
 MARK_ANSWER: Final = 0x8000_0000
 """The mark of the engine's UDP answers to clients, on their way out of a socket: the lowest 16 bits
 are the port that the answer is to come from (`egressd.netd.engine.answers`)."""
 MARK_UNROUTED_MASK: Final = 0x7000_0000
-"""Under this mask packets without a mark and the engine's answers are equal (0)."""
+"""The mask under which packets without a mark and the engine's answers are equal (0)."""
 MARK_ROUTED_MASK: Final = 0xE000_0000
-"""Under this mask EGRESS and DIRECT are equal (0x2…): the kinds that the kernel forwards."""
+"""The mask under which EGRESS and DIRECT are equal (0x2…): the kinds that the kernel forwards."""
 
 _GROUP: Final = 0x0800_0000
 _SNIFFER: Final = 0x0400_0000
@@ -38,17 +39,18 @@ _NUMBER_MAX: Final = 0x03FF_FFFF
 _ASKER: Final = 0x0200_0000
 
 MARK_UNMANAGED: Final = MARK_ENGINE | _SINGLE | 1
-"""Clients without a rule, if the engine serves them: by an instance of their own, because the
-whitelist does not apply to them."""
+"""Mark of clients without a rule, if the engine serves them: by an instance of their own, because
+the whitelist does not apply to them."""
 MARK_LISTED: Final = MARK_ENGINE | _SINGLE | 2
-"""Traffic that an instance found to be listed, on its way to the whitelist's own destination. Only
-the kernel knows the destination, so that changing it does not change documents."""
+"""Mark of traffic that an instance found to be listed, on its way to the whitelist's own
+destination. Only the kernel knows the destination, so that changing it does not change documents.
+"""
 
 MARK_ASKED_DIRECTLY: Final = MARK_DIRECT | 1
-"""DNS of a line's clients whose resolver is not asked through the line."""
+"""Mark of DNS of a line's clients whose resolver is not asked through the line."""
 
 MARK_ASKED_LOCALLY: Final = MARK_EGRESS | 0x7FFD
-"""Questions of engine instances for names of ``[dns] local``: to this machine, LANs and local
+"""Mark of engine instances' questions for names of ``[dns] local``: to this machine, LANs and local
 networks, and nowhere else. No WAN gets this number, as with those of `MARK_PAST`."""
 RESOLVER_IN_USE: Final = IPv4Address("192.0.0.8")
 """Placeholder address for the resolver that is in use by the question's mark, in documents of
@@ -176,10 +178,10 @@ _TABLES: Final = 650_000
 """First of egressd's table numbers: far above those that administrators and other programs choose
 (below 1,000 mostly, wg-quick's from 51820 on), because a table has no owner."""
 TABLE_LAN: Final = _TABLES + 99
-"""Routes to the LAN networks only, consulted before all others: replies to clients in one-arm use
-arrive and leave by the same interface and must not meet the default-deny rules."""
+"""The table of routes to the LAN networks only, consulted before all others: replies to clients in
+one-arm use arrive and leave by the same interface and must not meet the default-deny rules."""
 TABLE_TPROXY: Final = _TABLES + 100
-"""``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
+"""The table of ``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
 TABLE_MAIN: Final = 254
 """The kernel's own table (``RT_TABLE_MAIN``)."""
 _TABLE_EGRESS_BASE: Final = _TABLES + 1000

@@ -25,7 +25,7 @@ _ONE_DEFAULT_RULE: Final = b"\x01\x00"
 _DOMAINS: Final = b"\x02\x01"
 """The item *domain* of a rule, and the version of the trie in it."""
 _END: Final = b"\xff\x00"
-"""No further items; the rule is not inverted."""
+"""The end of a rule: no further items, and the rule is not inverted."""
 
 RULE_SETS_MAX: Final = 1 << 26
 """Bytes of the unpacked rules of all rule sets: more than 100,000 domains take at any length. Rules
@@ -33,7 +33,7 @@ that are made to be long shrink to a thousandth of that in zlib's form."""
 _LABELS: Final = re.compile(rb"[\n.0-9_a-z-]*\Z")
 
 _DOMAIN_OR_BELOW: Final = "\n"
-"""In front of a domain (so at the key's end): the domain itself matches, and all below it."""
+"""Prefix of a domain (so at the key's end): the domain itself matches, and all names below it."""
 
 
 def encode(domains: Iterable[str]) -> bytes:

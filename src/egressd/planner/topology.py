@@ -33,7 +33,7 @@ _CONTAINERS = re.compile(r"docker\d|br-[0-9a-f]{12}\Z|virbr\d|lxc|lxd|veth[0-9a-
 _CLIENT_SPACE = tuple(
     IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
-"""Private (RFC 1918) and shared (RFC 6598) address space: where LAN clients live."""
+"""Private (RFC 1918) and shared (RFC 6598) address space: the ranges of LAN clients."""
 
 _DEFAULT = IPv4Network("0.0.0.0/0")
 _HOST = 32

@@ -82,7 +82,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The time to the millisecond, so that rates can be computed from the counters of two
     overviews."""
     status: str
-    """``restoring``, ``running`` or ``stopped``."""
+    """The phase: ``restoring``, ``running`` or ``stopped``."""
     is_open: bool
     """True if an operator has opened the device: no rule applies, every client goes out
     directly."""

@@ -21,7 +21,7 @@ from egressd.service.ports import Clock
 
 
 class Rules:
-    """The rules of clients."""
+    """The use cases of clients' rules."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger

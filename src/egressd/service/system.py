@@ -16,7 +16,7 @@ class SystemStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The device as a whole."""
 
     state: str
-    """``restoring``, ``running`` or ``stopped``."""
+    """The phase: ``restoring``, ``running`` or ``stopped``."""
     uptime_s: int
     """Whole seconds since the service started."""
     has_api_access: bool
