@@ -19,7 +19,7 @@ from egressd.planner.registry import (
 )
 
 _GUESSES: Final = "10/minute burst 9 packets"
-"""Wrong passwords that a source may send to proxy services: after the tenth it is made to wait."""
+"""Wrong passwords that a source may send to proxy services: the tenth makes it wait."""
 _TRIES: Final = "10/minute burst 10 packets"
 """Connections of a source whose first packet with data is accepted before one of them
 authenticates. Data on all others waits, so that a burst of guesses reaches the throttle before it
@@ -154,7 +154,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "let_in_known": (
         'iifname "lo" goto let_in_inside',
         "ip saddr @lannet goto let_in_inside",
-        # LAN clients are always accepted.
+        # This limit does not apply to LAN clients.
         "meta l4proto @busy_outside update @full_outside { meta l4proto } goto no_place",
         "goto let_in_inside",
     ),

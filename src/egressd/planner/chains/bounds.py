@@ -83,7 +83,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto begin_udp",
     ),
     "begin_in_network": (
-        # Only a map look-up yields a value; the mark is saved meanwhile.
+        # nftables looks into a map only to take its value, which overwrites the mark: it is saved
+        # meanwhile.
         "ct mark set meta mark",
         "meta mark set ip saddr map @hosts goto begin_by_own_rule",
         "ct mark set 0",

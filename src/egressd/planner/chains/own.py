@@ -19,9 +19,9 @@ _QUOTES_UDP: Final = "@th,136,8 17"
 _QUOTES_UDP6: Final = "@th,112,8 17"
 """The same of an IPv6 header without extensions (RFC 4443, 3; RFC 8200, 3)."""
 _OF_ANOTHER_WAN: Final = "oifname @outside ip saddr @own fib saddr . oif type != local drop"
-"""Drops packets of this machine that leave by a WAN other than that of their source address. Policy
-rules route them to the right one; this rule catches packets that were routed before they had an
-address (raw sockets), and policy rules that are still missing."""
+"""The rule that drops packets of this machine that leave by a WAN other than that of their source
+address. Policy rules route them to the right one; this rule is for packets that were routed before
+they had an address (raw sockets), and for policy rules that are still missing."""
 
 CHAINS: Final[dict[str, tuple[str, ...]]] = {
     "input": (
