@@ -93,7 +93,7 @@ class _Octets:
 
     @property
     def left(self) -> bytes:
-        """Return the octets that were not read yet."""
+        """The octets that were not read yet."""
         return self._data[self._at :]
 
     def take(self, size: int) -> bytes:
