@@ -243,8 +243,10 @@ def ended(
     """
     left = [*trickle]
     after: list[float | None] = [None] * len(words)
+    since = []
     with selectors.DefaultSelector() as waiting, ExitStack() as held:
         for number, (word, ends) in enumerate(words):
+            since.append(time.monotonic())
             opened = held.enter_context(socket.create_connection((RESOLVER, 53), 5))
             opened.sendall(word)
             if ends:
@@ -264,7 +266,7 @@ def ended(
                     if key.fileobj.recv(2048):
                         continue
                 waiting.unregister(key.fileobj)
-                after[key.data] = time.monotonic() - begun
+                after[key.data] = time.monotonic() - since[key.data]
     return after
 
 
