@@ -191,12 +191,18 @@ def _text_list(value: Any) -> list[str]:
 
 
 def _given_headers(value: Any) -> dict[str, Any]:
-    """The headers that say something: null and empty text count as absent here too."""
+    """The headers that say something: null and empty text count as absent here, in a list too."""
     if not isinstance(value, dict) or len(value) > 64:
         raise ValueError
     if not all(_HEADER_NAME.match(name) for name in value):
         raise ValueError
-    return {name: content for name, content in value.items() if content not in (None, "", [])}
+    given = {
+        name: [item for item in content if item is not None]
+        if isinstance(content, list)
+        else content
+        for name, content in value.items()
+    }
+    return {name: content for name, content in given.items() if content not in (None, "", [])}
 
 
 def _headers(value: Any) -> dict[str, str]:
