@@ -1,8 +1,8 @@
-"""What one user of netd's socket may have of netd's memory and time at once.
+"""Limits on netd's memory and time that one user of netd's socket may take at once.
 
 netd answers the api, which it does not trust, and root's commands. Each user has an allowance of
-its own, so that root is answered whatever the api asks for. What is over it waits: the socket
-is not read on meanwhile, so that the one who asks waits, too.
+its own, so that requests of the api cannot keep root from being answered. A request beyond the
+allowance waits: netd does not read the socket meanwhile, so that its sender waits, too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Final
 from egressd.model.messages import PROBES_MAX, REQUEST_MAX
 
 CONNECTIONS_MAX: Final = 16
-"""More are closed at once. The api has one, and another for the moment in which it halts netd."""
+"""Connections of one user; further ones are closed at once. The api has one, and a second one for
+the moment in which it halts netd."""
 _BYTES_MAX: Final = REQUEST_MAX
 _BYTES_MIN: Final = _BYTES_MAX // 128
-"""What a request counts for at least, so that no more than 128 are under way."""
+"""Bytes that a request counts for at least, so that no more than 128 are in progress."""
 
 
 class Share:
-    """An amount that is lent in parts, in the order in which they are asked for."""
+    """An amount that is lent in parts, in the order of the requests."""
 
     def __init__(self, whole: int) -> None:
         self._free = self._whole = whole
@@ -30,7 +31,7 @@ class Share:
         self._returned = asyncio.Event()
 
     async def borrow(self, part: int) -> None:
-        """Wait until `part`, or all of a smaller whole, is free, and take it."""
+        """Wait until `part` is free, or all of the whole if that is smaller, and take it."""
         async with self._turn:
             while self._free < min(part, self._whole):
                 self._returned.clear()
@@ -38,13 +39,13 @@ class Share:
             self._free -= min(part, self._whole)
 
     def give_back(self, part: int) -> None:
-        """Return what was borrowed."""
+        """Return a borrowed part."""
         self._free += min(part, self._whole)
         self._returned.set()
 
     @asynccontextmanager
     async def lent(self, part: int) -> AsyncIterator[None]:
-        """Have `part` for as long as the context lasts."""
+        """Borrow `part` for as long as the context lasts."""
         await self.borrow(part)
         try:
             yield
@@ -58,13 +59,14 @@ class Allowance:
     def __init__(self) -> None:
         self.connections = 0
         self.bytes = Share(_BYTES_MAX)
-        """Of requests that are read or under way: decoded they take up to ten times as much."""
+        """Bytes of requests that are being read or answered. A decoded request takes up to ten
+        times its length."""
         self.plans = Share(1)
-        """Plans and changes: what netd does by itself waits for one at most."""
+        """Plans and changes: netd's own work waits for one of them at most."""
         self.probes = Share(PROBES_MAX)
-        """Nodes that are measured."""
+        """Nodes that are being measured."""
 
 
 def weight(length: int) -> int:
-    """What a request of so many bytes counts for."""
+    """Return the bytes that a request of `length` bytes counts for."""
     return max(length, _BYTES_MIN)

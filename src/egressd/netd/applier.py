@@ -1,18 +1,20 @@
-"""Puts changes of the plan in force, each of them whole or not at all.
+"""Put changes of the plan in force, each of them whole or not at all.
 
 "Make before break":
 
 1. start the engine instances that a change brings, and wait until they listen (a proxy service
    that keeps its port is stopped first: two cannot listen on it);
-2. add the routes and policy rules it brings;
-3. change the speed limits, so that no client is faster than its rule for a moment, and stop the
-   proxy services that go or move, since their ports are guarded only until they have;
-4. one nftables transaction: here every client moves at once, while the plan file's own
-   transaction is open, so that the two stand or fall together;
-5. take away what nothing uses any more, and tidy up after clients that moved.
+2. add the routes and policy rules that it brings;
+3. change the speed limits, so that no client exceeds its rule even for a moment, and stop the
+   proxy services that the change removes or moves, since the next step ends the guard of their
+   ports;
+4. run one nftables transaction, which moves every client at once, while the plan file's own
+   transaction is open, so that both succeed or both fail;
+5. remove routes, instances and files that nothing uses any more, and end the old flows of clients
+   that moved.
 
-Up to and including 4 a failure leads back to the old plan. Step 5 cannot undo an answer; what it
-fails to clean is cleaned by the reconciler's next `refresh`.
+A failure in steps 1 to 4 leads back to the old plan. Step 5 cannot take back the answer to the
+request; the reconciler's next `refresh` removes what step 5 fails to remove.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ log = structlog.get_logger()
 
 
 class Applier:
-    """Holds the plan in force. Whoever calls it has the reconciler's lock."""
+    """Holds the plan in force. Callers must hold the reconciler's lock."""
 
     def __init__(
         self,
@@ -72,15 +74,15 @@ class Applier:
         self._moves = moves
 
     def restore(self) -> None:
-        """Take up the stored plan; nothing is made of it yet."""
+        """Load the stored plan, without putting it in force yet."""
         self.plan = self._plan_file.load() or Plan()
         self._moves.settle(RangeMap(self.plan.nets))
 
     async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
 
-        Without `strict` an instance that will not start blocks its own clients and stands in
-        nobody's way; without `must_last` the plan file need not take it.
+        Without `strict` an instance that will not start blocks its own clients only; without
+        `must_last` a plan file that cannot be written does not fail the change.
         """
         change = impact.with_epoch(change, self.plan)
         started, failed, choices = await self._start(change, strict=strict)
@@ -108,7 +110,7 @@ class Applier:
             self._moves.settle(ranges_before)
             await self._take_back(undo, started)
             raise
-        # The change is stored and in force: what is left to do cannot fail it any more.
+        # The change is stored and in force: the steps below cannot fail it any more.
         gone = (*change.instances.drop, *failed, *self._steering.spare())
         stale = self._serving.replace(started, gone)
         self._serving.forget(change.instances.drop)
@@ -129,7 +131,7 @@ class Applier:
             self._moves.tidy_all()
 
     def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
-        """Converge routing to the plan, and to egresses that are about to leave it."""
+        """Converge routing to the plan, and to the egresses `leaving` that are about to go."""
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
         self._machine.outdated = tuple(outdated)
@@ -142,12 +144,12 @@ class Applier:
         self._machine.route(self.plan, egresses)
 
     async def load(self) -> None:
-        """Load the whole nftables table. Raises Failed, and then nothing changed."""
+        """Load the whole nftables table. Raises Failed; the table is then unchanged."""
         await self._machine.load(self.plan, self._serving.ports())
 
     def limited_lans(self) -> Topology:
-        """Where limits are in force: on no LAN while no rule holds, and in local networks that
-        clients are in.
+        """Return the topology for speed limits: without LANs while no rule is in force, else with
+        the local networks that contain clients.
         """
         topology = self._machine.topology
         if not self.plan.floor.is_ruled:
@@ -155,14 +157,16 @@ class Applier:
         return local.with_clients(topology, self._machine.ruled_locals)
 
     def missing(self) -> list[Instance]:
-        """Instances that should run and do not."""
+        """Return the instances that should run and do not."""
         return self._serving.missing(self.plan)
 
     async def _start(
         self, change: Change, *, strict: bool
     ) -> tuple[dict[str, Running], set[str], Choices]:
-        """Start what the change brings, and what groups choose then: what started, which keys did
-        not, and the choices. All is as it was when that raises.
+        """Start the instances that the change brings, and those that groups then choose.
+
+        Return the instances that started, the keys that did not, and the choices. If this raises,
+        everything is as before.
         """
         started: dict[str, Running] = {}
         wanted = self._serving.to_start(change)
@@ -185,13 +189,15 @@ class Applier:
             raise
 
     async def _restart_services(self) -> None:
-        """Start again the proxy services that made room for a change that failed."""
+        """Start the proxy services again that were stopped for a change that failed."""
         gone = [instance for instance in self.missing() if instance.port]
         self._serving.replace(await self._serving.start(gone, strict=False), ())
 
     def _ports_after(self, gone: Set[str], started: Mapping[str, Running]) -> dict[str, int]:
-        """`gone`: what serves no more; one of another configuration is not to go on in place of the
-        one that is wanted and will not start.
+        """Return each instance key's port after the change.
+
+        `gone`: the keys that no instance serves any more. They include instances that did not
+        start: a predecessor with another configuration must not serve in their place.
         """
         ports = {key: port for key, port in self._serving.ports().items() if key not in gone}
         return ports | {key: running.port for key, running in started.items()}
@@ -199,7 +205,7 @@ class Applier:
     async def _flip(
         self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
     ) -> None:
-        """The nftables transaction of a change; the plan is already the new one."""
+        """Run the nftables transaction of a change; `self.plan` is already the new plan."""
         if change.floor is not None:
             await self._machine.load(self.plan, ports)
         elif (
@@ -212,7 +218,7 @@ class Applier:
             await self._machine.move(self.plan, ports, hosts)
 
     async def _change_limits(self, change: Change, *, strict: bool) -> None:
-        """Change speed limits; the plan is already the new one."""
+        """Change speed limits; `self.plan` is already the new plan."""
         limits, lans = self.plan.limits, self.limited_lans()
         if self._machine.is_about_local_clients(change):
             await self._limits.look(limits, lans)  # another network may have clients now
@@ -221,14 +227,14 @@ class Applier:
             await self._limits.look(limits, lans)
 
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
-        """Return to the plan before a change that failed, whichever step it had reached."""
+        """Return to the plan before a change that failed, at any of its steps."""
         self.plan.apply(undo)
         if undo.egresses or undo.lines or self._machine.is_about_local_clients(undo):
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)
         self._moves.outdate()
-        self._machine.doubt()  # until it is loaded
+        self._machine.doubt()  # the table is in doubt until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()
         await self._serving.end(started.values())
@@ -238,7 +244,7 @@ class Applier:
 
 @contextmanager
 def as_far_as_possible(action: str) -> Iterator[None]:
-    """Go on if `action` fails: `refresh` and `verify` see to it later."""
+    """Log a failure of `action` and go on: `refresh` and `verify` repair it later."""
     try:
         yield
     except (Failed, OSError) as error:

@@ -1,6 +1,7 @@
-"""Filters of what netlink sockets hear: classic BPF, as in the kernel's ``networking/filter.rst``.
+"""Filters of the messages that netlink sockets receive: classic BPF, as in the kernel's
+``networking/filter.rst``.
 
-Offsets are those of a whole message, which begins with a ``struct nlmsghdr``.
+Offsets count from the start of a whole message, which begins with a ``struct nlmsghdr``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 TYPE_AT: Final = 4
 PORT_AT: Final = 12
-"""In ``struct nlmsghdr``: two bytes, and four."""
+"""Offsets in ``struct nlmsghdr`` of the type (two bytes) and of the port id (four bytes)."""
 BODY_AT: Final = 16
 
 # linux/filter.h
@@ -26,7 +27,7 @@ _SO_ATTACH_FILTER: Final = 26
 
 
 class Check(NamedTuple):
-    """A condition on a field of a message, as wide as `struct` has its format."""
+    """A condition on a field of a message; `width` is the field's format character of `struct`."""
 
     width: Literal["B", "H", "I"]
     offset: int
@@ -35,12 +36,12 @@ class Check(NamedTuple):
 
 
 def any_of(heard: Iterable[Sequence[Check]]) -> bytes:
-    """The program that lets a message through if all checks of one of the lists hold."""
+    """Return the program that lets a message through if all checks of one of the lists hold."""
     program = b""
     for checks in heard:
         for number, check in enumerate(checks):
             to_next_list = 2 * (len(checks) - number) - 1
-            # A filter loads numbers in network order, messages have the machine's.
+            # A filter loads numbers in network byte order; messages are in the machine's.
             value = int.from_bytes(struct.pack(f"={check.width}", check.value), "big")
             jump = _JUMP_IF_SET if check.test == "lacks" else _JUMP_IF_EQUAL
             skipped = (0, to_next_list) if check.test == "is" else (to_next_list, 0)
@@ -51,7 +52,7 @@ def any_of(heard: Iterable[Sequence[Check]]) -> bytes:
 
 
 def attach(opened: socket.socket, program: bytes) -> None:
-    """Put a program in the place of the present one, if any. Asks for no privilege."""
+    """Attach a program in place of the socket's present one, if any. Needs no privilege."""
     instructions = ctypes.create_string_buffer(program, len(program))
     count = len(program) // _INSTRUCTION.size
     fprog = _PROGRAM.pack(count, ctypes.addressof(instructions))

@@ -56,19 +56,19 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _ANSWER_S = 60.0
-"""Seconds that netd may take for one answer: a cold start of 1,000 targets stays well under."""
+"""Seconds that netd may take for one answer: a cold start of 1,000 targets takes far less."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
 
 
 class NetdClient:
-    """A connection to netd that is made again by itself whenever it breaks.
+    """A connection to netd that reconnects by itself whenever it breaks.
 
-    `on_connect` runs after each connection, before anything else is sent on it by others:
-    the place to send the whole plan. While netd refuses that, it is called again every now and
-    then, and while it raises another of our errors. `on_event` gets netd's events. `on_status` gets
-    what netd sees of the device whenever that is another, and what is known without netd once it
-    went away; `why_away` says why it does, where that is known.
+    `on_connect` runs after each connection, before other callers send anything on it: it is the
+    place to send the whole plan. It is called again, with increasing delays, while netd refuses
+    the plan or it raises another EgressdError. `on_event` gets netd's events. `on_status` gets
+    netd's status of the device whenever that changes, and the status without netd once the
+    connection is lost; `why_away` gives the reason why netd is away, if it is known.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class NetdClient:
         await self._ask(SetPlan(plan), Done)
 
     async def apply(self, change: Change) -> None:
-        """Put a change in force. Raises Failed, and then nothing has changed."""
+        """Put a change in force. Raises Failed; nothing has changed then."""
         await self._ask(ApplyChange(change), Done)
 
     async def halt(self, reason: str) -> None:
@@ -118,11 +118,13 @@ class NetdClient:
         await self._ask(Halt(one_line(reason)[:TEXT_MAX]), Done)
 
     async def status(self) -> Status:
-        """netd's view of the device. Raises Failed."""
+        """Return netd's status of the device. Raises Failed."""
         return await self._ask(GetStatus(), Status)
 
     async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
-        """Why the engine refuses each of `paths`; empty where it does not. Raises Failed."""
+        """Return the engine's reason to refuse each of `paths`; empty if it accepts it. Raises
+        Failed.
+        """
         return (await self._ask(Try(tuple(paths)), Trial)).problems
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
@@ -133,22 +135,22 @@ class NetdClient:
         return answer.results
 
     async def locate(self, client: str) -> Located:
-        """Where the kernel sends `client`. Raises Failed."""
+        """Return the place that the kernel sends `client` to. Raises Failed."""
         return await self._ask(Locate(client), Located)
 
     async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each enabled rule, by its id. Raises Failed."""
+        """Return the traffic of each enabled rule, by its id. Raises Failed."""
         return (await self._ask(GetCounters(), Counters)).rules
 
     def lines(self) -> Mapping[str, LineStatus]:
-        """How each line is doing, as netd told last; empty without netd."""
+        """Return the latest status of each line that netd sent; empty without netd."""
         return self._lines
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
         decoder = msgspec.msgpack.Decoder(Reply | News)
         listening = asyncio.create_task(self._listen(reader, decoder))
         try:
-            with suppress(Failed):  # the connection broke at once; `run` makes another
+            with suppress(Failed):  # the connection broke at once; `run` connects again
                 await self._ask(Watch(), Done)
             await self._say_first(listening)
             await listening
@@ -157,7 +159,7 @@ class NetdClient:
             await asyncio.wait({listening})
 
     async def _say_first(self, listening: asyncio.Task[None]) -> None:
-        """Call `on_connect`, again and again while netd refuses what that asks for."""
+        """Call `on_connect`, repeatedly while netd refuses its requests."""
         delay = _RECONNECT_S
         while not listening.done():
             try:
@@ -222,7 +224,7 @@ class NetdClient:
             self._on_status(msgspec.structs.replace(self._seen, lines=self._lines))
 
     async def _ask(self, body: RequestBody, expected: type[T], more_s: float = 0.0) -> T:
-        """netd's answer, which it has `_ANSWER_S` and `more_s` for. Raises Failed."""
+        """Return netd's answer, for which it has `_ANSWER_S` plus `more_s`. Raises Failed."""
         within_s = _ANSWER_S + more_s
         if self._writer is None:
             raise self._away()
@@ -231,12 +233,12 @@ class NetdClient:
         self._waiting[number] = future
         try:
             self._writer.write(framing.pack(Request(number=number, body=body), REQUEST_MAX))
-            # Not wait_for: in Python 3.11 that forgets a cancellation that comes with the answer.
+            # Not wait_for: in Python 3.11 it loses a cancellation that arrives with the answer.
             async with asyncio.timeout(within_s):
                 reply = (await future).body
         except TimeoutError:
             if isinstance(body, SetPlan | ApplyChange | Halt):
-                # It may do it yet. Whoever connects anew says what is to be in force.
+                # netd may still do it. After a reconnect, `on_connect` sends the wanted plan.
                 self._hang_up()
             raise Failed("talk to netd", f"no answer within {within_s:g} seconds") from None
         except (ConnectionError, ValueError) as error:  # ValueError: it does not fit into a frame

@@ -1,9 +1,9 @@
-"""Which callers of proxy services have as many connections as they may, and which are too many.
+"""Find callers of proxy services at their bound of connections, and the connections beyond it.
 
-The kernel's ``ct count`` counts connections by their first packet (Linux 6.18 by no other), and
-that one anybody can send in another's name. So those that both ends have agreed on are counted
-here. Who has as many as there may be is let in no further (`egressd.planner.services_guard`); what
-came in before that was known is ended, the youngest first.
+The kernel's ``ct count`` counts connections by their first packet only (as of Linux 6.18), and any
+host can send that packet with a forged source address. So this module counts established
+connections. A caller at its bound gets no further connection (`egressd.planner.services_guard`);
+connections that came in before the bound was noticed are ended, the youngest first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from egressd.planner.nft import Crowd
 def crowd_of(
     callers: Iterable[Caller], is_inside: Callable[[IPv4Address], bool], bounds: Bounds
 ) -> tuple[Crowd, list[Caller]]:
-    """Who is let in no further, and the connections that are too many.
+    """Return the callers that get no further connection, and the connections beyond the bounds.
 
-    `callers`: the oldest first; `is_inside`: whether an address is in a LAN, or this machine's.
+    `callers`: connections, the oldest first. `is_inside`: True for an address that is in a LAN or
+    this machine's.
     """
     is_inside = lru_cache(maxsize=None)(is_inside)
     counts: Counter[IPv4Address] = Counter()

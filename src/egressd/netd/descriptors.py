@@ -1,7 +1,7 @@
-"""Watches how many of the files that they may have open the engine workers do.
+"""Watch how many of their permitted open files the engine workers use.
 
-No client can take more than its share, but there are many clients. A worker that has none left
-takes no connection and makes none: that is not for its nodes to be told of.
+No client can take more than its share, but there are many clients. A worker without a free
+descriptor neither accepts nor makes connections: that is not a failure of its nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 2.0
 _FULL: Final = 0.98
-"""As a part of the limit."""
+"""Fraction of the limit from which a worker counts as full."""
 _WHY: Final = (
     "all of the {} files that an engine worker may have open are in use: no new connection gets"
     " through it"
@@ -26,18 +26,18 @@ _WHY: Final = (
 
 
 class Descriptors:
-    """Keeps `full`. `changed` is called when that is another."""
+    """Keeps `full` up to date. `changed` is called when it changes."""
 
     def __init__(self, workers: Callable[[], Mapping[int, int]], changed: Callable[[], None]):
-        """`workers` tells the process of each worker that lives, by its slot."""
+        """`workers` gives the pid of each living worker, by its slot."""
         self._workers = workers
         self._changed = changed
         self.full: Mapping[int, str] = {}
-        """Slot of a worker -> why it takes no further connection."""
+        """Slot of a worker -> reason why it takes no further connection."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class Descriptors:
                     if await asyncio.to_thread(open_files.count, pid, enough) >= enough:
                         full[slot] = _WHY.format(limit)
                 except OSError:
-                    continue  # it has ended
+                    continue  # the worker has ended
             if full != self.full:
                 self.full = full
                 self._changed()

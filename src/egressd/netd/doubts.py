@@ -1,7 +1,8 @@
-"""Has ways and resolvers looked at early where traffic gives a reason to.
+"""Trigger an early look at ways and resolvers when traffic gives a reason to.
 
-By themselves they are looked at every 10 s. Clients that are blocked are to be told of sooner: so
-they are looked at, too, when a WAN has sent and heard nothing, and while names are asked for.
+`Resolvers` looks at them every 10 s by itself. Blocked clients must be reported sooner than that:
+so it also looks when a WAN has sent packets and received none, and while clients send DNS
+questions.
 """
 
 from __future__ import annotations
@@ -19,26 +20,27 @@ from egressd.netd.resolvers import Resolvers
 
 PERIOD_S: Final = 0.2
 PATIENCE_S: Final = 0.2
-"""Seconds from the first packet that is sent in vain; nearly all answers take less."""
+"""Seconds from the first unanswered packet; nearly all answers take less."""
 ASKED_AGAIN_S: Final = 0.5
-"""Resolvers are asked by one way no more often, in seconds."""
+"""Seconds at least between two looks at the resolvers of one way."""
 
 
 class _Heard(msgspec.Struct):
-    """Bytes that an interface had carried when it was heard last."""
+    """Bytes that an interface had carried when it last received a packet."""
 
     received: int
     sent: int
     unanswered_since: float | None = None
-    """By the loop's clock."""
+    """Time by the loop's clock; None if nothing was sent since."""
     is_told: bool = False
 
 
 class Silence:
-    """Notices when one of the interfaces `names` has sent and heard nothing.
+    """Notices when one of the interfaces `names` has sent packets and received none.
 
-    The kernel says nothing when a WAN stops to answer. Its counters do. Only where others on the
-    link are heard all the time (broadcasts of a shared segment) is it left to the regular look.
+    The kernel reports no event when a WAN stops answering, but its counters show it. On a link
+    with constant traffic of other hosts (broadcasts of a shared segment) the counters do not show
+    it, and only the regular look finds out.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Silence:
         self._heard: dict[str, _Heard] = {}
 
     def is_noticed(self, now: float) -> bool:
-        """Compare the counters with those of the last look: True once for each silence.
+        """Compare the counters with those of the last look. True once for each silence.
 
         Raises OSError.
         """
@@ -79,17 +81,17 @@ class Silence:
 
 
 class Questions:
-    """Notices by which ways names are asked for. Whether there are answers the kernel does not say:
-    that costs each packet a rule.
+    """Notices the ways that DNS questions leave by. The kernel does not count answers: that would
+    cost a rule for each packet.
     """
 
     def __init__(self, read: Callable[[], Mapping[int, int]] = questions.read) -> None:
         self._read = read
         self._noticed: dict[int, tuple[int, float]] = {}
-        """Mark of a way -> how many questions there were when it was noticed last, and when."""
+        """Mark of a way -> count of its questions when last noticed, and the time of that."""
 
     def noticed(self, now: float) -> frozenset[int]:
-        """Return the marks of ways with a new question, each every `ASKED_AGAIN_S` at most.
+        """Return the marks of ways with a new question, each at most once in `ASKED_AGAIN_S`.
 
         Raises OSError.
         """
@@ -106,7 +108,7 @@ class Questions:
 
 
 class Doubts:
-    """Hurries `resolvers` for what is noticed of the traffic by the interfaces `wans`."""
+    """Calls `resolvers.hurry` for silent interfaces of `wans`, and for ways with questions."""
 
     def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
         self._silence = Silence(wans)
@@ -115,7 +117,7 @@ class Doubts:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes, *, readers: int | None = None) -> None:
-    """Put a file in place, whole or not at all, that only root reads, and the group `readers`.
+    """Replace a file atomically; only root, and the group `readers` if given, may read it.
 
-    Not durable: a power cut may take it back. Raises OSError.
+    The file is not synced: a power cut may undo the change. Raises OSError.
     """
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)

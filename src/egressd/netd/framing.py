@@ -16,7 +16,9 @@ _HEADER = struct.Struct(">I")
 
 
 def pack(message: msgspec.Struct, most: int = FRAME_MAX) -> bytes:
-    """The frame that carries `message`, of at most `most` bytes. Raises ValueError."""
+    """Return the frame that carries `message`. Raises ValueError if the encoded message is longer
+    than `most` bytes.
+    """
     body = msgspec.msgpack.encode(message)
     if len(body) > most:
         raise ValueError(f"a message of {len(body)} bytes is over the limit of {most}")
@@ -24,18 +26,19 @@ def pack(message: msgspec.Struct, most: int = FRAME_MAX) -> bytes:
 
 
 async def read(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """The next message.
+    """Return the next message.
 
     Raises asyncio.IncompleteReadError when the peer is gone, ValueError when the frame is too
-    long, msgspec.DecodeError when it is not of the decoder's type.
+    long, msgspec.DecodeError when the message is not of the decoder's type.
     """
     return decoder.decode(await reader.readexactly(await read_length(reader)))
 
 
 async def read_length(reader: asyncio.StreamReader, most: int = FRAME_MAX) -> int:
-    """The bytes of the next message, which follow.
+    """Read a frame's header and return the length in bytes of the message that follows.
 
-    Raises asyncio.IncompleteReadError when the peer is gone, ValueError when they are over `most`.
+    Raises asyncio.IncompleteReadError when the peer is gone, ValueError when the length is over
+    `most`.
     """
     (length,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
     if length > most:

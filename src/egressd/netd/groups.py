@@ -1,4 +1,4 @@
-"""What is known of the nodes of groups, and who serves whom at the moment.
+"""The measured delays of the nodes of groups, and the nodes that serve clients at present.
 
 The choices outlive netd in a small file, so that a client keeps its node over a restart.
 """
@@ -18,38 +18,40 @@ from egressd.planner.groups import DEAD, Choice, choose, living_of
 log = structlog.get_logger()
 
 Choices = dict[str, Choice]
-"""Group key -> where its clients go."""
+"""Group key -> the nodes that its clients go by."""
 
 
 class Groups:
-    """The choices in force, and the delays that they were made by."""
+    """The choices in force, and the delays that they were based on."""
 
     def __init__(self, path: Path) -> None:
         self.choices: Choices = {}
         self.delays: dict[str, int] = {}
-        """Instance key -> milliseconds, or `egressd.planner.groups.DEAD`. Those never measured
-        are not in it."""
+        """Instance key -> milliseconds, or `egressd.planner.groups.DEAD`. Instances that were never
+        measured are missing."""
         self._path = path
 
     def load(self) -> None:
-        """Take up the choices of an earlier netd. Without a file that can be read: none."""
+        """Load the choices of an earlier netd; none if the file cannot be read."""
         with suppress(OSError, msgspec.DecodeError):
             self.choices = msgspec.json.decode(self._path.read_bytes(), type=Choices)
-        # What was written down last need not be of the plan that was.
+        # The choices written last need not belong to the plan that was in force.
         self.choices = {
             key: msgspec.structs.replace(choice, living=()) for key, choice in self.choices.items()
         }
 
     def save(self) -> None:
-        """Write the choices. Blocks; a failure only costs clients their nodes at a restart."""
+        """Write the choices. Blocks. A failure is logged: clients then may get other nodes after a
+        restart.
+        """
         try:
             write_private(self._path, msgspec.json.encode(self.choices))
         except OSError as error:
             log.warning("could not write down the groups' choices", error=str(error))
 
     def decide(self, plan: Plan, change: Change) -> Choices:
-        """The choices for `plan` as it is after `change`. O(hosts) only where clients who keep
-        nodes come, go, or lose theirs.
+        """Return the choices for `plan` as it is after `change`. O(hosts) only for groups whose
+        clients keep their nodes, and only when such clients come, go or lose their node.
         """
         groups = change.groups.applied(plan.groups)
         return {key: self._choose(key, group, plan, change) for key, group in groups}
@@ -58,8 +60,8 @@ class Groups:
         before = self.choices.get(key, Choice())
         if group.strategy != "sticky":
             return choose(group, self.delays, before, ())
-        # Who keeps which node concerns all clients at once: that is left as it is when neither
-        # they nor the nodes that live are others.
+        # The assignment of nodes to clients involves all clients at once: it is kept when neither
+        # the clients nor the living nodes have changed.
         is_sticky = bool(before.slots)
         lives = living_of(group, self.delays)
         if is_sticky and before.living == lives and not _concerns(change, group, before):
@@ -69,13 +71,13 @@ class Groups:
         return choose(group, self.delays, before, clients)
 
     def dead(self, plan: Plan) -> list[str]:
-        """Those of the plan's groups that are known to be dead. Who has left them is not asked any
-        more, whatever was found last.
+        """Return the nodes of the plan's groups that are known to be dead. A node that has left all
+        groups is not measured any more, so its last result does not count.
         """
         return [key for key in sorted(members(plan)) if self.delays.get(key) == DEAD]
 
     def forget(self, change: Change, plan: Plan) -> None:
-        """What was known of nodes that `change` redefines or takes away means nothing more."""
+        """Forget the delays of nodes that `change` redefines or removes."""
         for key in change.instances.drop:
             self.delays.pop(key, None)
         for key, instance in change.instances.put.items():
@@ -85,7 +87,7 @@ class Groups:
 
 
 def _concerns(change: Change, group: Group, choice: Choice) -> bool:
-    """Whether clients come to the group or leave it."""
+    """True if clients come to the group or leave it."""
     put = change.hosts.put.items()
     return any(mark == group.mark or address in choice.kept for address, mark in put) or any(
         address in choice.kept for address in change.hosts.drop
@@ -93,15 +95,15 @@ def _concerns(change: Change, group: Group, choice: Choice) -> bool:
 
 
 def members(plan: Plan) -> set[str]:
-    """The instances of the nodes that are in groups."""
+    """Return the keys of the instances of nodes that are in groups."""
     return {key for group in plan.groups.values() for key in group.members}
 
 
 def serving(choices: Choices) -> set[str]:
-    """The instances that new flows of groups are sent to."""
+    """Return the keys of the instances that new flows of groups are sent to."""
     return {key for choice in choices.values() for key in choice.serving()}
 
 
 def living(choices: Choices) -> set[str]:
-    """The instances that flows of groups may stay with."""
+    """Return the keys of the instances that flows of groups may stay with."""
     return {key for choice in choices.values() for key in choice.living}

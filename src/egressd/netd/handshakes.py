@@ -1,9 +1,9 @@
-"""Ends connections to proxy services that do not get to the point, or that are too many.
+"""End connections to proxy services that do not complete their handshake, or exceed the bounds.
 
-The engine waits for a caller's greeting, password and request for as long as it takes. Whoever has
-not signed in within `HANDSHAKE_S`, or has not been answered, is no caller: it sends nothing, or
-half of something, or a byte now and then. How far one has got the kernel keeps in the connection's
-mark (`egressd.planner.services_guard`).
+The engine waits without limit for a caller's greeting, password and request. A connection that has
+not signed in within `HANDSHAKE_S`, or has not been answered, is not a genuine caller: it sends
+nothing, or an incomplete request, or a byte now and then. The kernel keeps the progress of each
+handshake in the connection's mark (`egressd.planner.services_guard`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 0.5
 PATIENCE_S: Final = 300.0
-"""Seconds for those that have signed in and ask for nothing, and for what a server takes to answer
-a request by HTTP, which is the first that is heard of such a caller."""
+"""Seconds for callers that have signed in and sent no request, and for a server's answer to an
+HTTP request, which is the first message of an HTTP caller."""
 _REQUEST_MIN: Final = 128
-"""Bytes of a request with its headers, as programs send them; less than that is half of one."""
+"""Bytes at least of a request with its headers, as programs send them; fewer bytes are an
+incomplete request."""
 _TALK_MAX: Final = 4096
-"""More bytes than a service itself ever says. A tunnel whose conntrack entry another program has
-removed has no mark any more."""
+"""Bytes that exceed all of a service's own messages. A caller that was sent more has a tunnel, even
+if it has no mark any more, because another program has removed its conntrack entry."""
 
 Mark = int | None
 
 
 class Handshakes:
-    """Looks for such connections for as long as there are services. `changed` is awaited when
-    `crowd` is another.
+    """Ends such connections while the plan has proxy services. `changed` is awaited when `crowd`
+    changes.
     """
 
     def __init__(
@@ -60,17 +61,17 @@ class Handshakes:
         self._topology = topology
         self._changed = changed
         self.crowd = Crowd()
-        """Who has as many connections as there may be."""
+        """The callers that have reached their bound of connections."""
         self._since: dict[bytes, float] = {}
-        """When each connection was seen first, by the loop's clock."""
+        """Connection -> the time when it was seen first, by the loop's clock."""
         self._done: set[bytes] = set()
-        """Those that are past all talk with a service."""
+        """The connections that have finished their handshake."""
         self.ended = 0
-        """How many were ended since netd began."""
+        """The number of late connections that were ended since netd began."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -80,8 +81,9 @@ class Handshakes:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look(self, ports: Mapping[int, bool], now: float) -> Crowd:
-        """End those that are late or too many; who is let in no further. `ports`: each service's,
-        and whether it is for LAN clients only. Raises OSError.
+        """End connections that are late or beyond the bounds. Return the callers that get no more.
+
+        `ports`: the port of each service -> True if it is for LAN clients only. Raises OSError.
         """
         callers = sockets.callers(ports)
         self._since = {each.id: self._since.get(each.id, now) for each in callers}
@@ -130,12 +132,12 @@ class Handshakes:
 
 
 def is_past(mark: Mark, caller: Caller) -> bool:
-    """Whether a caller has what it asked for."""
+    """True if a caller has finished its handshake and got what it asked for."""
     return mark == MARK_PAST or caller.sent > _TALK_MAX
 
 
 def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> bool:
-    """Whether it may have asked for something that takes a while."""
+    """True if the caller may have sent a request whose answer takes a while."""
     if mark == MARK_SIGNED_IN:
         return True
     if mark != MARK_ASKING_BY_HTTP or caller.received < _REQUEST_MIN:
@@ -144,6 +146,6 @@ def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> b
 
 
 def _has_signed_in_lately(caller: Caller) -> bool:
-    """Whether another connection of the same address has."""
+    """True if another connection of the same address has signed in lately."""
     with NetlinkSocket(NETFILTER) as kernel:
         return get(kernel, INET, "callers", caller.remote[0].packed) is not None

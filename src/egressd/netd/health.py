@@ -1,10 +1,10 @@
-"""How the nodes of groups are doing: asked regularly, and at once when one gives trouble.
+"""Check the nodes of groups regularly, and at once when connections through one fail.
 
-Nodes that serve clients are asked twice in a check interval, so that one that falls silent is
-found out in time: half an interval until it is asked, and two requests that time out after a
-sixth of it (`_TIMEOUTS`). All others are asked once, a few at a time: a thousand outbounds at
-once would cost a hundred megabytes. A node that refuses connections is found out by the first
-client that it refuses: the engine tells of it (`suspect`).
+Nodes that serve clients are checked twice in a check interval, so that a silent node is found in
+time: half an interval passes until it is checked, and two requests time out after a sixth of the
+interval each (`_TIMEOUTS`). All other nodes are checked once in an interval, a few at a time: a
+thousand outbounds at once would cost a hundred megabytes. A node that refuses connections is found
+by the first client that it refuses: the engine reports the failure (`suspect`).
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from egressd.planner.groups import DEAD
 log = structlog.get_logger()
 
 _TIMEOUTS: Final = 6
-"""Time limits of a request that fit into the check interval."""
+"""The number of request timeouts that fit into the check interval."""
 _TIMEOUT_MAX_MS: Final = 5_000
 _AT_ONCE: Final = 64
-"""Nodes that a survey asks at the same time."""
+"""Nodes that a survey checks at the same time."""
 _ALL_DEAD_S: Final = 4.0
-"""The check interval while none of a group's nodes lives."""
+"""Seconds of the check interval while a group has no living node."""
 _NO_GROUPS_S: Final = 5.0
-"""How soon it is looked whether there are groups: the shortest check interval."""
+"""Seconds between looks for groups while there are none: the shortest check interval."""
 _TRUST_S: Final = 1.0
-"""How long a suspect that answered is not suspected again: its clients ask for what cannot be
-reached."""
+"""Seconds in which a suspect that answered is not suspected again: its clients then request
+destinations that cannot be reached."""
 
 
 class Delays(Protocol):
-    """What measures: the engine pool."""
+    """A source of delay measurements: the engine pool."""
 
     async def delays(
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
-        """The delay of each probe. Raises EgressdError."""
+        """Return the delay of each probe. Raises EgressdError."""
         ...
 
 
 class Health:
-    """Keeps `groups.delays` up to date. `changed` is awaited after each look at nodes."""
+    """Keeps `groups.delays` up to date. `changed` is awaited after each check of nodes."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Health:
         self._changed = changed
         self._woken = asyncio.Event()
         self._cleared: dict[str, float] = {}
-        """When suspects were last found alive, by the loop's clock."""
+        """Instance key -> the time when a suspect was last found alive, by the loop's clock."""
         self._suspected: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to look after the nodes of the plan's groups."""
+        """Start checking the nodes of the plan's groups."""
         self._run(self._attend())
         self._run(self._survey())
 
@@ -83,11 +83,11 @@ class Health:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def look(self) -> None:
-        """Ask all nodes soon: there are other groups, or other nodes in them."""
+        """Check all nodes soon, since the groups or their nodes have changed."""
         self._woken.set()
 
     def suspect(self, keys: Iterable[str]) -> None:
-        """The engine could not connect through these nodes: ask those that are in groups."""
+        """Check the nodes of groups among `keys`: the engine could not connect through them."""
         now = asyncio.get_running_loop().time()
         for key in members(self._plan()).intersection(keys) - self._suspected:
             if now - self._cleared.get(key, -_TRUST_S) >= _TRUST_S:
@@ -95,7 +95,9 @@ class Health:
                 self._run(self._clear_up(key))
 
     async def _clear_up(self, key: str) -> None:
-        """Find out about a suspect. If it is dead, the others must be known as they are now."""
+        """Check a suspect. If it is dead, have all nodes checked, so that the choice of another
+        node uses fresh results.
+        """
         try:
             await self._ask([key])
             if self._groups.delays.get(key) == DEAD:
@@ -106,13 +108,13 @@ class Health:
             self._suspected.discard(key)
 
     async def _attend(self) -> None:
-        """Ask those that serve clients, twice an interval."""
+        """Check the nodes that serve clients, twice an interval."""
         while True:
             await self._ask(members(self._plan()) & serving(self._groups.choices))
             await asyncio.sleep(self._period() / 2)
 
     async def _survey(self) -> None:
-        """Ask the others once an interval; all of them when there is something new."""
+        """Check the other nodes once an interval; check all nodes after `look`."""
         while True:
             attended = set() if self._woken.is_set() else serving(self._groups.choices)
             self._woken.clear()
@@ -124,7 +126,7 @@ class Health:
                     await self._woken.wait()
 
     def _period(self) -> float:
-        """The check interval in seconds; a short one while some group has no node that lives."""
+        """Return the check interval in seconds; a short one while a group has no living node."""
         groups = self._plan().groups.values()
         interval = min((group.interval_s for group in groups), default=_NO_GROUPS_S)
         delays = self._groups.delays
@@ -133,7 +135,7 @@ class Health:
         return interval
 
     async def _ask(self, keys: Iterable[str]) -> None:
-        """Measure nodes, and those that serve clients and fail once more."""
+        """Measure nodes; measure those a second time that serve clients and fail."""
         try:
             failed = await self._measure(keys)
             if again := failed & serving(self._groups.choices):
@@ -150,11 +152,11 @@ class Health:
         except EgressdError as error:
             log.warning("could not move the clients of a group", error=str(error))
         except Exception:
-            # Whatever it is, nodes are to be asked again.
+            # No error may end the checks.
             log.exception("could not move the clients of a group")
 
     async def _measure(self, keys: Iterable[str]) -> set[str]:
-        """Note the delays of the nodes that answer; those that do not."""
+        """Note the delays of the nodes that answer. Return the keys of those that do not."""
         plan = self._plan()
         instances = {key: plan.instances[key] for key in keys if key in plan.instances}
         policy = next(iter(plan.groups.values()), None)
@@ -162,7 +164,7 @@ class Health:
             return set()
         probes = [*probes_of(instances.values())]
         found = await self._pool.delays(probes, policy.url, _timeout_ms(policy))
-        # A node that was given another configuration meanwhile is not the one that was asked.
+        # A result of a node whose configuration has changed meanwhile is of the old one.
         valid = {
             key: delay.delay
             for key, delay in found.items()
@@ -179,7 +181,7 @@ class Health:
 
 
 def probes_of(instances: Iterable[Instance]) -> Iterator[ProbeDocument]:
-    """What measures each node by the path of its instance, named by the instance's key."""
+    """Yield a probe for each node, by the path of its instance, named by the instance's key."""
     for instance in instances:
         if isinstance(instance.work, Dialer):
             config = probe_document(instance.work.paths[0])

@@ -1,6 +1,6 @@
-"""What a change means for clients, told before anything is touched.
+"""The effect of a change on clients, computed before anything is touched.
 
-Pure: from a change and the plan that it starts from.
+Pure: computed from a change and the plan that it starts from.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
 
 
 def with_epoch(change: Change, plan: Plan) -> Change:
-    """The change with the epoch of its whitelist: a new one if that sends other traffic, or the
-    same elsewhere.
+    """Return the change with the epoch of its whitelist: a new epoch if that whitelist sends other
+    traffic than the plan's, or sends the same traffic to another destination.
     """
     wanted = change.whitelist
     if wanted is None:
@@ -29,28 +29,29 @@ def with_epoch(change: Change, plan: Plan) -> Change:
 
 
 def hosts_touched(change: Change) -> set[str]:
-    """The addresses whose rule or limit the change is about."""
+    """Return the addresses whose rule or limit the change touches."""
     keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
     return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
 
 
 def is_more_than_hosts(change: Change) -> bool:
-    """Whether the change touches more of the nftables table than single clients."""
+    """True if the change touches more of the nftables table than single clients."""
     tables = change.nets or change.instances or change.groups or change.egresses or change.lines
     return bool(tables or change.neighbours) or change.whitelist is not None
 
 
 def is_another_law(change: Change) -> bool:
-    """Whether flows are judged by more than other marks of hosts after the change."""
+    """True if the change alters more of what flows are judged by than marks of hosts."""
     tables = change.nets or change.groups
     return bool(tables) or change.floor is not None or change.whitelist is not None
 
 
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
-    """Addresses and ranges whose mark becomes another one: all, with another whitelist.
+    """Return the addresses and ranges whose mark changes: all of them if the whitelist changes.
 
-    `before` and `after` are the marks of the plan's ranges, and of those that it is to have. Within
-    a range that moves, hosts that have or had a rule of their own move only if named themselves.
+    `before` and `after` are the marks of ranges in the plan, and in the plan after the change.
+    Within a range that moves, a host that has or had a rule of its own moves only if the result
+    names it itself.
     """
     if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
         return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
@@ -66,7 +67,7 @@ def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list
 
 
 def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
-    """Those of `clients` that may have sockets in the engine under `plan`."""
+    """Return those of `clients` that may have sockets in the engine under `plan`."""
     if plan.whitelist.mark or plan.nets or plan.floor.local_resolvers:
         return list(clients)
     return [

@@ -1,7 +1,7 @@
-"""The plan's speed limits and what is counted of each rule, on behalf of the reconciler.
+"""The plan's speed limits and the traffic counters of each rule, on behalf of the reconciler.
 
-A limit that the kernel refuses stands in the way of the change that brings it, and of nothing
-else: a kernel without HTB routes all the same, and `problems` says what is missing.
+A limit that the kernel refuses fails the change that brings it, and nothing else: a kernel without
+HTB routes all the same, and `problems` says what is missing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from egressd.planner.topology import Topology
 log = structlog.get_logger()
 
 _SHORT: Final = 8
-"""Rules in a change that is carried out at once (0.2 ms each); longer ones go to a thread."""
+"""Rules at most in a change that is carried out at once (0.2 ms each); a larger change goes to a
+thread."""
 _RETRY_S: Final = 10.0
-"""Seconds between attempts at limits that the kernel would not take."""
+"""Seconds between attempts to set limits that the kernel refused."""
 
 
 class Limits:
@@ -38,18 +39,21 @@ class Limits:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What the kernel would not take, in plain words."""
+        """Sentences about limits that the kernel refused."""
         return (self._problem,) if self._problem else ()
 
     async def sync(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
-        """Make the limits just these, as far as the kernel will; whether anything was not so."""
+        """Make the limits equal to `limits`, as far as the kernel accepts them. Return True if
+        anything differed.
+        """
         async with self._turn:
             return await self._attempt(lambda: self._shaper.sync(limits, topology))
 
     async def look(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
-        """Adapt to the interfaces and addresses of `topology`, and heal what is plainly broken.
+        """Adapt to the interfaces and addresses of `topology`, and repair limits that are plainly
+        broken.
 
-        `limits` are those in force, or that should be. Whether anything was not as it should be.
+        `limits` are the limits that are or should be in force. Return True if anything was wrong.
         """
         async with self._turn:
             if not self._problem:
@@ -68,8 +72,8 @@ class Limits:
     ) -> None:
         """Put `patch` in force, after which the limits are `limits`.
 
-        With `strict`, raises Failed when somebody would be limited by it and the kernel
-        refuses; the limits are then as they were.
+        With `strict`, raises Failed when `patch` limits a client and the kernel refuses; the
+        limits are then as they were.
         """
         if not patch:
             return
@@ -90,16 +94,16 @@ class Limits:
                 await self._attempt(lambda: self._shaper.sync(limits, topology))
 
     async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each rule, by its number, since it is in force. Raises Failed."""
+        """Return the traffic of each rule since it is in force, by its number. Raises Failed."""
         async with self._turn:
             return await asyncio.to_thread(self._shaper.counters)
 
     def close(self) -> None:
-        """Let go of the kernel. All limits stay in force."""
+        """Close the connection to the kernel. All limits stay in force."""
         self._shaper.close()
 
     async def _attempt(self, work: Callable[[], int]) -> bool:
-        """Whether `work` found something to do. What it fails at is told, and tried again."""
+        """Return True if `work` changed something. A failure is logged, and retried later."""
         try:
             found = await asyncio.to_thread(work)
         except Failed as error:

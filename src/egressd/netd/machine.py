@@ -1,4 +1,4 @@
-"""The kernel's side of a plan: what the machine has, and the tables made for it."""
+"""The kernel's side of a plan: the facts of the machine, and the tables made for it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ log = structlog.get_logger()
 
 _BOUNDS: Final = Bounds()
 _UNKNOWN = ""
-"""Chains of which nothing is known: no table lists so."""
+"""Placeholder for unknown chains: nft never lists a table as an empty text."""
 _SHORT = 4096
-"""Characters of an nft script that is carried out at once (under a millisecond); longer ones
-go to a thread."""
+"""Characters at most of an nft script that is carried out at once (under a millisecond); a longer
+script goes to a thread."""
 
 
 class Machine:
@@ -67,44 +67,44 @@ class Machine:
         bounds: Bounds = _BOUNDS,
         api_ports: Collection[int] = (),
     ) -> None:
-        """`api_ports` are those that the API listens at."""
+        """`api_ports` are the ports that the API listens on."""
         self._api_ports = api_ports
         self.bounds = bounds
-        """What one client may have."""
+        """The bounds of one client."""
         self.fast_path = FastPath()
         self.facts = Facts()
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
-        """What the kernel would not take, in plain words."""
+        """Sentences about settings that the kernel refused, and the machine's surroundings."""
         self.obstacles: tuple[str, ...] = ()
-        """What other programs' firewalls may keep from clients, in plain words."""
+        """Sentences about other programs' firewalls that may block clients' traffic."""
         self.handed_out: Mapping[str, tuple[str, ...]] = {}
-        """VPN line -> the resolvers that its peer hands out, and that may be asked."""
+        """VPN line -> the resolvers that its peer hands out and that may be used."""
         self.silent: Set[Resolver] = frozenset()
         """Resolvers that do not answer."""
         self.outdated: Collection[str] = ()
-        """VPN lines that are still up with settings that no longer hold: nobody leaves by them."""
+        """VPN lines that are still up with outdated settings: no client traffic leaves by them."""
         self.taken = Taken()
-        """Addresses that no VPN line may have: nobody leaves by one that has."""
+        """Addresses that no VPN line may have: no client traffic leaves by a line that has one."""
         self.ruled_locals: tuple[str, ...] = ()
-        """Local networks with clients in them, as of the last `route`. To find them takes a look at
-        all rules, so that it is not done for a change of others."""
+        """Local networks that contain clients, as of the last `route`. Finding them takes a look at
+        all rules, so a change that touches no local client does not repeat it."""
         self.greedy: Collection[Greedy] = ()
-        """Clients whose further flows the engine takes none of."""
+        """Clients whose further flows the engine does not accept."""
         self.crowd = Crowd()
-        """Callers that no proxy service takes more connections of."""
+        """Callers whose further connections no proxy service accepts."""
         self.choices: Mapping[str, Choice] = {}
-        """Group key -> where its clients go: what the next load or update says of them."""
+        """Group key -> the nodes of its clients, for the next load or update."""
         self._nft = nft
         self._roles = roles
         self._engine_uid = engine_uid
         self._elements: Elements = {}
         self._chains: str | None = None
-        """The chains as nft listed them when they were loaded last."""
+        """The chains as nft listed them after the last load."""
         self._is_doubtful = False
 
     def look(self) -> None:
-        """See what the machine has now."""
+        """Read the machine's present facts, and derive the topology."""
         self.facts = kernel_facts.read()
         before, self.topology = self.topology, discover(self.facts, self._roles, self.topology)
         if turned := set(before.lans) - set(self.topology.lans):
@@ -124,7 +124,8 @@ class Machine:
         )
         settled = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)
-        # Who asks for a far end's address means another machine; the line's own table needs none.
+        # A packet to the address of a line's far end is meant for another machine; the line's own
+        # table needs no such route.
         listed = {(r.interface, r.destination) for r in self.facts.routes if is_line(r.interface)}
         routes.withdraw_peers(
             interface
@@ -141,17 +142,17 @@ class Machine:
         )
 
     def forward(self) -> None:
-        """Let the machine forward packets: the last step of putting up the guard.
+        """Let the machine forward packets: the last step of setting up the guard.
 
-        Not before there is a LAN to guard: one that is still to be found, since the configuration
-        names none, would be forwarded unruled from its coming up until it is seen.
+        Do nothing while there is no LAN to guard. If the configuration names no LAN, netd has to
+        find it: packets of a LAN that comes up would be forwarded without rules until netd sees it.
         """
         if self.topology.lans:
             sysctl.write(sysctls.forwarding())
 
     def exits(self, plan: Plan) -> dict[str, str]:
-        """WAN, interface of the plan or ``DIRECT`` -> why nothing leaves by it; VPN lines tell
-        themselves.
+        """Return, for each WAN, interface of the plan and ``DIRECT``, the reason why no traffic
+        leaves by it; empty if it is open. VPN lines are left out: they report their own state.
         """
         wans = filter(None, (*self.topology.wans, *self.topology.seen_wans))
         names = dict.fromkeys(name for name in (*wans, *plan.egresses) if not is_line(name))
@@ -167,11 +168,11 @@ class Machine:
         return closed
 
     def why_unserved(self) -> str:
-        """Why clients are not handed to the engine; empty when they are."""
+        """Return the reason why clients do not reach the engine; empty if they do."""
         return self._why_taken(MARK_ENGINE, is_local=True) if self.facts.policy_rules else ""
 
     def _why_taken(self, mark: int, *, is_local: bool = False) -> str:
-        """Who keeps what bears `mark` from going its way, as the kernel has it."""
+        """Return `exits.TAKEN` if the kernel routes packets with `mark` elsewhere; empty if not."""
         for lan, network in self.topology.lan_networks:
             interface = self.facts.interfaces.get(lan)
             own = self.topology.router_addresses
@@ -187,13 +188,15 @@ class Machine:
         return ""
 
     def is_open(self, way: str) -> bool:
-        """Whether anything may leave by an interface, or by ``DIRECT``."""
+        """True if traffic may leave by an interface, or by ``DIRECT``."""
         if way == DIRECT:
             return not exits.why_direct_closed(self.facts, self.topology)
         return way in self.topology.routable
 
     def why_unreached(self, way: str) -> str:
-        """Why nothing answers by an interface or ``DIRECT``, where that is for its gateway."""
+        """Return a sentence if a gateway of an interface or of ``DIRECT`` does not answer; empty
+        if none is known to be silent.
+        """
         routes = exits.direct_routes(self.facts) if way == DIRECT else ()
         hops = [(route.interface, route.gateway) for route in routes]
         if way != DIRECT:
@@ -208,29 +211,29 @@ class Machine:
         return ""
 
     def missing_roles(self) -> tuple[str, ...]:
-        """A sentence for each role that no interface has."""
+        """Return a sentence for each role that no interface has."""
         return tuple(exits.missing_roles(self.topology, self._roles))
 
     def line_addresses(self) -> set[IPv4Address]:
-        """The machine's own addresses that are VPN lines'."""
+        """Return the machine's own addresses on VPN lines."""
         lines = (found for name, found in self.facts.interfaces.items() if is_line(name))
         return {address.ip for line in lines for address in line.addresses}
 
     def mapped_ports(self) -> set[int]:
-        """The ports of engine instances that the kernel sends clients to."""
+        """Return the ports of engine instances that the kernel sends clients to."""
         return {int(port) for port in self._elements.get("ports", {}).values()}
 
     def served(self) -> set[int]:
-        """The marks of the targets whose engine instances the kernel sends clients to."""
+        """Return the marks of the targets whose engine instances the kernel sends clients to."""
         return {int(mark, 16) for mark in self._elements.get("ports", {})}
 
     def has_table(self) -> bool:
-        """Whether our table is there, whatever is in it."""
+        """True if egressd's table exists; its content is not checked."""
         return self._nft.chains() is not None
 
     def recall(self) -> None:
-        """Take what an earlier netd knew of LANs, WANs and resolvers from its table, and its fast
-        path.
+        """Read an earlier netd's LANs, WANs and silent resolvers from its table, and take over its
+        fast path.
         """
         self.fast_path.recall()
         names = ("lansrc", "inmark", "outside", "localif", "substitutes")
@@ -244,43 +247,43 @@ class Machine:
             log.warning("another program has changed our table", error=str(error))
 
     def hold_translation(self) -> None:
-        """Have known flows stay translated while another program has flushed our table."""
+        """Keep known flows translated while another program has flushed egressd's table."""
         try:
             self._nft.hold_translation()
         except Failed as error:
             log.warning("a flushed ruleset will cut connections", error=str(error))
 
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
-        """Say everything anew, in one transaction. Raises Failed, and then nothing changed."""
+        """Load the whole table anew, in one transaction. Raises Failed; nothing changes then."""
         wanted = self._wanted(plan, ports)
         text = script.load(wanted, self.bounds)
         failure = None
         try:
             self.fast_path.follow(plan, self.facts, self.topology, self._roles)
         except Failed as error:
-            failure = error  # who is to be blocked is blocked as far as can be
+            failure = error  # the table is loaded all the same: it blocks the clients it can
         try:
             await self._transact(text)
         except Failed as error:
-            # Another version's table may have sets of other types, which are not to be changed.
+            # A table of another version may have sets of other types, which cannot be changed.
             log.warning("loading a table anew, since this one did not fit", cause=error.cause)
             await self._transact(script.afresh(text))
         del wanted["hosts"]
         self._elements = wanted
         self._is_doubtful = False
         self._chains = _UNKNOWN
-        with suppress(Failed):  # what is loaded is in force; `is_intact` will say that it is not
+        with suppress(Failed):  # the table is in force; `is_intact` will have it loaded again
             self._chains = await asyncio.to_thread(self._nft.chains)
-        with suppress(Failed):  # it is a hint: what is loaded is in force without it
+        with suppress(Failed):  # only a hint: the table is in force without it
             self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
         if failure is not None:
             raise failure
         self.fast_path.settle()
 
     async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
-        """Change what differs, and the `hosts` script with it, in one transaction.
+        """Change the elements that differ, and run the `hosts` script, in one transaction.
 
-        Raises Failed, and then nothing changed.
+        Raises Failed; the table is then unchanged.
         """
         wanted = self._wanted(plan, ports, hosts=False)
         if self._is_doubtful or script.needs_load(self._elements, wanted):
@@ -302,23 +305,25 @@ class Machine:
         self.fast_path.settle()
 
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
-        """Have known flows of clients whose rule or limit has changed go where the plan says now,
-        or the long way, before anything else of the change is in force. Raises Failed.
+        """Send known flows of clients whose rule or limit has changed by the new plan, or through
+        the slow path, before anything else of the change is in force. Raises Failed.
         """
         self.fast_path.move(plan, clients)
 
     def is_about_local_clients(self, change: Change) -> bool:
-        """Whether the change touches clients in local networks: their floor, and more than one
-        element.
+        """True if the change touches clients in local networks: it then touches their floor rules,
+        and more than one element.
         """
         return local.touches(change, self.topology)
 
     def doubt(self) -> None:
-        """The table may say what the plan does not: the next update or move loads all anew."""
+        """Mark the table as possibly different from the plan: the next update or move then loads it
+        whole.
+        """
         self._is_doubtful = True
 
     def beside(self, plan: Plan) -> tuple[str, ...]:
-        """Say in plain words what other programs' traffic control means for the plan."""
+        """Return sentences about the effect of other programs' traffic control on the plan."""
         others, has_fast_path = self.fast_path.others, not self.fast_path.obstacle
         in_the_way = others.diverted | others.passed
         has_limits = in_the_way and any(map(is_limited, plan.limits.values()))
@@ -326,16 +331,16 @@ class Machine:
         return tuple(told(others, has_fast_path=has_fast_path, limited=limited))
 
     async def shield(self, ports: Iterable[int]) -> None:
-        """Close ports to all but the LAN, ahead of the update that says so. Raises Failed."""
+        """Close ports to all but the LAN, ahead of the update that does so. Raises Failed."""
         await self._transact(script.shield(ports))
 
     async def locate(self, client: str) -> int:
-        """The mark that the kernel's own tables give a client with a rule now; else 0.
+        """Return the mark that the kernel's tables give a client with a rule now; else 0.
 
         Raises Invalid when `client` is no address, Failed when the tables cannot be read.
         """
         try:
-            address = str(IPv4Address(client))  # it becomes part of a script
+            address = str(IPv4Address(client))  # checked, since it becomes part of a script
         except ValueError:
             raise Invalid("client must be an IPv4 address") from None
         for name in ("hosts", "nets"):
@@ -345,16 +350,16 @@ class Machine:
         return 0
 
     def members(self, client: str) -> dict[str, str]:
-        """Group key -> the instance that a client's new flows are sent to, where that is known."""
+        """Return, by group key, the instance that a client's new flows are sent to, if known."""
         found = ((key, choice.of_client(client)) for key, choice in self.choices.items())
         return {key: instance for key, instance in found if instance}
 
     async def is_intact(self) -> bool:
-        """Whether the chains are as they were loaded."""
+        """True if the chains are as they were loaded."""
         return await asyncio.to_thread(self._nft.chains) == self._chains
 
     def host_script(self, plan: Plan, change: Change) -> str:
-        """What moves the hosts of `change`, which starts from `plan`."""
+        """Return the nft script that moves the hosts of `change`, which starts from `plan`."""
         return script.host_update(plan.hosts, change) if plan.floor.is_ruled else ""
 
     def _wanted(self, plan: Plan, ports: Mapping[str, int], *, hosts: bool = True) -> Elements:
@@ -374,7 +379,7 @@ class Machine:
         )
 
     def _refused(self) -> Iterator[str]:
-        """VPN lines with addresses that they must not have."""
+        """Yield the VPN lines that have addresses they must not have."""
         for name in self.facts.interfaces:
             if is_line(name) and objection(name, self.facts, self.taken):
                 yield name

@@ -1,9 +1,9 @@
-"""What is measured once for all who ask at about the same time.
+"""A cached measurement that concurrent readers share.
 
 Reading the memory of netd and four workers takes 20 ms of the kernel's time (it walks their
 page tables), counting 100,000 flows 400 ms, reading the counters of 10,000 rules 150 ms.
-Platforms poll; without a bound, 80 requests for the status a second kept netd from everything
-else.
+Management platforms poll: without a bound, 80 status requests a second would leave netd no time
+for anything else.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 FRESH_S: Final = 1.0
-"""How old a measurement may be, in seconds."""
+"""Seconds for which a measurement is valid."""
 
 
 class Meter(Generic[T]):
-    """Hands out what `measure` found within the last second.
+    """Caches the result of `measure` for one second.
 
-    With `kept` it may be older: by so many times as long as it took to measure. In the second half
-    of that, who asks has it measured again meanwhile. So what takes long doesn't keep a processor
-    busy, and nobody who asks often waits for it. `clock` gives seconds.
+    With `kept`, a result is valid for `kept` times its own duration, if that is longer. A reader in
+    the second half of that time starts a new measurement in the background. So a slow measurement
+    does not keep a processor busy, and frequent readers do not wait for it. `clock` gives seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Meter(Generic[T]):
         self._measured_at = 0.0
 
     async def read(self) -> T:
-        """What was measured a moment ago. Raises what `measure` raises."""
+        """Return a valid measurement. Raises the errors of `measure`."""
         kept_s = self._kept * self._took_s
         if self._last is None or self._age() >= max(FRESH_S, kept_s):
             async with self._lock:
@@ -73,7 +73,7 @@ class Meter(Generic[T]):
             async with self._lock:
                 await self._renew()
         except Exception as error:
-            # Who asks once it is too old is told.
+            # A reader that comes once the last result is too old gets the error.
             log.warning("could not measure", error=str(error))
         finally:
             self._renewal = None

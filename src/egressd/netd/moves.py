@@ -1,8 +1,8 @@
-"""Clients that a change moves, and the end of what they had open before.
+"""Clients that a change moves, and the end of their old connections.
 
-A change goes three ways: `foresee` tells whom it moves while the old plan is in force, `settle`
-takes over what the new one says of ranges, and `follow_up` ends what the clients that moved had
-open, once the kernel sends them elsewhere.
+A change takes three steps: `foresee` finds the clients that it moves while the old plan is in
+force, `settle` takes over the new plan's marks of ranges, and `follow_up` ends the old connections
+of the clients that moved, once the kernel sends these elsewhere.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from egressd.netd.tidier import LOOPBACK, Tidier, cut, may_have
 
 
 class Move(NamedTuple):
-    """What a change of the plan means for clients' connections."""
+    """The effect of a change of the plan on clients' connections."""
 
     ranges: RangeMap
-    """The marks of the ranges of the plan that it leads to."""
+    """The marks of the ranges of the plan that the change leads to."""
     clients: list[str]
-    """Addresses and ranges within the LANs whose mark becomes another one."""
+    """Addresses and ranges within the LANs whose mark changes."""
     served: list[str]
-    """Those of them that may have sockets in the engine."""
+    """The members of `clients` that may have sockets in the engine."""
 
 
 class Moves:
-    """Knows the marks of the ranges of the plan in force, and tidies up after who left them."""
+    """Holds the marks of the ranges in force, and ends old flows of clients that moved."""
 
     def __init__(self, machine: Machine, plan: Callable[[], Plan]) -> None:
         self._machine = machine
         self._plan = plan
         self._ranges = RangeMap({})
-        """In order: made anew only when one changes."""
+        """The marks of the plan's ranges, in order; computed again only when a range changes."""
         self._served: set[int] = set()
-        """The marks of targets that were served when `follow_losses` looked last."""
+        """The marks of the targets that were served at the last call of `follow_losses`."""
         self._tidier = Tidier(self._law, self._owners)
 
     def foresee(self, change: Change) -> Move:
-        """What `change` will mean."""
+        """Return the effect of `change`, which is not in force yet."""
         plan, ranges = self._plan(), self._ranges
         if change.nets:
             ranges = RangeMap(dict(change.nets.applied(plan.nets)))
-        # Whatever else a wide range covers, servers for one, is no client.
+        # Addresses of a wide range outside the LANs, such as servers, are no clients.
         moved = impact.moved(change, plan, self._ranges, ranges)
         clients = list(Ranges(self._networks()).clip(moved))
         return Move(ranges, clients, impact.engine_served(clients, plan))
 
     def settle(self, ranges: RangeMap) -> RangeMap:
-        """Make these the marks of ranges that flows are judged by; the ones before."""
+        """Judge flows by the marks of these ranges. Return the previous ranges."""
         before, self._ranges = self._ranges, ranges
         return before
 
     def outdate(self) -> None:
-        """To be called before a transaction after which flows are judged by more than other marks
-        of hosts, and `tidy_all` or `follow_up` after it.
+        """Invalidate a running walk. Call this before a transaction that alters more of what flows
+        are judged by than marks of hosts; call `tidy_all` or `follow_up` after the transaction.
         """
         self._tidier.outdate()
 
     async def follow_up(self, move: Move, hosts_before: dict[str, int]) -> None:
-        """End what the clients of a move had open.
+        """End the old connections of the clients of a move.
 
-        `hosts_before` are the hosts that the change touched, with the marks that they had.
+        `hosts_before` are the hosts that the change touched, with their marks before it.
         """
         ruled = ChainMap(self._plan().hosts, hosts_before)
         await cut(move.served, ruled, self._machine.topology.router_addresses)
@@ -74,10 +74,10 @@ class Moves:
             self._tidier.add(move.clients)
 
     def follow_losses(self) -> None:
-        """Tidy up after targets of the plan that the kernel sends nobody to any more: their
-        instances are lost, and where they only stood by, nobody starts them again.
+        """End old flows if the kernel no longer sends clients to some target of the plan: its
+        instance is lost, and a lost standby instance is not started again.
 
-        To be called after each update of the table that may send clients to other instances.
+        Call this after each update of the table that may send clients to other instances.
         """
         before, self._served = self._served, self._machine.served()
         if lost := before - self._served:
@@ -86,11 +86,11 @@ class Moves:
                 self.tidy_all()
 
     def tidy_all(self) -> None:
-        """Remove whatever flows there are that the plan in force would not let begin so."""
+        """Remove all flows that the plan in force would not let begin as they are."""
         self._tidier.add([*self._networks(), str(LOOPBACK)])
 
     async def close(self) -> None:
-        """Tidy up no more."""
+        """Stop removing flows."""
         await self._tidier.close()
 
     def _law(self) -> Callable[[bytes, Flow], bool]:
@@ -99,9 +99,9 @@ class Moves:
         return may_have(self._plan(), self._ranges, machine.choices, machine.served(), own)
 
     def _owners(self) -> Ranges:
-        """The addresses whose flows are tidied."""
+        """Return the addresses whose flows are checked."""
         return Ranges([*self._networks(), str(LOOPBACK)])
 
     def _networks(self) -> list[str]:
-        """The addresses that clients may have."""
+        """Return the networks whose addresses clients may have."""
         return [str(network) for _, network in self._machine.topology.lan_networks]

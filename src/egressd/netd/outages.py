@@ -1,8 +1,8 @@
-"""Which nodes fail, as far as their clients have found out: told, and nothing else.
+"""The nodes that fail, as far as their clients' connections show it: for reports only.
 
-A node is asked when connections through it fail, and then again and again until it answers. So it
-costs nothing while all is well, and a node that nobody uses is left in peace. Nobody is blocked or
-moved by what is found: that is for groups (`egressd.netd.health`), which ask by themselves.
+A node is checked when connections through it fail, and then repeatedly until it answers. So this
+costs nothing while all nodes work, and never checks an unused node. The results block and move no
+client: only groups do that (`egressd.netd.health`), by checks of their own.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from egressd.planner.groups import DEAD
 log = structlog.get_logger()
 
 PERIOD_S: Final = 10.0
-"""How often a node that failed is asked again."""
+"""Seconds between checks of a node that failed."""
 PATIENCE_S: Final = 5.0
 PATIENCE_MAX_S: Final = 60.0
-"""How long one that answered is not asked again, whoever suspects it: clients also ask for what
-cannot be reached. Twice as long each time that it answers, up to the second."""
+"""Seconds in which a node that answered is not checked again, even if it is suspected: clients also
+request destinations that cannot be reached. The time doubles with each answer, from the first to
+the second value."""
 _TIMEOUT_MS: Final = 5_000
 _AT_ONCE: Final = 64
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking a node; not to be asked again for `patience` seconds."""
+    """The result of checking a node, which is not checked again for `patience` seconds."""
 
     asked: float
-    """By the loop's clock."""
+    """The time of the check by the loop's clock."""
     patience: float
     reason: str
-    """Why it failed; empty when it answered."""
+    """The reason why the node failed; empty if it answered."""
 
 
 class Outages:
@@ -59,12 +60,12 @@ class Outages:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Instance key -> why its node failed when it was asked last."""
+        """Instance key -> the reason why its node failed at the last check."""
         failed = {each: known.reason for each, known in self._known.items() if known.reason}
         return {each.key: why for each, why in failed.items() if self._is_planned(each)}
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start checking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -74,7 +75,9 @@ class Outages:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def suspect(self, keys: Iterable[str]) -> None:
-        """Connections failed through these outbounds. Those of no node are passed over."""
+        """Have the nodes of these outbounds checked: connections through them failed. Outbounds
+        that are no nodes are ignored.
+        """
         instances = self._plan().instances
         for key in keys:
             if key.startswith("node:") and key in instances:
@@ -95,14 +98,14 @@ class Outages:
                     await self._woken.wait()
 
     def _concerned(self) -> list[Instance]:
-        """Suspects, and then those that failed."""
+        """Return the suspects, followed by the nodes that failed."""
         instances = self._plan().instances
         suspects = [instances[key] for key in self._suspects]
         failed = [each for each, known in self._known.items() if known.reason]
         return list(dict.fromkeys([*suspects, *failed]))
 
     def _due(self, instance: Instance) -> float:
-        """When it may be asked, by the loop's clock."""
+        """Return the time from which the node may be checked, by the loop's clock."""
         known = self._known.get(instance)
         return 0.0 if known is None else known.asked + known.patience
 
@@ -110,7 +113,7 @@ class Outages:
         return self._plan().instances.get(instance.key) == instance
 
     def _forget(self) -> None:
-        """What was known of nodes that are others now, or gone, means nothing more."""
+        """Forget the results of nodes that have changed or are gone."""
         self._known = {each: known for each, known in self._known.items() if self._is_planned(each)}
         instances = self._plan().instances
         self._suspects = {key: None for key in self._suspects if key in instances}
@@ -130,7 +133,7 @@ class Outages:
             self._note(instance, found.get(instance.key))
 
     def _note(self, instance: Instance, found: Delay | None) -> None:
-        """`found` is None where it could not be asked."""
+        """Record the result of a check. `found` is None if the node could not be checked."""
         now = asyncio.get_running_loop().time()
         before = self._known.get(instance, _Known(asked=now, patience=0.0, reason=""))
         reason = before.reason if found is None else found.error if found.delay == DEAD else ""

@@ -1,9 +1,9 @@
 """The last accepted plan on disk, kept so that one change writes one change.
 
 An SQLite database of netd's own (root only): a row per table entry. With
-``synchronous=FULL`` a committed change survives power loss. A file that is damaged means no
-plan: the guard then blocks everybody until the api sends one. One on a disk that is full, or that
-can only be read, is as good as ever.
+``synchronous=FULL`` a committed change survives power loss. A damaged file counts as no plan: the
+guard then blocks every client until the api sends a plan. A file on a full or read-only disk can
+still be read.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ CREATE TABLE IF NOT EXISTS entry (
 """
 _VERSION_WITH_DOCUMENTS: Final = 1
 _NO_PLAN: Final = (ValueError, TypeError, RecursionError, Invalid)
-"""What reading raises where the file holds something else."""
+"""Errors that reading raises if the file holds something else than a plan."""
 
 
 class PlanFile:
-    """The plan in a file. Not for use by several threads at once."""
+    """The plan in a file. Several threads must not use it at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._is_doubtful = False
-        """Whether a change that failed may lie whole in SQLite's log, where only its fsync failed.
-        Whoever opened the log anew would take it for stored."""
+        """True if SQLite's log may hold a failed change completely, since only its fsync failed. A
+        new connection that reads the log would take that change for stored."""
         self._outdated: Plan | None = None
-        """What was read from a file of an older netd's, to be written anew with the next change."""
+        """The plan from a file of an older netd, which the next change writes anew."""
 
     def load(self) -> Plan | None:
-        """The stored plan, or None when there is none that can be trusted."""
+        """Return the stored plan, or None if there is none that can be trusted."""
         try:
             return self._read(self._open())
         except _NO_PLAN:
@@ -57,10 +57,11 @@ class PlanFile:
 
     @contextmanager
     def writing(self, change: Change, *, must_last: bool = True) -> Iterator[None]:
-        """Store `change` durably when the block ends well, not at all otherwise.
+        """Store `change` durably if the block succeeds, not at all otherwise.
 
-        Raises Failed when the file cannot be written, unless it need not last. One that changes
-        nothing is not written, so that groups find another node also while the disk is full.
+        Raises Failed when the file cannot be written and `must_last` is set. A change that changes
+        nothing is not written, so that groups can change over to another node even while the disk
+        is full.
         """
         if change.is_empty and change.base == change.revision:
             yield
@@ -88,7 +89,7 @@ class PlanFile:
             if must_last:
                 raise Failed("write the plan file", str(error)) from error
         else:
-            self._is_doubtful = False  # it lies where the one that failed did
+            self._is_doubtful = False  # this change has overwritten the failed one in the log
             self._outdated = None
 
     def close(self) -> None:
@@ -106,8 +107,9 @@ class PlanFile:
         return self._db
 
     def _abandon(self) -> None:
-        """Forget the open change. A connection that met an error is not used again, but for one
-        whose log is not to be read anew: it goes on until that is emptied or written over.
+        """Roll back the open change. A connection that met an error is not used again, unless
+        `_is_doubtful`: its log must not be read anew, so it stays open until the log is emptied or
+        overwritten.
         """
         if self._db is None:
             return
@@ -131,7 +133,7 @@ class PlanFile:
         return self._path.with_name(f"{self._path.name}-wal")
 
     def _read_only(self) -> Plan | None:
-        """The plan where nothing can be written; none where part of it is still in the log."""
+        """Return the plan if the file can only be read; None if part of it is still in the log."""
         try:
             if self._log.exists() and self._log.stat().st_size:
                 return None
@@ -186,10 +188,10 @@ class PlanFile:
 
 
 def _bring_up_to_date(document: dict[str, Any]) -> None:
-    """Read what was stored when instances were documents of the engine: all but these.
+    """Convert a plan of version 1, whose instances were documents of the engine: drop these.
 
-    Who was served by one is blocked until the api has sent its plan, which it does first of all;
-    the kernel's own ways, the lines and the limits stay.
+    Clients of an instance are blocked until the api has sent its plan, which is its first request;
+    kernel routing, lines and limits stay.
     """
     document["version"] = PLAN_VERSION
     document["instances"], document["groups"] = {}, {}
@@ -202,8 +204,8 @@ def _bring_up_to_date(document: dict[str, Any]) -> None:
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        # Nobody else opens it. Otherwise SQLite would keep an index of its log in a file beside it,
-        # which a full disk has no room for.
+        # No other process opens the file. Without exclusive locking SQLite would keep an index of
+        # its log in a second file, for which a full disk has no room.
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
@@ -215,8 +217,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the file itself is at fault, and not the disk, or how much room it has."""
+    """True if the file itself is damaged, rather than the disk failing or being full."""
     if isinstance(error, OSError):
         return False
-    kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # less its extension
+    kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the primary code
     return kind in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

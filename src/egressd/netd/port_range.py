@@ -1,4 +1,4 @@
-"""Which port of a range the next user gets. Pure."""
+"""The next free port of a range. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 
 
 class PortRange:
-    """The ports of a range, handed out in turn, so that one just freed rests the longest.
+    """The ports of a range, handed out in turn, so that a port just freed rests the longest.
 
-    `full` is what is said when there is none; `first` the index of the one to begin with.
+    `full` is the error's text when no port is free; `first` is the index of the first port to hand
+    out.
     """
 
     def __init__(self, ports: Sequence[int], full: str, *, first: int = 0) -> None:
@@ -18,7 +19,7 @@ class PortRange:
         self._taken: set[int] = set()
 
     def take(self, avoided: Collection[int] = ()) -> int:
-        """A port nobody has, and none of `avoided`. Raises LookupError when there is none."""
+        """Take a free port that is not in `avoided`. Raises LookupError if there is none."""
         for _ in range(len(self._ports)):
             port = self._ports[self._next]
             self._next = (self._next + 1) % len(self._ports)

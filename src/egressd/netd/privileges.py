@@ -1,8 +1,8 @@
-"""Giving up root, in two steps, in a process that was started as root.
+"""Drop root privileges, in two steps, in a process that was started as root.
 
 egressd and its interpreter may lie under a folder that only root can enter, and modules and
 shared libraries are opened long after a process has started. So between the two steps the
-process still reads files as root, their owner, while it holds no capability but those it keeps:
+process still reads files as root, their owner, but holds only the capabilities that it keeps:
 
 1. `begin_drop`, with one thread: user and group ids, capabilities, bounding set, securebits
    and no_new_privs. All but the user id belong to a thread (capabilities(7), credentials(7)),
@@ -68,13 +68,13 @@ class _Data(ctypes.Structure):
 
 
 def become(uid: int, gid: int, keep: Collection[Capability] = ()) -> None:
-    """Both steps at once: for a process that needs no more files of root's."""
+    """Do both steps at once, in a process that reads no more of root's files."""
     begin_drop(uid, gid, keep)
     finish_drop()
 
 
 def begin_drop(uid: int, gid: int, keep: Collection[Capability] = ()) -> None:
-    """Give up everything of root but reading its files; `keep` is what stays of capabilities.
+    """Give up all of root's privileges but reading its files and the capabilities in `keep`.
 
     The process must have one thread. It gets `gid` as its only group, leaves no core dump
     and can't be traced by its user. Raises RuntimeError when it has more threads, ValueError

@@ -1,4 +1,4 @@
-"""Processes that outlive netd: started free of it, and told from later ones of the same pid."""
+"""Processes that outlive netd: start them detached, and recognize them despite reused pids."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7
 
 
 def spawn(argv: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
-    """Start the program at the path ``argv[0]``: in a session of its own, with all that it prints
-    in the file `output`. It has none of our environment but `environment`, a ``PATH`` and a
-    ``LANG``. Its pid. Raises OSError.
+    """Start the program at the path ``argv[0]`` and return its pid. Raises OSError.
+
+    It runs in a session of its own, and its output goes to the file `output`. Its environment is
+    `environment`, a ``PATH`` and a ``LANG``.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    # posix_spawn and not subprocess: nothing here may feel bound to end the child.
+    # posix_spawn and not subprocess: no Python object may wait for the child or end it.
     return os.posix_spawn(
         argv[0],
         list(argv),
@@ -39,23 +40,24 @@ def spawn(argv: Sequence[str], environment: Mapping[str, str], output: Path) -> 
 
 
 def start_time(pid: int) -> int:
-    """When process `pid` started, in clock ticks since boot: tells it from a later one of that
-    pid (proc_pid_stat(5), field 22). Raises OSError when there is none.
+    """Return the start time of process `pid`, in clock ticks since boot (proc_pid_stat(5), field
+    22). It distinguishes the process from a later one with the same pid. Raises OSError if there is
+    none.
     """
     stat = Path(f"/proc/{pid}/stat").read_text()
-    # Field 2, the program's name, may hold anything; it ends at the last parenthesis.
+    # Field 2, the program's name, may hold any character; it ends at the last parenthesis.
     return int(stat.rpartition(")")[2].split()[19])
 
 
 def open_same(pid: int, started: int) -> int | None:
-    """A pidfd (pidfd_open(2)) of `pid`, if that is still the process that started then. Raises
-    OSError when there are too many descriptors.
+    """Return a pidfd (pidfd_open(2)) of `pid`, or None if it is not the process that started at
+    `started`. Raises OSError when there are too many descriptors.
     """
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    # Read after the pidfd is open: it is then certain to name the process it was read from.
+    # Read after the pidfd is open: the start time is then certain to be of the pidfd's process.
     with suppress(OSError):
         if start_time(pid) == started:
             return pidfd
@@ -64,7 +66,9 @@ def open_same(pid: int, started: int) -> int | None:
 
 
 def how_it_ended(pidfd: int) -> str:
-    """In words; a process that another netd started has no parent left that may know."""
+    """Return a text about the end of a process. The exit status of a process that an earlier netd
+    started is unknown, since only its parent could read it.
+    """
     try:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
@@ -77,7 +81,7 @@ def how_it_ended(pidfd: int) -> str:
 
 
 def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """The pid and the user id of who is at the other end of a Unix socket."""
+    """Return the pid and the user id of the process at the other end of a Unix socket."""
     connection: socket.socket = writer.get_extra_info("socket")
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)

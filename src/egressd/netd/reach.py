@@ -1,7 +1,7 @@
-"""Whether anything at all answers by a way out: hosts are pinged, and asked for a connection.
+"""Check if any host answers by a way out: ping hosts, and try to connect to them.
 
-What is asked are resolvers, of which it is known that they do not answer questions. One that
-refuses the connection is there all the same.
+The hosts are resolvers that are known not to answer questions. A host that refuses the connection
+counts as an answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 
 
 async def is_anybody_there(addresses: Iterable[str], mark: int) -> bool:
-    """Whether any of the hosts answers to what leaves by `mark`. Needs CAP_NET_RAW and
+    """True if any of the hosts answers to packets that leave by `mark`. Needs CAP_NET_RAW and
     CAP_NET_ADMIN.
     """
     asked = [
@@ -77,6 +77,6 @@ async def _connects(address: str, mark: int) -> bool:
 
 
 def _checksum(number: int) -> int:
-    """That of an echo request of 8 bytes with this identifier (RFC 1071)."""
+    """Return the checksum of an 8-byte echo request with this identifier (RFC 1071)."""
     total = (_ECHO_REQUEST << 8) + number
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF

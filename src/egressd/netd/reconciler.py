@@ -1,9 +1,9 @@
-"""The reconciler: makes a plan so on this machine, and keeps it so.
+"""The reconciler: puts a plan in force on this machine, and keeps it in force.
 
 One lock orders everything that touches the kernel. The `Applier` puts changes in force.
 
-What differs from the plan later (a link that comes back, a worker that died, another
-program's ``nft flush ruleset``) is healed by `refresh`, `reload` and `revive`.
+`refresh`, `reload` and `revive` repair later differences from the plan: a link that comes back, a
+worker that died, another program's ``nft flush ruleset``.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from egressd.planner.resolvers import usable
 log = structlog.get_logger()
 
 _AT_ONCE: Final = 64
-"""Instances that are revived together."""
+"""Instances at most that are revived together."""
 
 
 class Conflict(Exception):
-    """A change starts from another revision than the one in force."""
+    """Raised for a change that starts from another revision than the one in force."""
 
 
 class Reconciler:
-    """Owns the plan in force and everything made from it."""
+    """Owns the plan in force and all kernel, engine and line state made from it."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Reconciler:
         self._is_ending = False
         self._revived = asyncio.Event()
         self._was_open: Collection[str] = ()
-        """The ways out that were open when the machine was looked at last."""
+        """The ways out that were open at the last `refresh`."""
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh, self._tell)
         self._outages = Outages(pool, lambda: self.plan, self._tell)
@@ -156,9 +156,9 @@ class Reconciler:
     # --- Start and end. -----------------------------------------------------------------
 
     async def guard(self) -> None:
-        """Make sure that nothing passes unruled, before anything else is done.
+        """Make sure that no packet passes without rules, before anything else is done.
 
-        A table left by an earlier netd stays as it is: its clients go on meanwhile.
+        A table left by an earlier netd stays as it is: its clients keep working meanwhile.
         """
         async with self._lock:
             self._applier.restore()
@@ -172,12 +172,12 @@ class Reconciler:
             self._serving.reserve(self.plan)
 
     async def limit(self) -> None:
-        """Put the stored plan's speed limits in force, before `start` lets anybody through."""
+        """Put the stored plan's speed limits in force, before `start` lets clients through."""
         async with self._lock:
             await self._limits.sync(self.plan.limits, self._applier.limited_lans())
 
     async def start(self) -> None:
-        """Put the stored plan in force; instances of living workers serve on without a gap."""
+        """Put the stored plan in force; instances of living workers keep serving without a gap."""
         async with self._lock:
             self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
@@ -189,9 +189,10 @@ class Reconciler:
             await self._applier.load()
             self._moves.follow_losses()
             self._moves.tidy_all()
-        # Neither waits for the other: the engine may take its time, and so may lines that end.
+        # Both run at once: the engine may take long, and so may lines that end.
         await asyncio.gather(self._revive_missing(), self._open_lines())
-        # What `limit` put there to count, or all of it, may have gone before anybody listened.
+        # Another program may have removed limits or counters after `limit`, before netd watched
+        # the kernel's events.
         await self.limit()
         await self._serving.end(self._serving.leftovers())
         self._tell_reviver()
@@ -215,11 +216,11 @@ class Reconciler:
     async def stop(self) -> None:
         """Block every client, and end the engine and the lines. The guard stays.
 
-        Raises Failed, once all else is done, when clients could not be blocked.
+        Raises Failed, after all other steps, if clients could not be blocked.
         """
         async with self._lock:
             await self._quiesce()
-            # Clients are still known, or what was counted of them would be forgotten.
+            # The clients stay in the plan: without them their counters would be removed.
             blocked = Plan(
                 floor=Floor(stopped=True),
                 egresses=self.plan.egresses,
@@ -236,7 +237,7 @@ class Reconciler:
             raise failure
 
     async def release(self) -> None:
-        """Make room for another netd: kernel, engine and lines stay as they are."""
+        """Let another netd take over: kernel, engine and lines stay as they are."""
         async with self._lock:
             await self._quiesce()
         await self._lines.release()
@@ -264,10 +265,10 @@ class Reconciler:
     # --- Changes. -----------------------------------------------------------------------
 
     async def set_plan(self, plan: Plan) -> None:
-        """Put a whole plan in force; only what differs from the one in force is touched.
+        """Put a whole plan in force; only differences from the plan in force are touched.
 
-        An instance that will not start does not stand in the way of the rest: its clients
-        are blocked, `status` says why, and it is tried again.
+        An instance that will not start does not fail the rest: its clients are blocked, `status`
+        gives the reason, and it is tried again.
         """
         async with self._turn((*self.plan.instances, *plan.instances)):
             change = difference(self.plan, plan)
@@ -278,8 +279,8 @@ class Reconciler:
     async def apply(self, change: Change) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
 
-        Raises Invalid for a change that is not well-formed, Conflict when it does not start
-        from the plan in force.
+        Raises Invalid for a malformed change, Conflict for a change that does not start from the
+        plan in force.
         """
         async with self._turn((*change.instances.put, *change.instances.drop)):
             if change.base != self.plan.revision:
@@ -288,7 +289,7 @@ class Reconciler:
             await self._carry_out(change, strict=True)
 
     async def halt(self, reason: str) -> None:
-        """Block every client, also those of proxy services, until the next whole plan."""
+        """Block every client, including those of proxy services, until the next whole plan."""
         async with self._ordered():
             floor = msgspec.structs.replace(self.plan.floor, stopped=True)
             services = [each for each in self.plan.instances.values() if each.port]
@@ -297,20 +298,21 @@ class Reconciler:
             change = Change(
                 base=revision, revision=revision, floor=floor, instances=Patch(drop=dropped)
             )
-            # The disk may be why: nobody is to go on for that.
+            # The disk may be the reason for the halt: clients are blocked even if it is full.
             await self._carry_out(change, strict=False, must_last=False)
-            # One that is being revived is ended once it listens, and is to serve nobody until then.
+            # A service that is being revived is ended once it listens; until then its port is
+            # closed to callers.
             if reviving := [each.port for each in services if each.key in self._serving.reviving]:
                 with as_far_as_possible("guard the ports of services that are being revived"):
                     await self.machine.shield(reviving)
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
-        """How the device is doing."""
+        """Return the status of the device."""
         return await self._monitor.status(self.plan, self._state())
 
     async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
+        """Return the traffic of each enabled rule by id, at most a second old. Raises Failed."""
         return await self._monitor.counters()
 
     def _state(self) -> str:
@@ -319,7 +321,7 @@ class Reconciler:
         return "stopped" if self.plan.floor.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
-        # Clients who are let through again do not wait for a proxy service that will not start.
+        # A start lets clients through again even if a proxy service will not start.
         floor = change.floor
         is_start = self.plan.floor.stopped and floor is not None and not floor.stopped
         try:
@@ -336,7 +338,7 @@ class Reconciler:
 
     @property
     def status_news(self) -> StatusNews:
-        """How the device is doing, as those who watch are told."""
+        """The status of the device, as sent to connections that watch."""
         return self._teller.news
 
     def _open_ways(self) -> frozenset[str]:
@@ -349,24 +351,24 @@ class Reconciler:
     # --- Lines. -------------------------------------------------------------------------
 
     def line_changed(self) -> None:
-        """A line came up or went down, or its peer hands out another resolver."""
+        """Handle a line that came up or went down, or whose peer hands out another resolver."""
         if self._line_follower is not None:
             self._line_follower.tell()
 
     @property
     def line_news(self) -> LineNews:
-        """How each line was doing when its routes were looked after last."""
+        """The status of each line when its routes were last updated."""
         return self._line_reporter.latest
 
     async def _follow_lines(self) -> None:
-        """Let clients through by lines that are up, and tell everyone."""
+        """Let clients through by lines that are up, and publish the lines' status."""
         await self.refresh()
         self._line_reporter.report(self._lines.status())
 
     # --- Healing. -----------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Look at the machine again and adapt: interfaces, addresses, gateways, routes, lines."""
+        """Read the machine's state and adapt: interfaces, addresses, gateways, routes, lines."""
         async with self._ordered():
             own = self.machine.line_addresses()
             self.machine.look()
@@ -385,7 +387,7 @@ class Reconciler:
                 await asyncio.to_thread(conntrack.forget_own, address)
 
     async def verify(self) -> None:
-        """The net beneath the events: look whether all is as it was left."""
+        """Check that the machine is as netd left it, in case an event was missed."""
         try:
             await self.refresh()
             async with self._ordered():
@@ -406,7 +408,7 @@ class Reconciler:
         self._publish(Event(topic="healed", subject="nftables", text=reason))
 
     async def limit_again(self, reason: str) -> None:
-        """Heal the speed limits, after another program touched what they are made of."""
+        """Repair the speed limits, after another program touched the kernel's part of them."""
         async with self._ordered():
             is_healed = await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         if is_healed:
@@ -415,8 +417,7 @@ class Reconciler:
     async def revive(self, instances: Sequence[Instance]) -> None:
         """Start instances of the plan that do not run, and let their clients through again.
 
-        The engine may keep one waiting for ten seconds and more: all else goes on meanwhile, but
-        for changes of these instances.
+        The engine may take ten seconds and more: only changes of these instances wait meanwhile.
         """
         async with self._turn(instance.key for instance in instances):
             wanted = [
@@ -431,7 +432,7 @@ class Reconciler:
         try:
             started = await self._serving.start(wanted, strict=False)
             async with self._ordered():
-                # A halt waits for nobody: it may have taken some of them out of the plan meanwhile.
+                # A halt does not wait for a revival: it may have taken some out of the plan.
                 gone = {key for key in started if key not in self.plan.instances}
                 await self._serving.end([started.pop(key) for key in gone])
                 self._serving.forget(gone)
@@ -445,7 +446,9 @@ class Reconciler:
 
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[None]:
-        """The lock, for what is not to follow a `stop` or a `release`. Raises Failed after one."""
+        """Hold the lock, for work that must not follow a `stop` or a `release`. Raises Failed after
+        one of these.
+        """
         async with self._lock:
             if self._is_ending:
                 raise Failed("do any more", "netd is ending")
@@ -453,7 +456,7 @@ class Reconciler:
 
     @asynccontextmanager
     async def _turn(self, keys: Iterable[str]) -> AsyncIterator[None]:
-        """The lock, while none of these instances is being revived."""
+        """Hold the lock, once none of these instances is being revived."""
         concerned = set(keys)
         while True:
             async with self._ordered():
@@ -464,7 +467,7 @@ class Reconciler:
             await self._revived.wait()
 
     async def regroup(self) -> None:
-        """Send groups' clients where they are served best, by what is known now."""
+        """Send groups' clients to the best nodes by the present measurements."""
         async with self._ordered():
             if not self._steering.is_settled:
                 revision = self.plan.revision
@@ -472,24 +475,24 @@ class Reconciler:
         self._tell()
 
     async def _refuse(self, greedy: Collection[Greedy]) -> None:
-        """Take no further flows of these clients."""
+        """Accept no further flows of these clients."""
         async with self._ordered():
             self.machine.greedy = greedy
             await self.machine.update(self.plan, self._serving.ports())
 
     async def _let_in_no_more(self, crowd: Crowd) -> None:
-        """Have proxy services take no further connections of these callers."""
+        """Let proxy services accept no further connections of these callers."""
         async with self._ordered():
             self.machine.crowd = crowd
             await self.machine.update(self.plan, self._serving.ports())
 
     def troubled(self, tags: Iterable[str]) -> None:
-        """Clients' connections fail through these outbounds."""
+        """Have the nodes of these outbounds checked: clients' connections through them fail."""
         self._steering.suspect(tags)
         self._outages.suspect(tags)
 
     def lost(self, instances: Sequence[Running]) -> None:
-        """Instances died with their worker: start them again."""
+        """Start instances again that died with their worker."""
         self._serving.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(Event(topic="engine", text=text))
@@ -497,7 +500,7 @@ class Reconciler:
         self._reviver.hurry()
 
     async def _revive_missing(self) -> None:
-        """A few at a time, so that none waits until the last of many listens."""
+        """Revive missing instances in parts, so that none waits until the last of many listens."""
         missing = self._applier.missing()
         parts = [missing[at : at + _AT_ONCE] for at in range(0, len(missing), _AT_ONCE)]
         done = await asyncio.gather(*map(self.revive, parts), return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Tells who has reached a bound of what one client, or one caller of proxy services, may have.
+"""Report the clients and the callers of proxy services that have reached one of their bounds.
 
-The kernel refuses what is beyond, whether this runs or not. It keeps who was refused for a few
-seconds, and how many packets it refused meanwhile.
+The kernel refuses packets beyond a bound, even if this module does not run. It keeps the sources
+that it refused for a few seconds, with the number of refused packets.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 0.5
 TOLD_S: Final = 10.0
-"""Seconds that it is told for after the last refusal."""
+"""Seconds after the last refusal during which it is reported."""
 _KINDS: Final = {
     ("tcp", False): refused.CONNECTIONS,
     ("udp", False): refused.SESSIONS,
     ("tcp", True): refused.NETWORK_CONNECTIONS,
     ("udp", True): refused.NETWORK_SESSIONS,
 }
-"""Protocol, and whether the bound is a network's -> kind."""
+"""Protocol, and True if the bound is a network's -> kind."""
 REACHED_MAX: Final = 1000
-"""Those that are told, the first by address: there may be any number."""
+"""Entries that are reported at most, the first in order: their number has no other bound."""
 
 
 class Refusals:
-    """Keeps who has reached which bound. `changed` is called when that is another."""
+    """Keeps the sources that have reached a bound. `changed` is called when these change."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Refusals:
         crowd: Callable[[], Crowd] = Crowd,
         read: Callable[[], dict[Refused, int]] = refused.read,
     ) -> None:
-        """`greedy` and `crowd` tell those that netd itself has found (`egressd.netd.surplus` and
-        `egressd.netd.crowd`).
+        """`greedy` and `crowd` give the clients and callers that netd itself has found beyond their
+        bounds (`egressd.netd.surplus` and `egressd.netd.crowd`).
         """
         self._bounds = bounds
         self._changed = changed
@@ -57,13 +57,13 @@ class Refusals:
         self._read = read
         self._counted: Mapping[Refused, int] = {}
         self._last: dict[Refused, float] = {}
-        """When each was seen last, by the loop's clock."""
+        """Refusal -> the time when it was seen last, by the loop's clock."""
         self._totals: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def reached(self) -> tuple[Reached, ...]:
-        """Who has reached a bound within the last `TOLD_S`."""
+        """The sources that have reached a bound within the last `TOLD_S` seconds."""
         figures = self._figures()
         return tuple(
             Reached(kind=each.kind, source=each.source, port=each.port, bound=figures[each.kind])
@@ -72,11 +72,11 @@ class Refusals:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Kind -> packets that were refused since netd began."""
+        """Kind -> packets that were refused since netd started."""
         return dict(self._totals)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class Refusals:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look(self, now: float) -> None:
-        """See who was refused since. Raises OSError."""
+        """Read the refusals since the last call. Raises OSError."""
         found = {
             Refused(_KINDS[each.protocol, each.is_of_network], each.client): 0
             for each in self._greedy()
@@ -97,7 +97,7 @@ class Refusals:
         found |= self._read()
         for each, packets in found.items():
             before = self._counted.get(each, 0)
-            # An element that has expired meanwhile began anew.
+            # The count of an element that has expired meanwhile starts again at 0.
             self._totals[each.kind] += packets - before if packets >= before else packets
         self._counted = found
         known = {*self._last}

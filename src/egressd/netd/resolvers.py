@@ -1,11 +1,10 @@
-"""Which resolvers answer, where the kernel sends questions to one of a list.
+"""Find the resolvers that answer, for each list of which the kernel sends questions to one.
 
-The servers of each list are asked regularly, and early while clients ask (`egressd.netd.doubts`),
-by the way that clients ask by: those before the first that answers are passed over until they
-answer again. Where none answers
-nobody is asked in its place, and it is found out whether it is the way that fails
-(`egressd.netd.reach`): by a WAN that is up and leads nowhere, nothing answers. So WANs that no rule
-names are asked by, too.
+netd queries the servers of each list regularly, and early while clients send questions
+(`egressd.netd.doubts`), by the same way as the clients' questions: the servers before the first
+that answers are passed over until they answer again. If none answers, no other server takes their
+place, and netd checks if the way itself fails (`egressd.netd.reach`): by a WAN that is up and leads
+nowhere, no host answers. So netd also sends queries by WANs that no rule names.
 """
 
 from __future__ import annotations
@@ -41,12 +40,13 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 10.0
 SUSPICION_S: Final = 2.0
-"""The period while something does not answer, in seconds, so that its end is told soon."""
+"""Seconds of the period while a way or its resolvers do not answer, so that their return is
+reported soon."""
 _TRIES_S: Final = (0.3, 0.3, 0.4)
-"""Seconds to wait for each of the same questions: a packet may get lost."""
+"""Seconds to wait for the answer to each copy of a question: a packet may get lost."""
 
 _AT_ONCE_S: Final = 0.1
-"""Seconds that an answer takes at most, as a rule."""
+"""Seconds in which most answers arrive."""
 
 _PORT: Final = 53
 _HEADER: Final = struct.Struct("!HHHHHH")
@@ -54,26 +54,27 @@ _RECURSION: Final = 0x0100
 _IS_ANSWER: Final = 0x8000
 _CODE: Final = 0x000F
 _ANSWERS: Final = (0, 3)
-"""NOERROR and NXDOMAIN (RFC 1035, 4.1.1; RFC 2308): what else a resolver says helps no client."""
+"""NOERROR and NXDOMAIN (RFC 1035, 4.1.1; RFC 2308): other response codes help no client."""
 _QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1)
-"""For an address of ``a.root-servers.net``, which every resolver knows and keeps (RFC 9609)."""
+"""The question for the address of ``a.root-servers.net``, which every resolver knows and caches
+(RFC 9609)."""
 
 
 class Asked(NamedTuple):
-    """What came of asking by one way."""
+    """The result of queries by one way."""
 
     silent: frozenset[Resolver] = frozenset()
-    """Those that are passed over."""
+    """The resolvers that are passed over."""
     unanswered: tuple[str, ...] = ()
-    """All that were asked, where none answered."""
+    """All resolvers of the way if none answered; else empty."""
     is_dead: bool = False
-    """Whether nothing else answers there, either."""
+    """True if no host answers by that way."""
 
 
 class Resolvers:
-    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes who is to be asked.
+    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes the resolver of a way.
 
-    `changed` is called when another way is without an answer.
+    `changed` is called when `dead_ends` or `nameless` change.
     """
 
     def __init__(
@@ -84,22 +85,22 @@ class Resolvers:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.dead_ends: Mapping[str, str] = {}
-        """Interface or ``DIRECT`` -> why it leads nowhere, in plain words."""
+        """Interface or ``DIRECT`` -> a sentence about why it leads nowhere."""
         self.nameless: Mapping[str, str] = {}
-        """The same -> why no names are resolved by it."""
+        """Interface or ``DIRECT`` -> a sentence about why no names are resolved by it."""
         self._machine = machine
         self._plan = plan
         self._adapt = adapt
         self._changed = changed
         self._hurried: frozenset[int] | None = frozenset()
-        """The marks of the ways to look at soon; None for all."""
+        """The marks of the ways to check soon; None for all ways."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._in_use: dict[int, str] = {}
-        """Who was asked when the kernel was told of it last."""
+        """Mark of a way -> the resolver that the kernel was last set to use."""
 
     def start(self) -> None:
-        """Begin to look after them."""
+        """Start checking the resolvers."""
         self._in_use = first_answering(self._candidates(), self._machine.silent)
         self._task = asyncio.create_task(self._attend())
 
@@ -111,7 +112,7 @@ class Resolvers:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A sentence for each one that is passed over."""
+        """A sentence for each resolver that is passed over or cannot be used."""
         servers, silent = self._candidates(), self._machine.silent
         chosen = first_answering(servers, silent)
         egresses = self._plan().egresses.items()
@@ -129,23 +130,26 @@ class Resolvers:
             for server in self._plan().floor.local_resolvers
             if not is_inner(server, topology)
         )
-        return tuple(dict.fromkeys(told))  # lines that ask directly, and DIRECT
+        # A sentence may occur twice: for DIRECT, and for lines whose questions go out directly.
+        return tuple(dict.fromkeys(told))
 
     def hurry(self, ways: frozenset[int] | None = None) -> None:
-        """Look soon: at the ways of these marks, or at all, since some have come or gone."""
+        """Check the ways of these marks soon, or all ways if `ways` is None."""
         known = self._hurried
         self._hurried = None if ways is None or known is None else known | ways
         self._woken.set()
 
     async def look(self, only: Collection[int] | None = None) -> None:
-        """Ask by all ways at the same time, or by those of the marks `only`: some 1.1 s at most."""
+        """Query resolvers by all ways at once, or by the ways of the marks `only`. Takes some 1.1 s
+        at most.
+        """
         ways = self._ways()
         marks = set(ways) if only is None else set(ways) & set(only)
         asked = await asyncio.gather(*(self._ask(mark, ways[mark]) for mark in marks))
         found = dict(zip(marks, asked, strict=True))
         self._note(found, ways)
         lists = self._candidates()
-        # By ways that are closed nobody was asked.
+        # Resolvers of closed ways were not queried: they keep their state.
         lost = {(m, s) for m, each in lists.items() if m not in found for s in each}
         lost &= self._machine.silent
         lost = lost.union(*(each.silent for mark, each in found.items() if mark in lists))
@@ -158,7 +162,8 @@ class Resolvers:
         if chosen == self._in_use:
             return
         await self._adapt()
-        # Who asks by the same socket again would go on asking who was asked by it first.
+        # A client's conntrack entry would send further questions of the same socket to the resolver
+        # that was chosen first.
         left = {server for mark, server in self._in_use.items() if chosen.get(mark) != server}
         for server in left:
             await asyncio.to_thread(conntrack.forget_questions, IPv4Address(server))
@@ -186,7 +191,7 @@ class Resolvers:
         return candidates(self._plan(), self._machine.handed_out)
 
     def _ways(self) -> dict[int, tuple[str, ...]]:
-        """Mark -> whom to ask by it: of the ways out that are open."""
+        """Return, for each mark of an open way out, the resolvers to query by it."""
         plan, ways = self._plan(), dict(self._candidates())
         for name, egress in inbound(self._machine.topology).items():
             if name not in plan.egresses and plan.floor.resolvers:
@@ -197,7 +202,7 @@ class Resolvers:
         return {m: each for m, each in ways.items() if any(map(is_open, named.get(m, ())))}
 
     def _names(self) -> dict[int, list[str]]:
-        """Mark -> the ways out whose clients' resolvers are asked by it."""
+        """Return, by mark, the ways out whose clients' questions leave with that mark."""
         names = {MARK_DIRECT: [DIRECT]}
         plan = self._plan()
         for name, egress in {**inbound(self._machine.topology), **plan.egresses}.items():
@@ -208,7 +213,7 @@ class Resolvers:
         return names
 
     async def _ask(self, mark: int, servers: tuple[str, ...]) -> Asked:
-        """Ask by the way of `mark`: the preferred one, and the others if that takes longer."""
+        """Query by the way of `mark`: the preferred server, and the others if it takes long."""
         outside = [each for each in servers if not is_inner(each, self._machine.topology)]
         asking = [asyncio.ensure_future(answers(servers[0], mark))]
         try:
@@ -216,7 +221,7 @@ class Resolvers:
             if _is_answered(asking):
                 return Asked()
             asking += [asyncio.ensure_future(answers(server, mark)) for server in servers[1:]]
-            # A way that leads nowhere is known before all questions are given up.
+            # A way that leads nowhere is found before all questions have timed out.
             if outside and not await reach.is_anybody_there(outside, mark):
                 is_dead = not _is_answered(asking)
             else:
@@ -228,12 +233,12 @@ class Resolvers:
             for answer in asking:
                 answer.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-        # Another may be asked in place of the first of them for now: that stays as it is.
+        # No server answers: keep the present choice among them.
         known = {(mark, server) for server in servers} & self._machine.silent
         return Asked(silent=frozenset(known), unanswered=servers, is_dead=is_dead)
 
     def _note(self, found: Mapping[int, Asked], ways: Collection[int]) -> None:
-        """Take down by which of the open `ways` there is no answer."""
+        """Record the open `ways` by which no answer comes."""
         before = self.dead_ends, self.nameless
         names = self._names()
         left = {name for mark in set(ways) - set(found) for name in names.get(mark, ())}
@@ -257,7 +262,7 @@ class Resolvers:
 
 
 async def answers(server: str, mark: int) -> bool:
-    """Whether a resolver answers a question that leaves by `mark`. Needs CAP_NET_ADMIN."""
+    """True if a resolver answers a question that leaves by `mark`. Needs CAP_NET_ADMIN."""
     number = secrets.randbits(16)
     question = _HEADER.pack(number, _RECURSION, 1, 0, 0, 0) + _QUESTION
     with (

@@ -1,4 +1,4 @@
-"""Starts again what should run and does not, until it does."""
+"""Restart instances that should run and do not, until they run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ log = structlog.get_logger()
 
 _FIRST_S: Final = 0.2
 _MAX_S: Final = 30.0
-"""Back-off between attempts."""
+"""Seconds between attempts: the first delay and the longest one."""
 
 
 class Reviver:
-    """Awaits `revive`, with a back-off, for as long as `is_missing`."""
+    """Awaits `revive`, with a back-off, while `is_missing` returns True."""
 
     def __init__(
         self, revive: Callable[[], Awaitable[None]], is_missing: Callable[[], bool]
@@ -31,17 +31,17 @@ class Reviver:
         self._newly_lost = asyncio.Event()
 
     def tell(self) -> None:
-        """Something will not start: try again later."""
+        """Try again later, since an instance will not start."""
         if self._attempts is None or self._attempts.done():
             self._attempts = asyncio.create_task(self._try_again())
 
     def hurry(self) -> None:
-        """Something ran and was lost: try at once, whatever fails otherwise."""
+        """Try at once, since a running instance was lost, even if other instances fail to start."""
         self._newly_lost.set()
         self.tell()
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop trying."""
         if self._attempts is not None:
             self._attempts.cancel()
 
@@ -59,9 +59,10 @@ class Reviver:
             except Failed as error:
                 log.warning("could not revive instances", error=str(error))
             except Exception:
-                # Whatever it is, clients are blocked until an attempt succeeds.
+                # No error may end the attempts: clients are blocked until one succeeds.
                 log.exception("could not revive instances")
-            # What was lost meanwhile may only have stood by: its clients are to be seen to, too.
+            # An instance lost meanwhile may be on standby and not count as missing: another
+            # attempt takes care of its clients.
             if not self._is_missing() and not self._newly_lost.is_set():
                 return
             delay = min(delay * 2, _MAX_S)

@@ -1,8 +1,8 @@
-"""netd's socket: who may speak, and what each request leads to.
+"""netd's socket: access control, and the work for each request.
 
-The api is not trusted: a request is data of the model's, which decoding checks field by field, and
-`egressd.netd.validation` what fields have to do with each other. ``docs/security.md`` says what can
-be asked for.
+The api is not trusted: a request is data of the model, whose fields the decoder checks one by one,
+and whose relations between fields `egressd.netd.validation` checks. ``docs/security.md`` lists the
+possible requests.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ from egressd.planner.documents import probe_document
 log = structlog.get_logger()
 
 _UNREAD_MAX: Final = 4 << 20
-"""Bytes of news that may wait for one who does not read: a frozen api, say."""
+"""Bytes of news that may wait for a connection that does not read, such as a frozen api's."""
 _FRAME_S: Final = 30.0
-"""Seconds that a request which has begun may take to arrive."""
+"""Seconds that a request may take to arrive after its first bytes."""
 _PAGES_MAX: Final = 1 << 20
-"""Bytes of pages that one measurement hands back."""
+"""Bytes of pages that one measurement may return."""
 _QUIET_S: Final = 60.0
 _SHOWN: Final = 200
-"""Characters of a fault, and of the place where it is, that are repeated."""
+"""Characters of a fault, and of its place, that an error repeats."""
 
 
 class Server:
     """Answers the api on a Unix socket that only its user and root can open.
 
-    The file's mode keeps others out; the peer's credentials are checked all the same, since a
-    run directory may have been made by hand.
+    The file's mode keeps other users out; the peer's credentials are checked as well, since the
+    run directory may have been created by hand.
     """
 
     def __init__(self, path: Path, uid: int, reconciler: Reconciler) -> None:
@@ -79,13 +79,13 @@ class Server:
         self._reconciler = reconciler
         self._watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
-        """The connection that plans come by: two apis would each undo what the other wants."""
+        """The connection that sends plans: two apis would each undo the other's plans."""
         self._allowances: dict[int, Allowance] = {}
-        """By user id."""
+        """User id -> the user's allowance."""
         self._quiet_until = 0.0
 
     async def open(self) -> None:
-        """Listen. A socket file left by an earlier netd is replaced, a missing folder made."""
+        """Listen. A socket file of an earlier netd is replaced, a missing folder created."""
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,14 +95,14 @@ class Server:
         finally:
             os.umask(mask)
         os.chown(self._path, self._uid, -1)
-        # Not `start_unix_server`: from Python 3.13 on it asks for the file of a socket that it is
-        # given (CPython #133354), which a worker may not see, and removes it in the end.
+        # Not `start_unix_server`: from Python 3.13 on it looks up the file of a socket passed to it
+        # (CPython #133354), which a worker may not see, and removes the file when it closes.
         self._server = await asyncio.start_server(self._serve, sock=listener)
 
     async def verify(self) -> None:
-        """Listen anew if the socket's file is gone: somebody has cleared the run directory.
+        """Listen anew if the socket's file is gone, since the run directory was cleared.
 
-        Connections go on meanwhile, but nobody could make another.
+        Present connections stay, but no client could open a new one.
         """
         try:
             if not self._path.is_socket():
@@ -115,7 +115,7 @@ class Server:
             log.warning("could not listen again", error=str(error))
 
     async def close(self) -> None:
-        """Stop listening and drop everyone."""
+        """Stop listening and close the connections that watch."""
         self._server.close()
         for writer in list(self._watchers):
             writer.close()
@@ -126,7 +126,7 @@ class Server:
         frame = framing.pack(news)
         for writer in self._watchers:
             if writer.transport.get_write_buffer_size() > _UNREAD_MAX:
-                writer.transport.abort()  # one that comes back asks how things are
+                writer.transport.abort()  # after a reconnect the client asks for the status
             else:
                 writer.write(frame)
 
@@ -145,7 +145,7 @@ class Server:
         tasks: set[asyncio.Task[None]] = set()
         try:
             while True:
-                await writer.drain()  # one that does not read its answers is not read either
+                await writer.drain()  # read no requests from a client that does not read answers
                 length = await framing.read_length(reader, REQUEST_MAX)
                 await allowance.bytes.borrow(weight(length))
                 give_back = partial(_give_back, allowance, weight(length))
@@ -173,7 +173,7 @@ class Server:
             writer.close()
 
     def _warn(self, what: str, **details: object) -> None:
-        """Log what the api did wrong, once in `_QUIET_S`: it may do so over and over."""
+        """Log a fault of the api, at most once in `_QUIET_S`, since it may repeat the fault."""
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_S
@@ -247,13 +247,13 @@ class Server:
         validation.check_paths(
             (f"probes[{n}].path", probe.path) for n, probe in enumerate(asked.probes)
         )
-        # 1,000 of them take 50 ms.
+        # 1,000 documents take 50 ms.
         probes = await asyncio.to_thread(_documents, asked.probes)
         return await self._reconciler.pool.delays(probes, asked.url, asked.timeout_ms)
 
 
 class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `Request` whose body is not looked at yet: one that is refused has a number, too."""
+    """A `Request` whose body is not decoded yet, so that a refusal of it has its number."""
 
     number: Number
     body: msgspec.Raw
@@ -264,7 +264,7 @@ _BODIES: Final[msgspec.msgpack.Decoder[RequestBody]] = msgspec.msgpack.Decoder(R
 
 
 def read_request(body: bytes | msgspec.Raw) -> RequestBody:
-    """What is asked for. Raises Invalid, naming the field, for what the model does not have."""
+    """Decode a request's body. Raises Invalid, naming the field, if it does not fit the model."""
     try:
         return _BODIES.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -283,7 +283,7 @@ def _documents(probes: Iterable[Probe]) -> list[ProbeDocument]:
 
 
 def _shown(error: Exception) -> str:
-    """What is wrong, after the name of the field that it is about."""
+    """Return the fault of a decoder's error, after the name of its field."""
     what, _, place = one_line(str(error)).rpartition(" - at `$")
     if what.startswith("Expected `str` matching regex"):
         what = "it must have the form that such a value has"

@@ -22,34 +22,36 @@ log = structlog.get_logger()
 
 
 class Serving:
-    """Which instance serves which key, on which port; and what would not start."""
+    """The instances that serve keys, with their ports, and the problems of those that would not
+    start.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._reserved = ReservedPorts(pool.uid)
         self._running: dict[str, Running] = {}
         self.problems: dict[str, str] = {}
-        """Instance key -> why it does not run."""
+        """Instance key -> the reason why it does not run."""
         self.needed: set[str] = set()
-        """Those of the instances on standby that groups send clients to."""
+        """Keys of the instances on standby that groups send clients to."""
         self.reviving: set[str] = set()
-        """Those that are being started beside all else: nobody else is to start them."""
+        """Keys of instances that `Reconciler.revive` is starting: no other task may start them."""
 
     def reserve(self, plan: Plan) -> None:
-        """Keep the ports of the plan from others, before there is a worker."""
+        """Reserve the ports of the plan against other programs, before a worker runs."""
         self._reserved.open()
         self._reserve(plan.instances.values())
 
     def ports(self) -> dict[str, int]:
-        """Instance key -> the port that it listens on."""
+        """Return the port that each instance listens on, by its key."""
         return {key: running.port for key, running in self._running.items()}
 
     def get(self, key: str) -> Running | None:
-        """The instance that serves `key`, or None."""
+        """Return the instance that serves `key`, or None."""
         return self._running.get(key)
 
     def missing(self, plan: Plan) -> list[Instance]:
-        """Instances of the plan that should run and do not."""
+        """Return the instances of the plan that should run and do not."""
         return [
             instance
             for key, instance in plan.instances.items()
@@ -57,11 +59,11 @@ class Serving:
         ]
 
     def is_idle(self, instance: Instance) -> bool:
-        """Whether it stands by, and no group sends clients to it."""
+        """True if the instance is on standby and no group sends clients to it."""
         return instance.standby and instance.key not in self.needed
 
     def spare(self, plan: Plan, living: Collection[str]) -> list[str]:
-        """Running instances on standby that no flow may stay with."""
+        """Return the running instances on standby that no flow may stay with."""
         return [
             key
             for key in self._running
@@ -69,8 +71,8 @@ class Serving:
         ]
 
     def to_start(self, change: Change) -> list[Instance]:
-        """The instances of a change that no running one serves already, but for those that stand
-        by and do not run."""
+        """Return the instances of a change that have no running instance of the same configuration,
+        except those on standby that do not run."""
         return [
             instance
             for key, instance in change.instances.put.items()
@@ -82,9 +84,9 @@ class Serving:
         ]
 
     def adopt(self, plan: Plan) -> None:
-        """Take over the living instances that serve the plan as it is."""
-        # A netd that died in the middle may have left a newer one, of a plan that did not last, and
-        # an earlier version proxy services among the instances of LAN clients.
+        """Take over the living instances that match the plan."""
+        # A netd that died during a change may have left a newer instance, of a plan that was not
+        # stored. An earlier version may have left proxy services in the workers of LAN clients.
         self._running = {
             running.key: running
             for running in sorted(self._living(), key=lambda each: each.started)
@@ -94,7 +96,7 @@ class Serving:
         }
 
     async def make_room(self, wanted: Sequence[Instance]) -> None:
-        """Stop who listens on a port that one of `wanted` has to have: its predecessor, mostly."""
+        """Stop the instances that listen on a port of one of `wanted`: mostly its predecessor."""
         ports = {instance.port for instance in wanted if instance.port}
         if not ports:
             return
@@ -105,10 +107,10 @@ class Serving:
     async def start(self, wanted: Sequence[Instance], *, strict: bool) -> dict[str, Running]:
         """Start instances beside those that serve now, and wait until they listen.
 
-        With `strict` all of them start, or Failed is raised and none does. Without, those that
-        will not are noted in `problems`.
+        With `strict`, either all of them start, or Failed is raised and none does. Without
+        `strict`, the errors of those that do not start are stored in `problems`.
         """
-        # Else a connection of the engine's, or of anybody's, may have a service's port by chance.
+        # Otherwise a connection of the engine or of another program may use a service's port.
         self._reserve(wanted)
         results = await asyncio.gather(
             *(self._pool.start(Document.of(instance)) for instance in wanted),
@@ -128,21 +130,21 @@ class Serving:
         return started
 
     async def end_services(self, keys: Iterable[str]) -> None:
-        """End those of them that are proxy services: to be called while their ports are guarded."""
+        """End the proxy services among `keys`. Call this while their ports are guarded."""
         found = (self._running.get(key) for key in keys)
         services = [running for running in found if running and _is_service(running)]
         self.lose(services)
         await self.end(services)
 
     def replace(self, started: dict[str, Running], dropped: Collection[str]) -> list[Running]:
-        """Let `started` serve from now on and `dropped` no more: the instances of no more use."""
+        """Let `started` serve from now on, and `dropped` no more. Return the unused instances."""
         touched = {*started, *dropped}
         stale = [self._running.pop(key) for key in touched if key in self._running]
         self._running |= {k: r for k, r in started.items() if self._pool.is_running(r)}
         return stale
 
     def forget(self, keys: Iterable[str]) -> None:
-        """These are not in the plan any more: it does not matter why they do not run."""
+        """Forget the problems and reserved ports of keys that are not in the plan any more."""
         for key in keys:
             self.problems.pop(key, None)
             self._reserved.release(key)
@@ -166,15 +168,16 @@ class Serving:
                 del self._running[running.key]
 
     def leftovers(self) -> list[Running]:
-        """Living instances that serve nobody, left by a netd that died in the middle."""
+        """Return living instances that serve no key, left by a netd that died during a change."""
         serving = set(self._running.values())
         return [running for running in self._living() if running not in serving]
 
     async def end(self, instances: Iterable[Running]) -> None:
-        """Stop instances; one that is gone already is no matter.
+        """Stop instances; those already gone are ignored.
 
-        A proxy service's connections end with it: one that waits for a password goes on else, and
-        so does the relay of an association, which the engine only leaves once it has been used.
+        The connections of a proxy service are ended, too. Otherwise a connection that waits for a
+        password would stay, and so would the relay of an association, which the engine only leaves
+        once it has been used.
         """
         services = set()
         for running in instances:
@@ -193,5 +196,5 @@ class Serving:
 
 
 def _is_service(running: Running) -> bool:
-    """Whether it is a proxy service, on a port that its owner chose."""
+    """True if the instance is a proxy service, on a port that its owner chose."""
     return bool(running.port) and running.port not in ENGINE_PORTS

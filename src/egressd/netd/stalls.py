@@ -1,11 +1,11 @@
-"""Ends connections to nodes that many clients share, and that the kernel has all but given up.
+"""End stalled connections to nodes that many clients share.
 
-Over gRPC and HTTP/2 a node carries all its clients in one TCP connection, new ones too. After an
-outage that nobody was told of, its next retransmission is as far away as the outage was long, up to
-120 s (RFC 6298, 5.5; TCP_RTO_MAX in include/net/tcp.h): until then the node is dead, though it is
-back. The engine makes another connection as soon as that one is gone. A connection of one client
-alone is that client's to give up, but cannot be told from a shared one to the same port if the
-server of that is a name, which the engine alone resolves.
+Over gRPC and HTTP/2 a node carries all its clients, new ones too, in one TCP connection. After an
+outage that neither end was notified of, the next retransmission is as far away as the outage was
+long, up to 120 s (RFC 6298, 5.5; TCP_RTO_MAX in include/net/tcp.h): until then the node is unusable
+although it is back. The engine opens another connection as soon as that one is gone. The connection
+of a single client is left to that client. But it cannot be distinguished from a shared connection
+to the same port if the shared one's server is a name, which only the engine resolves.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 5.0
 PATIENCE_S: Final = 5.0
-"""What is tried again sooner is left alone: nobody is to wait longer once a node is back."""
+"""Seconds until the next retransmission: a connection that retransmits sooner is left alone, so
+that no client waits longer than this once a node is back."""
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """Where nodes' connections lead: server (an address or a name) and port."""
+    """The ends of nodes' connections: server (an address or a name) and port."""
 
     shared: frozenset[tuple[str, int]] = frozenset()
     single: frozenset[tuple[str, int]] = frozenset()
     named: frozenset[int] = frozenset()
-    """The ports of those of `shared` whose servers are names."""
+    """The ports of the ends in `shared` whose servers are names."""
 
     @classmethod
     def of(cls, instances: Iterable[Instance]) -> Ends:
-        """Those of the outermost hops of instances' paths, which this machine connects to."""
+        """Return the ends of the outermost hops of instances' paths, which this machine connects
+        to.
+        """
         works = (instance.work for instance in instances)
         paths = (path for work in works if isinstance(work, Dialer) for path in work.paths)
         outermost = (path.hops[-1].outbound for path in paths)
@@ -58,17 +61,19 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ports(self) -> frozenset[int]:
-        """Those of shared connections."""
+        """The ports of shared connections."""
         return frozenset(port for _, port in self.shared)
 
     def is_shared(self, address: IPv4Address, port: int) -> bool:
-        """Whether a connection there is shared. That of a name may lead to any address."""
+        """True if a connection to this end may be shared. A name's connection may lead to any
+        address.
+        """
         end = str(address), port
         return end in self.shared or (port in self.named and end not in self.single)
 
 
 class Stalls:
-    """Looks for such connections for as long as there are nodes that make them."""
+    """Ends stalled connections while the plan has nodes with shared connections."""
 
     def __init__(self, plan: Callable[[], Plan], uid: int) -> None:
         """The engine runs as `uid`."""
@@ -77,7 +82,7 @@ class Stalls:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -87,7 +92,7 @@ class Stalls:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def look(self) -> None:
-        """End those that there are. Raises OSError."""
+        """End the connections that are stalled now. Raises OSError."""
         ends = Ends.of(self._plan().instances.values())
         if not ends.shared:
             return
