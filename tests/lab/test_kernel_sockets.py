@@ -19,6 +19,8 @@ pytestmark = pytest.mark.lab
 
 OUTSIDE = "198.51.100.1"
 ROUTER = "10.1.0.1"
+GOODBYE = b"bye"
+"""The proxy and the API close the connection by which this comes."""
 MOVED, OTHER = "10.1.0.2", "10.1.0.3"
 PROXY_PORT, API_PORT = 20_000, 8080
 _IP_TRANSPARENT = 19
@@ -41,7 +43,7 @@ def serve() -> None:
                 open_.append(ready.accept()[0])
                 continue
             try:
-                data = ready.recv(64)
+                data = ready.recv(64).removesuffix(GOODBYE)
                 ready.sendall(data)
             except OSError:
                 data = b""
@@ -162,6 +164,35 @@ def test_a_network_is_a_client_too(networks: Networks) -> None:
     assert router.run(sockets.destroy_clients, ["10.1.0.0/29"], [], lambda c: c == OTHER) == 3
     assert router.run(sockets.destroy_clients, ["10.1.0.0/29"], []) == 1
     assert not any(talker.result().values())
+
+
+def test_a_closed_connection_that_the_client_keeps_counts_for_nothing(networks: Networks) -> None:
+    """The kernel keeps one for 60 s in FIN_WAIT2 (tcp_fin_timeout, tcp(7)), without a tcp_info."""
+    clients, router = networks
+
+    def keep() -> None:
+        places = ((OUTSIDE, 53), (OUTSIDE, 80), (ROUTER, API_PORT))
+        with ExitStack() as opened:
+            for word in (b"ping", GOODBYE):
+                for place in places:
+                    connection = socket.create_connection(place, 5, source_address=(MOVED, 0))
+                    opened.enter_context(connection).sendall(word)
+            time.sleep(60)
+
+    def found() -> tuple[int, int, int]:
+        own = [IPv4Address(ROUTER)]
+        asking = len(sockets.askers(own))
+        calling = len(sockets.callers([API_PORT]))
+        return asking, calling, sockets.count_by_client(own).total()
+
+    clients.start(keep)
+    for _ in range(500):
+        if router.shell("ss -Htn state fin-wait-2").count(MOVED) == 3:
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("the router has not closed three connections")
+    assert router.run(found) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("others", [range(0), range(2000, 2100)])

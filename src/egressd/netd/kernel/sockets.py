@@ -36,6 +36,9 @@ expires, queues, user."""
 _RETRANSMISSION: Final = 1
 """The timer of a socket that waits for an acknowledgement (ICSK_TIME_RETRANS in
 net/inet_connection_sock.h, as net/ipv4/inet_diag.c reports it)."""
+_CLOSED: Final = 3
+"""The timer of a connection that its program has closed and the kernel alone keeps, in the state
+FIN_WAIT2 or TIME_WAIT (inet_twsk_diag_fill of net/ipv4/tcp_diag.c or inet_diag.c)."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
@@ -182,9 +185,11 @@ def callers(ports: Collection[int]) -> list[Caller]:
     found = []
     with NetlinkSocket(SOCK_DIAG) as asked:
         for body in _at(asked, ports, _STATES & ~(1 << _SYN_RECEIVED), _WITH_INFO):
+            if _is_closed(body):
+                continue
             (identity,) = _ANSWER.unpack_from(body)
             local_port, remote_port, local, remote = _ID.unpack(identity)
-            info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
+            info = attributes(body, _MESSAGE_BYTES)[_INFO]
             sent, received = _TRANSFERRED.unpack_from(info)
             found.append(
                 Caller(
@@ -220,6 +225,8 @@ def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
                 local_port, remote_port, local, remote = _ID.unpack(_ANSWER.unpack_from(body)[0])
                 if local in spared or local[0] == _LOOPBACK or local_port == _DNS_PORT:
                     continue
+                if _is_closed(body):
+                    continue
                 if protocol == IPPROTO_UDP:  # one port of a client may have many peers
                     local_port = local = b""
                 found.add((protocol, remote, remote_port, local, local_port))
@@ -240,10 +247,10 @@ def askers(own: Collection[IPv4Address]) -> list[Asker]:
         for body in asked.dump(_LIST, request):
             (identity,) = _ANSWER.unpack_from(body)
             local = _ID.unpack(identity)[2]
-            if local not in spared and local[0] != _LOOPBACK:
-                info = attributes(body, _MESSAGE_BYTES).get(_INFO, b"")
-                sent_ms, received_ms = _SILENT.unpack_from(info)
-                found.append(Asker(sent_ms / 1000, received_ms / 1000, identity))
+            if local in spared or local[0] == _LOOPBACK or _is_closed(body):
+                continue
+            sent_ms, received_ms = _SILENT.unpack_from(attributes(body, _MESSAGE_BYTES)[_INFO])
+            found.append(Asker(sent_ms / 1000, received_ms / 1000, identity))
     return found
 
 
@@ -298,6 +305,12 @@ def destroy_stalled(
     return ended
 
 
+def _is_closed(body: bytes) -> bool:
+    """True for a connection that only the kernel still has: no program does, nor a tcp_info."""
+    timer, *_ = _TIMED.unpack_from(body)
+    return bool(timer == _CLOSED)
+
+
 def _is_own(address: bytes) -> bool:
     with socket(AF_INET, SOCK_DGRAM) as trial:
         try:
@@ -312,7 +325,8 @@ def _destroy(told: NetlinkSocket, protocol: int, identity: bytes) -> bool:
     try:
         told.request(_DESTROY, _REQUEST.pack(AF_INET, protocol, 0, 0, identity))
     except NetlinkError as error:
-        if error.errno != errno.ENOENT:
+        # ESTALE: another connection between the same addresses and ports has followed it.
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
         return False
     return True
