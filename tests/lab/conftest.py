@@ -7,7 +7,8 @@ a test that silently does not run is a hole.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,23 @@ from egressd.lab.lab import Lab
 from egressd.lab.ownership import remove_abandoned
 from tests.lab.device_state import add_nodes, clear
 from tests.lab.netns import Namespace
+
+SAID_LAST: Final = 8_000
+"""Characters of the device's log that a failed test shows."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the device's log if a test fails."""
+    report = yield
+    lab = getattr(item, "funcargs", {}).get("lab")
+    if report.failed and isinstance(lab, Lab):
+        for file in sorted(lab.folder.glob("*/egressd.log")):
+            said = file.read_text(errors="replace")[-SAID_LAST:]
+            report.sections.append((f"end of the log of {file.parent.name}", said))
+    return report
 
 
 @pytest.fixture(scope="session")
