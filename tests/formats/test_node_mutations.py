@@ -13,6 +13,8 @@ import random
 from base64 import b64encode
 from typing import Any
 
+import pytest
+
 from egressd.formats.config_json import read_config
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.rows import Accepted, BadRow
@@ -125,6 +127,7 @@ def check(draft: NodeDraft) -> None:
         assert options_of(again.protocol, json.dumps(again.config)) == options
 
 
+@pytest.mark.timeout(120 + RUNS // 100)  # a million take minutes, or an hour on a busy machine
 def test_damaged_rows_and_links_give_valid_nodes_or_reasons() -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
