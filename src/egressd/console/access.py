@@ -12,33 +12,33 @@ from egressd.console.ports import Licenses, Token
 
 LICENSE_MAX: Final = 64 * 1024
 _SHOWN: Final = 4
-"""Characters of a masked token that are shown, to tell one from another."""
+"""Characters of a masked token that are shown, to distinguish tokens."""
 
 
 class AccessDesk:
-    """Shows and changes who may call the API."""
+    """Shows and changes the settings of access to the API."""
 
     def __init__(self, token: Token, licenses: Licenses, listeners: dict[str, object]) -> None:
-        """`listeners`: where the API is: ``api_prefix``, ``plain_port``, ``tls_port``."""
+        """`listeners`: the addresses of the API: ``api_prefix``, ``plain_port``, ``tls_port``."""
         self._token = token
         self._licenses = licenses
         self._listeners = listeners
 
     def view(self) -> dict[str, object]:
-        """All of it, with the token masked. Raises Failed."""
+        """Return all settings, with the token masked. Raises Failed."""
         masked = f"{self._token.token()[:_SHOWN]}…"
         return {"token": masked, **self._listeners, **self._licenses.view()}
 
     def token(self) -> str:
-        """The token in clear. Raises Failed."""
+        """Return the token in clear. Raises Failed."""
         return self._token.token()
 
     def reset_token(self) -> str:
-        """Replace the token. Raises Failed."""
+        """Replace the token and return the new one. Raises Failed."""
         return self._token.reset()
 
     async def install_license(self, request: Request) -> str:
-        """Install the uploaded file; what to say. Raises Invalid, Failed."""
+        """Install the uploaded license and return a message for the user. Raises Invalid, Failed."""
         data = await body(request, "application/octet-stream", LICENSE_MAX)
         serial = await asyncio.to_thread(self._licenses.install, data)
         return f"license {serial} installed"

@@ -23,9 +23,9 @@ log = structlog.get_logger()
 
 GUESSES_AT_ONCE: Final = 20
 STRANGERS_AT_ONCE: Final = 10
-"""Of those that strangers may have waiting."""
+"""Guesses of unknown browsers that may wait at the same time."""
 _BUSY_S: Final = 5.0
-"""When to try again while too many guesses, from wherever, wait for their turn."""
+"""Seconds until a retry is advised, while too many guesses of any origin wait for their turn."""
 
 WRONG_CODE: Final = (
     "the setup code is wrong, or was used already; `egressd console code` shows or makes one"
@@ -34,11 +34,11 @@ WRONG_PASSWORD: Final = "the password is wrong"  # noqa: S105 - an error text
 
 
 class Denied(EgressdError):
-    """The secret is not the right one."""
+    """The secret is wrong."""
 
 
 class TooSoon(EgressdError):
-    """Too many guesses: this one was not looked at."""
+    """Too many guesses: this one was not checked."""
 
     def __init__(self, wait_s: float) -> None:
         self.retry_after = max(1, round(wait_s))
@@ -46,30 +46,30 @@ class TooSoon(EgressdError):
 
 
 class Visitor(NamedTuple):
-    """A browser that asks."""
+    """The browser that sends a request."""
 
     source: str
-    """An address."""
+    """The browser's address."""
     agent: str
     cookie: str
-    """The name of the cookie that a session will be in."""
+    """The name of the cookie that will hold the session's secret."""
     device: str = ""
     """The value of the browser's cookie of `devices`."""
     session: str = ""
-    """The id of the session that it has."""
+    """The id of the browser's present session; empty without one."""
 
 
 class Login(NamedTuple):
-    """What a browser is given that has logged in."""
+    """A new session, and the cookie values for the browser that logged in."""
 
     secret: str
     session: Session
     device: str
-    """For the cookie of `devices`."""
+    """The value for the cookie of `devices`."""
 
 
 class Accounts:
-    """The one account there is: the administrator's."""
+    """The device's only account: the administrator's."""
 
     def __init__(
         self, store: AccountStore, code: SetupCode, sessions: Sessions, throttle: Throttle
@@ -82,27 +82,28 @@ class Accounts:
         self._turn = asyncio.Lock()
         self._guesses = 0
         self._hash: str | None = None
-        """The password's hash as it was read or stored last."""
+        """The password's hash as it was last read or stored."""
         self._told_at = -TOLD_S
 
     async def open(self) -> None:
-        """Make and show a setup code where nobody could log in. Raises Failed."""
+        """Make and log a setup code if there is no password to log in with. Raises Failed."""
         await self._sessions.open()
         if not await self.has_password():
             code = self._code.code() or self._code.renew()
             log.warning("the console waits for its password to be chosen", setup_code=code)
 
     def awaits_setup(self) -> bool:
-        """Whether a setup code is there to be used. Raises Failed."""
+        """True if a setup code can be used. Raises Failed."""
         return self._code.code() is not None
 
     async def has_password(self) -> bool:
-        """Whether there is a password to log in with. Raises Failed."""
-        # Asked for by everybody, and never false again: the store may be busy for seconds.
+        """True if there is a password to log in with. Raises Failed."""
+        # Every browser asks for this, and it never turns false again. The store may be busy for
+        # seconds.
         return self._hash is not None or await self._read_hash() is not None
 
     def problems(self) -> list[str]:
-        """The networks whose guesses were not looked at within the last minute, in words."""
+        """Return a sentence for each network with guesses that were refused within the last minute."""
         return [
             f"the console's password is being guessed from {network}"
             for network in self._throttle.refused_networks()
@@ -111,18 +112,18 @@ class Accounts:
     async def set_up(self, visitor: Visitor, code: str, password: str) -> Login:
         """Choose the password with the setup code.
 
-        A right code counts however many wrong ones come: its 60 random bits are not to be guessed.
+        A right code is accepted after any number of wrong ones: its 60 random bits cannot be
+        guessed.
 
-        The code is used up before anything else happens, and counts again where the password could
-        not be stored. Every other session ends.
-        Raises Invalid, Denied, TooSoon, Failed.
+        The code is used up before anything else happens; it becomes valid again if the password
+        cannot be stored. Every other session ends. Raises Invalid, Denied, TooSoon, Failed.
         """
         _check(password)
         if not self._is_code(code):
             self._charge(visitor)
             raise self._denied(visitor, WRONG_CODE)
         async with self._turn:
-            if not self._is_code(code):  # it was used meanwhile
+            if not self._is_code(code):  # another request used the code meanwhile
                 raise self._denied(visitor, WRONG_CODE)
             self._forgive(visitor)
             with self._code.used_up():
@@ -137,7 +138,7 @@ class Accounts:
             return Login(secret, session, _device(hash_, visitor))
 
     async def change_password(self, visitor: Visitor, current: str, password: str) -> Login:
-        """Replace the password; a new session, which is the only one to go on.
+        """Replace the password, end every session and begin a new one.
 
         Raises Invalid, Denied, TooSoon, Failed.
         """
@@ -163,7 +164,7 @@ class Accounts:
         return expected is not None and same_code(code, expected)
 
     async def _verify(self, visitor: Visitor, password: str) -> str:
-        """The password's hash, where that is the password. Raises Denied, Failed."""
+        """Return the password's hash if `password` is right. Raises Denied, Failed."""
         hash_ = await self._read_hash()
         if (
             hash_ is None
@@ -175,7 +176,11 @@ class Accounts:
         return hash_
 
     def _known(self, visitor: Visitor) -> str:
-        """What the guesses of a browser are counted by that somebody has logged in with."""
+        """Return the account that a known browser's guesses are counted by; empty for an unknown
+        one.
+
+        A browser is known if a user has logged in with it before.
+        """
         name = devices.known(self._hash or "", devices.cookie_of(visitor.cookie), visitor.device)
         if name:
             return f"device {name}"
@@ -202,8 +207,8 @@ class Accounts:
 
     @asynccontextmanager
     async def _guess(self, visitor: Visitor) -> AsyncIterator[None]:
-        """A guess that is looked at inside, one at a time: no session begins by a password that
-        is being replaced. Raises TooSoon for one that is not looked at.
+        """Hold a guess's turn while the block checks it, one guess at a time: no session begins
+        with a password that is being replaced. Raises TooSoon for a guess that is not checked.
         """
         if self._guesses >= (GUESSES_AT_ONCE if self._known(visitor) else STRANGERS_AT_ONCE):
             raise TooSoon(_BUSY_S)

@@ -21,17 +21,17 @@ _UNCACHED: Final = {"cache-control": "no-store"}
 
 
 def reply(answer: object, status: int = 200) -> Response:
-    """`answer` as JSON."""
+    """Return `answer` as JSON."""
     return Response(msgspec.json.encode(answer), status, _UNCACHED, JSON)
 
 
 def failure(text: str, status: int) -> Response:
-    """``{"error": text}``."""
+    """Return ``{"error": text}``."""
     return reply({"error": text}, status)
 
 
 async def json_body(request: Request, shape: type[T]) -> T:
-    """The request's JSON document. Raises Invalid."""
+    """Return the request's JSON document. Raises Invalid."""
     content = await body(request, JSON, _BODY_MAX)
     try:
         return msgspec.json.decode(content, type=shape)
@@ -42,7 +42,7 @@ async def json_body(request: Request, shape: type[T]) -> T:
 
 
 async def body(request: Request, media_type: str, size_max: int) -> bytes:
-    """The request's body, of at most so many bytes. Raises Invalid."""
+    """Return the request's body, of at most `size_max` bytes. Raises Invalid."""
     kind = header(request.scope, b"content-type") or ""
     if kind.partition(";")[0].strip().lower() != media_type:
         raise Invalid(f"Content-Type must be {media_type}")

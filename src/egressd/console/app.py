@@ -1,4 +1,4 @@
-"""The console's ASGI application: what is neither the API's nor under ``/ops``."""
+"""The console's ASGI application, for every path that is neither the API's nor under ``/ops``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egressd.console.page import Page
 PREFIX: Final = "/console/"
 
 HEADERS: Final = {
-    # No inline script or style, no other host, no frame: markup that got in could do nothing.
+    # No inline script or style, no other host, no frame: injected markup can do nothing.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
@@ -28,8 +28,9 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-"""On every answer. No HSTS: a browser that was told so would not let the operator accept the
-device's own certificate any more (RFC 6797, 12.1)."""
+"""Headers of every response. HSTS is not among them: with it, a browser would not let the operator
+accept the device's own certificate any more (RFC 6797, 12.1).
+"""
 
 FOREIGN_HOST: Final = (
     "this device does not know itself by that name: use its address, or add the name to "
@@ -56,7 +57,7 @@ class Console:
             else:
                 response = self._page.response(scope)
         if response.status_code >= 400 and scope["method"] not in SAFE_METHODS:
-            response.headers["connection"] = "close"  # a body that nobody read may follow
+            response.headers["connection"] = "close"  # a body that was not read may follow
         await response(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -65,7 +66,7 @@ class Console:
         if self._door.cookie(scope) is not None:
             return None
         if scope["method"] not in SAFE_METHODS:
-            # Not redirected: what it brought has been sent in clear already.
+            # No redirect: the request's content has been sent in clear already.
             return failure(PLAIN_REFUSED, 403)
         port = "" if self._tls_port == 443 else f":{self._tls_port}"
         target = f"https://{host_of(scope)}{port}{quote(scope['path'])}"

@@ -1,18 +1,18 @@
-"""Which requests are a session's.
+"""Decides which requests belong to a session.
 
-A request counts as one only when all of this holds, whatever path it is for:
+A request does only if all of these conditions hold, on every path:
 
 - it came over HTTPS, or from this machine, or plain HTTP is allowed (`[console] insecure`);
-- its ``Host`` is an IP address or a name of ours: a name that somebody else points at this
-  device (DNS rebinding) is not;
-- it bears the session's cookie, once, and no ``Authorization``;
-- a browser sent it on behalf of our own page: it says no other ``Origin`` or ``Sec-Fetch-Site``;
-  and where it may change something it must say ours, and bear a header that a page from
-  elsewhere cannot set without being asked (fetch.spec.whatwg.org, CORS preflight), and we
-  never consent.
+- its ``Host`` is an IP address or a name of this device. A foreign name that resolves to this
+  device (DNS rebinding) is refused;
+- it carries the session's cookie, exactly once, and no ``Authorization``;
+- a browser sent it for the console's own page. A request with another ``Origin`` or
+  ``Sec-Fetch-Site`` is refused. A request that may change something must carry the page's own
+  ``Origin``, and a header that a page of another origin can set only after a CORS preflight
+  (fetch.spec.whatwg.org), which the console never grants.
 
-The cookie's name is bound into the session (`Sessions.prepare`): one made over plain HTTP does
-not count over HTTPS.
+The session is bound to the cookie's name (`Sessions.prepare`): a session begun over plain HTTP is
+not valid over HTTPS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from egressd.console.sessions import Sessions
 from egressd.model.console import Session
 
 SECURE_COOKIE: Final = "__Host-egressd"
-"""Browsers take it from HTTPS only, for this very host (RFC 6265bis, 4.1.3.2)."""
+"""Cookie name over HTTPS. Browsers accept it from HTTPS only, for this very host (RFC 6265bis,
+4.1.3.2).
+"""
 PLAIN_COOKIE: Final = "egressd"
 OWN_HEADER: Final = b"x-egressd-console"
 SAFE_METHODS: Final = ("GET", "HEAD")
@@ -36,7 +38,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class SessionCaller:
-    """A session's request, as the gate knows it."""
+    """The session that sent a request, as the gate's caller."""
 
     def __init__(self, sessions: Sessions, session: Session) -> None:
         self._sessions = sessions
@@ -44,7 +46,7 @@ class SessionCaller:
         self.name = f"session {session.id}"
 
     def is_live(self) -> bool:
-        """Whether the session goes on; asking counts as using it."""
+        """True if the session goes on. The call counts as a use of the session."""
         if not self._sessions.is_live(self.session.key):
             return False
         self._sessions.touch(self.session)
@@ -52,7 +54,7 @@ class SessionCaller:
 
 
 class Door:
-    """Knows the names of this device and how the console may be reached."""
+    """Knows this device's names and the transports on which the console may be reached."""
 
     def __init__(self, sessions: Sessions, names: Iterable[str], *, insecure: bool) -> None:
         self._sessions = sessions
@@ -60,7 +62,7 @@ class Door:
         self._insecure = insecure
 
     def caller(self, scope: Scope) -> SessionCaller | None:
-        """The session that a request is of; it is being used then."""
+        """Return the session of a request and note its use; None for any other request."""
         cookie = self.cookie(scope)
         if cookie is None or header(scope, b"authorization") is not None:
             return None
@@ -74,19 +76,19 @@ class Door:
         return SessionCaller(self._sessions, session)
 
     def cookie(self, scope: Scope) -> str | None:
-        """The name of the cookie for a request's transport; None where there is no console."""
+        """Return the cookie's name for a request's transport; None if the console is closed to it."""
         if scope.get("scheme") == "https":
             return SECURE_COOKIE
         return PLAIN_COOKIE if self._insecure or _is_loopback(scope) else None
 
     def knows_host(self, scope: Scope) -> bool:
-        """Whether a request names this device: an IP address, or a name of ours."""
+        """True if a request's host is an IP address or a name of this device."""
         host = host_of(scope)
         return host is not None and (_is_address(host) or host.rstrip(".") in self._names)
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """A header's value; an empty text, which is never right, where it is sent several times."""
+    """Return a header's value; "", which is never valid, if it was sent several times."""
     values = [value for key, value in scope["headers"] if key == name]
     if not values:
         return None
@@ -94,13 +96,13 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def host_of(scope: Scope) -> str | None:
-    """The host that a request is for, in lower case, without its port; IPv6 in brackets."""
+    """Return the request's host in lower case, without its port; IPv6 in brackets."""
     name, _, port = _authority(scope)
     return name.lower() if name and (not port or port.isdecimal()) else None
 
 
 def is_own_page(scope: Scope) -> bool:
-    """Whether a browser would send this request for our page, and no other's."""
+    """True if a browser sends such a request only for the console's page."""
     origin = header(scope, b"origin")
     if origin is not None and not _is_own_origin(scope, origin):
         return False
@@ -112,7 +114,7 @@ def is_own_page(scope: Scope) -> bool:
 
 
 def source_of(scope: Scope) -> str:
-    """Where a request comes from: an address."""
+    """Return the address that a request comes from."""
     return (scope.get("client") or ("local",))[0]
 
 
@@ -149,7 +151,9 @@ def _is_loopback(scope: Scope) -> bool:
 
 
 def cookie_value(scope: Scope, name: str) -> str | None:
-    """The cookie's value. Sent twice, one of the two was put there by somebody else: None."""
+    """Return the cookie's value; None if it is missing or was sent twice, since then another site
+    may have set one of the two.
+    """
     values = []
     for key, line in scope["headers"]:
         if key == b"cookie":

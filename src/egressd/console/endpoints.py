@@ -57,7 +57,7 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Endpoints:
-    """Answers requests that the console lets in."""
+    """Answers the requests under ``/console/``."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Endpoints:
         journal: Journal,
         about: dict[str, str],
     ) -> None:
-        """`about`: what everybody may know of the device, ``version`` and ``hostname``."""
+        """`about`: the public facts of the device: ``version`` and ``hostname``."""
         self._door = door
         self._accounts = accounts
         self._sessions = sessions
@@ -95,7 +95,7 @@ class Endpoints:
         }
 
     async def response(self, scope: Scope, receive: Receive) -> Response:
-        """The answer to a request."""
+        """Return the response to a request."""
         request = Request(scope, receive)
         try:
             return await self._route(request)
@@ -125,7 +125,7 @@ class Endpoints:
             return await self._end_session(request, caller.session)
         return failure("there is no such endpoint", 404)
 
-    # --- For everybody. ----------------------------------------------------------------
+    # --- Without a session. ------------------------------------------------------------
 
     async def _show_session(self, request: Request) -> Response:
         caller = self._door.caller(request.scope)
@@ -147,11 +147,12 @@ class Endpoints:
         visitor = self._visitor(request)
         login = await self._accounts.log_in(visitor, body.password)
         if old := self._door.caller(request.scope):
-            with suppress(Failed):  # it is its own that would come back after a restart
+            # if this fails, only the browser's own old session comes back after a restart
+            with suppress(Failed):
                 await self._sessions.end([old.session])
         return self._welcome(request, visitor, "logged in", login)
 
-    # --- For a session. ----------------------------------------------------------------
+    # --- With a session. ---------------------------------------------------------------
 
     async def _log_out(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
@@ -201,7 +202,7 @@ class Endpoints:
     async def _install_license(self, request: Request, session: Session) -> Response:
         return self._said(request, session, await self._desk.install_license(request))
 
-    # --- What they share. --------------------------------------------------------------
+    # --- Helpers. ----------------------------------------------------------------------
 
     def _visitor(self, request: Request) -> Visitor:
         cookie = self._door.cookie(request.scope)

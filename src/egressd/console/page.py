@@ -1,6 +1,6 @@
-"""The built page: files read once, before the api gives up the right to read them.
+"""The built page: its files are read once, before the api gives up the right to read them.
 
-A path is looked up in what was read, and is never joined to a folder's.
+A request's path is looked up among these files, and is never joined to a folder's path.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from egressd.console.door import SAFE_METHODS, header
 from egressd.model.encodings import takes_gzip
 
 FOLDER: Final = Path(__file__).parent / "page"
-"""Where ``script/setup`` builds the page."""
+"""The folder where ``script/setup`` builds the page."""
 
 _HASHED: Final = "/assets/"
-"""What lies here bears a digest of its content in its name."""
+"""The path prefix of files that have a digest of their content in their name."""
 _FOREVER: Final = "public, max-age=31536000, immutable"
 _TEXTS: Final = ("text/", "application/json", "application/javascript", "image/svg", "font/ttf")
 
@@ -38,7 +38,7 @@ the service again. The API is at /svc/api/v1, its documentation at /ops/docs.
 
 
 class File(NamedTuple):
-    """A file, and its gzipped form where that is worth it."""
+    """A file, and its gzipped form if the type is worth compressing."""
 
     content: bytes
     zipped: bytes | None
@@ -47,7 +47,7 @@ class File(NamedTuple):
 
 
 class Page:
-    """The files by path; none where nothing was built."""
+    """The page's files by path; none if the page was not built."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files = {
@@ -59,7 +59,7 @@ class Page:
             self._files["/"] = self._files.pop("/index.html")
 
     def response(self, scope: Scope) -> Response:
-        """The answer to a request for a file."""
+        """Return the response to a request for a file."""
         if scope["method"] not in SAFE_METHODS:
             return PlainTextResponse("Only GET is answered here.\n", 405, {"allow": "GET, HEAD"})
         path = scope["path"]

@@ -1,7 +1,8 @@
 """Passwords: hashed with Argon2id (RFC 9106), one at a time.
 
-A hash takes 19 MiB and about 0.1 s: the least that OWASP's password storage guide allows.
-One at a time, whatever the number of guessers, so that memory and processor stay the device's.
+A hash takes 19 MiB and about 0.1 s: the least that OWASP's password storage guide allows. Only one
+hash runs at a time for any number of guesses, so that memory and CPU remain for the device's other
+work.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ class Passwords:
         self._turn = asyncio.Lock()
 
     async def hash(self, password: str) -> str:
-        """A salted hash, with its parameters."""
+        """Return a salted hash, with its parameters."""
         async with self._turn:
             return await asyncio.to_thread(_HASHER.hash, password)
 
     async def fits(self, password: str, hash_: str) -> bool:
-        """Whether `hash_` was made of `password`."""
+        """True if `hash_` was made of `password`."""
         async with self._turn:
             return await asyncio.to_thread(_fits, password, hash_)
 
 
 def same_code(sent: str, expected: str) -> bool:
-    """Whether somebody typed that setup code; case, spaces and hyphens do not matter."""
+    """True if `sent` is the code `expected`; case, spaces and hyphens do not matter."""
     return hmac.compare_digest(_plain(sent), _plain(expected))
 
 

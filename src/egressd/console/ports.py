@@ -1,4 +1,4 @@
-"""What the console needs of the outside world, as protocols. `app` hands in the real ones."""
+"""Protocols for the storage and services that the console uses. `app` passes implementations in."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class AccountStore(Protocol):
     """Password and sessions, durable. Every method raises Failed."""
 
     async def password(self) -> str | None:
-        """The password's hash; None before one was chosen."""
+        """Return the password's hash; None before a password was chosen."""
         ...
 
     async def set_password(self, hash_: str, session: Session) -> None:
-        """Store a new hash, and `session` as the only one that goes on."""
+        """Store a new hash, and `session` as the only remaining session."""
         ...
 
     async def sessions(self) -> list[Session]:
-        """All that were not dropped, expired ones too."""
+        """Return all sessions that were not dropped, including expired ones."""
         ...
 
     async def add_session(self, session: Session) -> None:
@@ -29,7 +29,7 @@ class AccountStore(Protocol):
         ...
 
     async def touch_sessions(self, seen_at: dict[str, int]) -> None:
-        """Note when sessions, by key, were seen."""
+        """Store the times of the sessions' last use, by key."""
         ...
 
     async def drop_sessions(self, keys: Iterable[str]) -> None:
@@ -41,15 +41,15 @@ class SetupCode(Protocol):
     """The single-use code. Every method raises Failed."""
 
     def code(self) -> str | None:
-        """The code that counts; None when there is none."""
+        """Return the valid code; None if there is none."""
         ...
 
     def renew(self) -> str:
-        """Make a new one."""
+        """Make a new code and return it."""
         ...
 
     def used_up(self) -> AbstractContextManager[None]:
-        """Let it count no more, but again when the block fails."""
+        """Make the code invalid; make it valid again if the block fails."""
         ...
 
 
@@ -57,11 +57,11 @@ class Token(Protocol):
     """The API token. Every method raises Failed."""
 
     def token(self) -> str:
-        """The one in force."""
+        """Return the token in force."""
         ...
 
     def reset(self) -> str:
-        """Replace it; the new one."""
+        """Replace the token and return the new one."""
         ...
 
 
@@ -69,11 +69,11 @@ class Licenses(Protocol):
     """The device's license."""
 
     def view(self) -> dict[str, object]:
-        """What the settings page shows of it, as docs/console-api.md has it."""
+        """Return the license's part of the settings page, as specified in docs/console-api.md."""
         ...
 
     def install(self, data: bytes) -> str:
-        """Install a license file; its serial. Raises Invalid with the reason, Failed."""
+        """Install a license file and return its serial. Raises Invalid with the reason, Failed."""
         ...
 
 
@@ -81,5 +81,5 @@ class Journal(Protocol):
     """The record of changes."""
 
     def note(self, record: ChangeRecord, subject: str) -> None:
-        """Add to it, soon; tell listeners that something of the kind `subject` has changed."""
+        """Queue a record to be added; notify listeners of a change of the kind `subject`."""
         ...

@@ -1,9 +1,9 @@
-"""Who is logged in: sessions begin, are found by their secret, expire and are ended.
+"""Login sessions: they begin, are found by their secret, expire and are ended.
 
-The secret has 256 random bits and is made at login, never taken from a request: nobody can
-have a victim log in to a session prepared for them. Only its digest is kept.
+The secret has 256 random bits and is made at login, never taken from a request: an attacker cannot
+make a victim log in to a session prepared in advance. Only its digest is kept.
 
-All sessions are in memory, so that a request costs a look-up; they are stored as they begin and
+All sessions are in memory, so that a request costs one look-up. They are stored when they begin and
 end, and every minute while they are used, so that they outlive a restart.
 """
 
@@ -25,16 +25,16 @@ from egressd.model.errors import Failed
 IDLE_S: Final = 30 * 60
 ABSOLUTE_S: Final = 12 * 60 * 60
 SESSIONS_MAX: Final = 100
-"""Beyond it, the one that was unused longest ends."""
+"""Sessions kept; beyond this number, the one that was unused longest ends."""
 
 _AHEAD_S: Final = 5 * 60
-"""How far a clock that was set back may make a session seem to begin in the future."""
+"""Seconds that a session may seem to begin in the future, after the clock was set back."""
 _STORE_EVERY_S: Final = 60
 _AGENT_MAX: Final = 200
 
 
 class Sessions:
-    """The sessions of one device. `clock` gives Unix time in seconds."""
+    """The sessions of one device. `clock` returns Unix time in seconds."""
 
     def __init__(self, store: AccountStore, clock: Callable[[], float]) -> None:
         self._store = store
@@ -44,18 +44,18 @@ class Sessions:
         self._storing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Read what was stored; what has expired meanwhile goes. Raises Failed."""
+        """Load the stored sessions and drop the expired ones. Raises Failed."""
         found = {session.key: session for session in await self._store.sessions()}
         self._by_key = {key: s for key, s in found.items() if self._is_current(s)}
         self._stored_at = {key: s.seen_at for key, s in self._by_key.items()}
         if stale := found.keys() - self._by_key.keys():
-            with suppress(Failed):  # they do not count, there or not
+            with suppress(Failed):  # expired sessions are refused even if they stay stored
                 await self._store.drop_sessions(stale)
 
     def prepare(self, binding: str, source: str, agent: str) -> tuple[str, Session]:
-        """A new session and its secret; it counts once `admit` was told.
+        """Return a new session and its secret. The session is valid after `admit`.
 
-        A session is found only by who names the same `binding`: the cookie that the secret is in.
+        `find` returns it only for the same `binding`: the name of the cookie that holds the secret.
         """
         secret = secrets.token_urlsafe(32)
         now = int(self._clock())
@@ -70,26 +70,27 @@ class Sessions:
         return secret, session
 
     async def begin(self, session: Session) -> None:
-        """Admit a prepared session, and store it where there is room: a full disk keeps nobody out.
+        """Admit a prepared session, and store it if possible: a full disk prevents no login.
 
-        What could not be stored is forgotten by a restart, and what had to make room comes back.
+        After a restart, a session that could not be stored is lost, and an older session that was
+        ended to keep to the limit may come back.
         """
         with suppress(Failed):
             await self._store.add_session(session)
         self.admit(session)
         others = [other for other in self._by_key.values() if other.key != session.key]
-        # A clock that has been set back leaves sessions that were seen later than this one.
+        # If the clock was set back, sessions may have been used later than this one.
         others.sort(key=lambda other: (self._is_current(other), other.seen_at))
         with suppress(Failed):
             await self.end(others[: max(0, len(others) + 1 - SESSIONS_MAX)])
 
     def admit(self, session: Session) -> None:
-        """Let a prepared session count."""
+        """Make a prepared session valid."""
         self._by_key[session.key] = session
         self._stored_at[session.key] = session.seen_at
 
     def find(self, binding: str, secret: str) -> Session | None:
-        """The session of that secret, unless it has expired."""
+        """Return the session with this secret, unless it has expired."""
         session = self._by_key.get(_key(binding, secret))
         if session is None:
             return None
@@ -99,7 +100,7 @@ class Sessions:
         return session
 
     def touch(self, session: Session) -> None:
-        """Note that it is used."""
+        """Note a use of the session."""
         now = int(self._clock())
         if session.key in self._by_key:
             self._by_key[session.key] = msgspec.structs.replace(session, seen_at=now)
@@ -108,17 +109,17 @@ class Sessions:
                 self._later(self._store_seen({session.key: now}))
 
     def is_live(self, key: str) -> bool:
-        """Whether the session of that key goes on."""
+        """True if the session with this key goes on."""
         session = self._by_key.get(key)
         return session is not None and self._is_current(session)
 
     def current(self) -> list[Session]:
-        """Those that go on, the latest first."""
+        """Return the sessions that go on, the latest first."""
         current = [s for s in self._by_key.values() if self._is_current(s)]
         return sorted(current, key=lambda s: s.created_at, reverse=True)
 
     async def end(self, sessions: list[Session]) -> None:
-        """End them at once. Raises Failed when they could come back after a restart."""
+        """End sessions at once. Raises Failed if they could come back after a restart."""
         for session in sessions:
             self._by_key.pop(session.key, None)
             self._stored_at.pop(session.key, None)
@@ -126,17 +127,17 @@ class Sessions:
             await self._store.drop_sessions([session.key for session in sessions])
 
     def replace_all(self, session: Session) -> None:
-        """Only `session` goes on; that is stored already."""
+        """Keep only `session`; the store has done this already."""
         self._by_key.clear()
         self._stored_at.clear()
         self.admit(session)
 
     def expires_at(self, session: Session) -> int:
-        """When it ends if it is not used any more."""
+        """Return the time when the session ends if it is not used any more."""
         return min(session.seen_at + IDLE_S, session.created_at + ABSOLUTE_S)
 
     async def close(self) -> None:
-        """Wait for what is being stored."""
+        """Wait until pending changes are stored."""
         await asyncio.gather(*self._storing)
 
     def _is_current(self, session: Session) -> bool:
@@ -149,11 +150,11 @@ class Sessions:
         self._later(self._drop(session.key))
 
     async def _store_seen(self, seen_at: dict[str, int]) -> None:
-        with suppress(Failed):  # it is only forgotten earlier after a restart
+        with suppress(Failed):  # after a restart, the session only expires earlier
             await self._store.touch_sessions(seen_at)
 
     async def _drop(self, key: str) -> None:
-        with suppress(Failed):  # it has expired, stored or not
+        with suppress(Failed):  # an expired session is refused even if it stays stored
             await self._store.drop_sessions([key])
 
     def _later(self, work: Coroutine[None, None, None]) -> None:

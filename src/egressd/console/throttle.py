@@ -1,15 +1,16 @@
-"""How fast passwords and setup codes may be guessed.
+"""Limits on the rate of guesses of passwords and setup codes.
 
 A guess is charged to its address, to its network (a /24, or a /64 of IPv6: a host of a LAN may take
-any address there), and to the one account that there is to be guessed. Each of them has a few free
-guesses; then it waits before the next, twice as long each time. Time forgets guesses, and a right
-one forgives its address and counts for none. Every guess is charged before it is looked at, so that
-a hundred sent at once are not a hundred looked at.
+any address there), and to an account that all strangers share. Each of these has a few free
+guesses; then it waits before the next, twice as long each time. Guesses are forgotten over time. A
+right guess is not counted and clears its address. Every guess is charged before it is checked, so
+that of a hundred sent at once not all hundred are checked.
 
-A browser that somebody has logged in with before is charged on its own (`egressd.console.devices`),
-and so is this machine itself: whoever guesses elsewhere does not lock out the operator.
+A browser that a user has logged in with before has its own account (`egressd.console.devices`), and
+so has this machine: guesses from elsewhere do not lock out the operator.
 
-Kept in memory: a restart forgives, and whoever can restart the service needs no password.
+The accounts are kept in memory. A restart clears them, but a user who can restart the service needs
+no password.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from typing import Final, NamedTuple
 from egressd.model.source import Source
 
 ACCOUNTS_MAX: Final = 4096
-"""Accounts remembered; beyond, the one that has been quiet longest is forgiven."""
+"""Accounts remembered; beyond this number, the one that has been quiet longest is forgiven."""
 FORGET_S: Final = 600.0
-"""Seconds in which an account that is heard forgets one guess."""
+"""Seconds in which an account that does not have to wait forgets one guess."""
 TOLD_S: Final = 60.0
-"""Seconds for which it is a problem that guesses were refused."""
+"""Seconds for which refused guesses are reported as a problem."""
 
 
 class Patience(NamedTuple):
-    """How many guesses an account has."""
+    """The guesses that an account may make."""
 
     free: int
-    """To begin with."""
+    """Guesses before the first wait."""
     first_s: float
-    """Seconds until it has another one after them."""
+    """Seconds of the first wait."""
     most_s: float
-    """The longest that these grow to, twice as long with each guess."""
+    """Seconds of the longest wait; each guess doubles the wait up to this."""
 
 
 ADDRESS: Final = Patience(5, 60.0, 3600.0)
 NETWORK: Final = Patience(20, 30.0, 900.0)
 EVERYBODY: Final = Patience(50, 5.0, 60.0)
-"""All strangers together: 1,440 guesses a day at the most."""
+"""The shared account of all strangers: 1,440 guesses a day at most."""
 DEVICE: Final = Patience(10, 10.0, 600.0)
-"""A browser that somebody has logged in with."""
+"""The account of a browser that a user has logged in with."""
 _EVERYBODY: Final = ""
 
 
@@ -57,40 +58,41 @@ class _Tally:
     def __init__(self, now: float) -> None:
         self.guesses = 0.0
         self.heard_at = now
-        """When the next guess is heard."""
+        """The time from which the next guess is accepted."""
 
     def add(self, patience: Patience, now: float) -> None:
-        """Count a guess that is heard now: none is forgotten while the account had to wait."""
+        """Count a guess that is accepted now. Guesses are not forgotten during a wait."""
         self.guesses = max(0.0, self.guesses - (now - self.heard_at) / FORGET_S) + 1
         self.heard_at = now
-        # What was forgotten of a guess in a few seconds does not make another one free.
+        # A fraction of a guess that was forgotten in a few seconds does not make another guess
+        # free.
         if (beyond := ceil(self.guesses) - patience.free) >= 0:
-            # A sum that grows for weeks must not overflow.
+            # The bound on the exponent prevents an overflow in a count that grows for weeks.
             self.heard_at += min(patience.first_s * 2 ** min(beyond, 32), patience.most_s)
 
     def take_back(self, patience: Patience, now: float) -> None:
-        """Count the last guess no more."""
+        """Take the last guess out of the count."""
         self.guesses = max(0.0, self.guesses - 1)
         if self.guesses < patience.free:
             self.heard_at = min(self.heard_at, now)
 
 
 class Throttle:
-    """Who is heard when."""
+    """Decides when each account's next guess is accepted."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds that never go back."""
+        """`clock` returns seconds that never go back."""
         self._clock = clock
         self._tallies: dict[str, _Tally] = {}
         self._refused_at: dict[str, float] = {}
-        """Network -> when one of its guesses was not looked at last."""
+        """The time of the last refused guess of each network."""
         self.failures = Counter(wrong=0, refused=0)
-        """Guesses that let nobody in, by what became of them."""
+        """Failed guesses: checked and wrong, or refused without a check."""
 
     def charge(self, source: Source, device: str = "") -> float:
-        """Take a guess from `source`: 0.0, or the seconds for which it will not be heard.
+        """Charge a guess from `source`. Return 0.0, or the seconds for which it is refused.
 
-        `device` names a browser that somebody has logged in with.
+        `device` names a browser that a user has logged in with.
         """
         now = self._clock()
         accounts = _accounts(source, device)
@@ -99,7 +101,8 @@ class Throttle:
             self._refused(source, now)
             return wait
         for account, patience in accounts.items():
-            # Taken out and put in again, so that the first is the one that was quiet longest.
+            # Removed and inserted again, so that the first account is the one that was quiet
+            # longest.
             self._tallies[account] = tally = self._tallies.pop(account, None) or _Tally(now)
             tally.add(patience, now)
         while len(self._tallies) > ACCOUNTS_MAX:
@@ -107,7 +110,7 @@ class Throttle:
         return 0.0
 
     def forgive(self, source: Source, device: str = "") -> None:
-        """The guess was right: it does not count, nor do those of its address or browser."""
+        """Note that the guess was right: uncount it, and clear its address or browser."""
         now = self._clock()
         for account, patience in _accounts(source, device).items():
             if account in (device, source.address):
@@ -116,11 +119,11 @@ class Throttle:
                 tally.take_back(patience, now)
 
     def wrong(self) -> None:
-        """Count a guess that was looked at, and wrong."""
+        """Count a guess that was checked and wrong."""
         self.failures["wrong"] += 1
 
     def refused_networks(self) -> list[str]:
-        """The networks whose guesses were not looked at within the last minute."""
+        """Return the networks with guesses that were refused within the last minute."""
         now = self._clock()
         return [network for network, at in self._refused_at.items() if now < at + TOLD_S]
 
@@ -137,7 +140,7 @@ class Throttle:
 
 
 def _accounts(source: Source, device: str) -> dict[str, Patience]:
-    """The accounts that a guess is charged to."""
+    """Return the accounts that a guess is charged to."""
     if device:
         return {device: DEVICE}
     if source.is_here:
