@@ -38,7 +38,9 @@ class AccessDesk:
         return self._token.reset()
 
     async def install_license(self, request: Request) -> str:
-        """Install the uploaded license and return a message for the user. Raises Invalid, Failed."""
+        """Install the uploaded license and return a message for the user. Raises
+        Invalid, Failed.
+        """
         data = await body(request, "application/octet-stream", LICENSE_MAX)
         serial = await asyncio.to_thread(self._licenses.install, data)
         return f"license {serial} installed"

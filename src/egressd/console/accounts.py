@@ -103,7 +103,9 @@ class Accounts:
         return self._hash is not None or await self._read_hash() is not None
 
     def problems(self) -> list[str]:
-        """Return a sentence for each network with guesses that were refused within the last minute."""
+        """Return a sentence for each network with guesses that were refused within the
+        last minute.
+        """
         return [
             f"the console's password is being guessed from {network}"
             for network in self._throttle.refused_networks()

@@ -76,7 +76,9 @@ class Door:
         return SessionCaller(self._sessions, session)
 
     def cookie(self, scope: Scope) -> str | None:
-        """Return the cookie's name for a request's transport; None if the console is closed to it."""
+        """Return the cookie's name for a request's transport; None if the console is
+        closed to it.
+        """
         if scope.get("scheme") == "https":
             return SECURE_COOKIE
         return PLAIN_COOKIE if self._insecure or _is_loopback(scope) else None
