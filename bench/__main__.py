@@ -2,7 +2,8 @@
 
     python -m bench [NAME …]
 
-Names are those of the modules beside this one. Without a name: what docs/performance.md shows.
+Names are those of the modules in this folder. Without a name, the benchmarks that
+docs/performance.md shows run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SHOWN = ("forwarding", "turns", "nodes", "moves", "changes", "scale", "startup",
 
 
 def main() -> None:
-    """Each in a process of its own; the first that fails ends it."""
+    """Run each benchmark in a process of its own; stop at the first that fails."""
     names = sys.argv[1:] or list(SHOWN)
     if unknown := [name for name in names if not (ROOT / "bench" / f"{name}.py").exists()]:
         sys.exit(f"bench: there is no {', '.join(unknown)}")

@@ -39,7 +39,7 @@ class Reader(Connection):
     """A connection that reads lists and leaves their JSON alone."""
 
     def fetch(self, path: str, etag: str = "") -> tuple[int, str, int]:
-        """Status, entity tag and size of the answer to a GET."""
+        """Return status, entity tag and size of the answer to a GET."""
         headers = {"Authorization": f"Bearer {self._token}"}
         if etag:
             headers["If-None-Match"] = etag
@@ -50,19 +50,19 @@ class Reader(Connection):
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     begun = time.perf_counter()
     call()
     return time.perf_counter() - begun
 
 
 def rounds(samples: list[float]) -> Figures:
-    """What is worth knowing of a few long samples."""
+    """Return minimum, median and maximum of a few long samples."""
     return {"min": min(samples), "p50": median(samples), "max": max(samples)}
 
 
 def import_nodes(api: Connection) -> Figures:
-    """Seconds for an import of nodes into a device without any, again and again."""
+    """Return the seconds of imports of nodes, each into a device without any."""
     text = "\n".join(f"192.0.2.{n % 250 + 1},{1000 + n},u,p,node{n}" for n in range(NODES))
     body = {"type": "socks5", "text": text}
     samples = []
@@ -75,7 +75,7 @@ def import_nodes(api: Connection) -> Figures:
 
 
 def import_rules(api: Connection) -> Figures:
-    """Seconds for an import of rules into a device without any, again and again."""
+    """Return the seconds of imports of rules, each into a device without any."""
     targets = ("DIRECT", "Interface:wan1", "Interface:wan2", "REJECT")
     text = "\n".join(f"{address(n)},{targets[n % len(targets)]}," for n in range(RULES))
     samples = []
@@ -88,7 +88,7 @@ def import_rules(api: Connection) -> Figures:
 
 
 def read_unchanged(lab: Lab) -> dict[str, Figures]:
-    """Milliseconds of ``GET /rules`` while nothing changes."""
+    """Return the milliseconds of ``GET /rules`` while nothing changes."""
     reader = Reader(lab)
     _, tag, size = reader.fetch("/rules")
     whole = [timed(lambda: reader.fetch("/rules")) * 1000 for _ in range(READS)]
@@ -101,16 +101,17 @@ def read_unchanged(lab: Lab) -> dict[str, Figures]:
 
 
 class Load:
-    """Threads, each with a connection of its own, until the time is over."""
+    """Threads, each with its own connection, that send requests until the time is over."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
         self._threads: list[threading.Thread] = []
 
     def add(self, samples: list[float], call: Callable[[int], object], every_s: float) -> None:
-        """Call with 0, 1, 2, … `every_s` seconds, or one after the other when that is 0.
+        """Add a thread that calls with 0, 1, 2, …, every `every_s` seconds, or without a pause if
+        0.
 
-        Milliseconds of those that went well are appended to `samples`.
+        The milliseconds of each successful call are appended to `samples`.
         """
 
         def work() -> None:
@@ -131,7 +132,7 @@ class Load:
         self._threads.append(threading.Thread(target=work))
 
     def run(self) -> None:
-        """Return when all have ended."""
+        """Run all threads until they have ended."""
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
@@ -139,7 +140,7 @@ class Load:
 
 
 class Writer:
-    """One rule's owner, who knows what was acknowledged last."""
+    """Changes one rule, and keeps the change that was acknowledged last."""
 
     def __init__(self, lab: Lab, rule: dict[str, Any]) -> None:
         self.id = rule["id"]
@@ -157,15 +158,15 @@ class Writer:
 
 
 def lost(lab: Lab, writers: list[Writer]) -> int:
-    """How many writers' last acknowledged change is not what the device has."""
-    # On a connection of its own: the device has closed one that was idle during the load.
+    """Return the number of writers whose last acknowledged change is not on the device."""
+    # On a new connection: the device has closed the connection that was idle during the load.
     rows = Connection(lab).call("GET", "/rules", None)["data"]
     comments = {rule["id"]: rule["comment"] for rule in rows}
     return sum(comments.get(writer.id) != writer.acknowledged for writer in writers)
 
 
 def write_at_once(lab: Lab, api: Connection) -> Figures:
-    """As many changes as 32 writers get through, each of them of its own rule."""
+    """Measure the most changes that 32 writers complete, each of them of its own rule."""
     rules = api.call("GET", "/rules", None)["data"]
     writers = [Writer(lab, rule) for rule in rules[:WRITERS]]
     load, samples = Load(), list[float]()
@@ -181,7 +182,7 @@ def write_at_once(lab: Lab, api: Connection) -> Figures:
 
 
 def read_and_write(lab: Lab) -> dict[str, Figures]:
-    """Reads of lists and of the status, beside writes, at a steady pace."""
+    """Measure reads of lists and of the status, beside writes, at a steady pace."""
     rules = Connection(lab).call("GET", "/rules", None)["data"]
     writers = [Writer(lab, rule) for rule in rules[:PACED_WRITERS]]
     load = Load()
@@ -205,7 +206,7 @@ def read_and_write(lab: Lab) -> dict[str, Figures]:
 
 
 def main() -> None:
-    """Imports, reads, writers, both."""
+    """Measure imports, reads, concurrent writers, and reads beside writes."""
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         api = Connection(lab)

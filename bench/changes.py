@@ -1,8 +1,8 @@
 """One client's move among many rules: from the request to the effect on a packet.
 
 Every sample changes the target of one client by ``PUT /rules/{id}`` and then lets that client send
-one datagram, whose exit must already be the new one. Other clients hold connections open
-meanwhile; how many of them were cut is counted.
+one datagram, whose exit must already be the new one. Other clients hold connections open meanwhile;
+the benchmark counts how many of them were cut.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ SAMPLES = 300
 BYSTANDERS = range(2, 22)
 SERVER = "203.0.113.10"
 _ports = itertools.count(20_000)
-"""Of the mover, below those that the kernel gives out at random: now and then that would be the
-port of an echo just before the move, whose flow is cut (docs/performance.md)."""
+"""Source ports of the mover, below those that the kernel assigns at random: a random one would now
+and then be the port of an echo just before the move, whose flow is cut (docs/performance.md).
+"""
 
 
 class Connection:
@@ -36,7 +37,7 @@ class Connection:
         self._http.sock.settimeout(60)
 
     def call(self, method: str, path: str, body: object) -> Any:
-        """One request; its answer's body."""
+        """Send one request and return the body of its answer."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         self._http.request(method, API_PREFIX + path, json.dumps(body), headers)
         response = self._http.getresponse()
@@ -46,12 +47,12 @@ class Connection:
 
 
 def address(number: int) -> str:
-    """Distinct addresses that no client of a lab has."""
+    """Return an address that no client of a lab has, a different one for each number."""
     return f"10.{80 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
 
 
 def fill(lab: Lab, rules: int) -> None:
-    """So many rules, for addresses of which the lab's clients are the first."""
+    """Import `rules` rules, for addresses of which the lab's clients are the first."""
     rows = [f"{lab.client(number).address},DIRECT," for number in (1, *BYSTANDERS[:6])]
     # As in real use, the targets that the client moves between have other clients too.
     rows += ["10.77.0.240,ss,", "10.77.0.241,Interface:wan2,"]
@@ -61,7 +62,7 @@ def fill(lab: Lab, rules: int) -> None:
 
 
 def measure(lab: Lab, rules: int) -> dict[str, float]:
-    """Latencies in milliseconds."""
+    """Return the latencies in milliseconds."""
     fill(lab, rules)
     mover = lab.client(1)
     rule = next(r for r in lab.api.get("/rules")["data"] if r["ip"] == mover.address)
@@ -92,7 +93,7 @@ def measure(lab: Lab, rules: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """10, 1,000 and 10,000 rules."""
+    """Measure with 10, 1,000 and 10,000 rules."""
     rows = {}
     with Lab(LabSpec(clients=max(BYSTANDERS), nodes=("ss",))) as lab:
         lab.start_egressd()

@@ -3,8 +3,8 @@
     python -m bench.commits CHECKOUT [forwarding|udp …] [--rounds N]
 
 CHECKOUT is the folder of another checkout, set up by its ``script/setup``: the commit before, say.
-The namespaces, addresses, data and nodes are the same for both, so that what is compared is the
-code alone. ``forwarding`` is `bench.forwarding`'s figures with 10,000 rules; ``udp`` is datagrams
+The namespaces, addresses, data and nodes are the same for both, so that only the code differs.
+``forwarding`` measures `bench.forwarding`'s figures with 10,000 rules; ``udp`` measures datagrams
 of one client through a Shadowsocks node. *Within noise of before* is a ratio of 0.97 or better, or
 1.03 or less where less is better: the median of the rounds' ratios.
 """
@@ -31,9 +31,9 @@ AFTER = "this commit"
 
 
 class Commits:
-    """A site whose router is one checkout's egressd or the other's, whichever was asked for last.
+    """A site whose router is the egressd of one of two checkouts: the one that was requested last.
 
-    Begins with this one's running, on data that the other one can read too.
+    This checkout's egressd runs first, on data that the other one can read too.
     """
 
     def __init__(self, site: Site, checkout: Path) -> None:
@@ -43,7 +43,7 @@ class Commits:
         self._running = AFTER
 
     def measured(self, commit: str, measure: Measure) -> Mapping[str, float]:
-        """A sample of each figure, once that commit is the router."""
+        """Run `commit` as the router, and return a sample of each figure."""
         if commit != self._running:
             self._device.stop()
             clear(self._site)
@@ -59,7 +59,7 @@ class Commits:
 
 
 def in_kernel(checkout: Path) -> Tables:
-    """Ways that stay in the kernel, with many rules."""
+    """Compare targets whose traffic stays in the kernel, with many rules."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
         commits = Commits(site, checkout)
@@ -71,7 +71,7 @@ def in_kernel(checkout: Path) -> Tables:
 
 
 def datagrams(checkout: Path) -> Tables:
-    """UDP through a node."""
+    """Compare UDP through a node."""
     with Site(LabSpec(nodes=("ss",))) as site:
         lab = site.lab
         lab.start_egressd()
@@ -82,7 +82,7 @@ def datagrams(checkout: Path) -> Tables:
 
 
 def exchanged(site: Site) -> dict[str, float]:
-    """Datagrams and answers of one client."""
+    """Measure datagrams and answers of one client."""
     source = site.lab.client(1).address
     used = site.used_s()
     count = site.client(1, ends.exchange_datagrams, source, SERVER, SECONDS)
@@ -91,7 +91,7 @@ def exchanged(site: Site) -> dict[str, float]:
 
 
 def compared(title: str, commits: Commits, measure: Measure) -> Tables:
-    """Both in turn."""
+    """Compare both commits, in turn."""
     ways = {name: partial(commits.measured, name, measure) for name in (BEFORE, AFTER)}
     return compare(title, ways, BEFORE, ROUNDS)
 

@@ -1,11 +1,11 @@
 """The console's page with 10,000 rules: first rows, filter, sort, scrolling, and memory over time.
 
 Chromium runs at a client of the lab and opens the page over HTTPS, with an empty cache. Times are
-taken inside of the page: from the navigation's start until rows are in the document, and from
-an input until the frame that shows what came of it. Beside them stands the CPU time of the page's
-main thread, which says the same on a machine that has other things to do. ``--minutes N`` sets how
-long the page is left open under live updates, while rules change; its heap is measured after a full
-collection. ``--rounds N`` sets how often the page is loaded, and its filters and sorts are tried.
+taken inside the page: from the navigation's start until rows are in the document, and from an input
+until the frame that shows its result. Beside them stands the CPU time of the page's main thread,
+which is independent of other work on the machine. ``--minutes N`` sets how long the page is left
+open under live updates, while rules change; its heap is measured after a full collection.
+``--rounds N`` sets how often the page is loaded, and its filters and sorts are tried.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ new Promise((resolve) => {
   look();
 })
 """
-# Milliseconds from an input until the frame after the one that shows what came of it.
+# Milliseconds from an input until the frame after the one that shows its result.
 FILTER = """
 (typed) => new Promise((resolve) => {
   const input = document.querySelector("input[type=search]");
@@ -56,7 +56,7 @@ SORT = """
   requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - begun)));
 })
 """
-# The frames of a scroll through everything, in milliseconds.
+# The frames of a scroll through all rows, in milliseconds.
 SCROLL = """
 () => new Promise((resolve) => {
   const grid = document.querySelector("[role=grid]");
@@ -78,20 +78,20 @@ Figures = dict[str, float | str]
 
 
 def cpu(cdp: CDPSession) -> float:
-    """Milliseconds of CPU time that the page's main thread has used."""
+    """Return the milliseconds of CPU time that the page's main thread has used."""
     told: dict[str, Any] = cdp.send("Performance.getMetrics")
     return 1000 * float(next(m["value"] for m in told["metrics"] if m["name"] == "ThreadTime"))
 
 
 def inspected(page: Page) -> CDPSession:
-    """A session that `cpu` can be asked for."""
+    """Return a session for `cpu`."""
     cdp = page.context.new_cdp_session(page)
     cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
     return cdp
 
 
 def first_rows(site: Site) -> dict[str, list[float]]:
-    """Milliseconds from a navigation to rows, each time with an empty cache."""
+    """Return the milliseconds from a navigation to rows, each time with an empty cache."""
     samples, used = [], []
     for _ in range(ROUNDS):
         made = context(site.browser, state=site.state)
@@ -105,7 +105,7 @@ def first_rows(site: Site) -> dict[str, list[float]]:
 
 
 def reactions(page: Page) -> dict[str, list[float]]:
-    """Milliseconds from an input to what it shows."""
+    """Return the milliseconds from an input to its result on the page."""
     cdp = inspected(page)
     filters, used = [], []
     for typed in FILTERS * ROUNDS:
@@ -123,14 +123,16 @@ def reactions(page: Page) -> dict[str, list[float]]:
 
 
 def heap(cdp: CDPSession) -> float:
-    """MiB of the page's heap that are in use after a full collection."""
+    """Return the MiB of the page's heap that are in use after a full collection."""
     cdp.send("HeapProfiler.collectGarbage")
     usage: dict[str, Any] = cdp.send("Runtime.getHeapUsage")
     return float(usage["usedSize"]) / 2**20
 
 
 def memory(site: Site, page: Page) -> list[float]:
-    """The heap over `MINUTES` of changes, half of them on the rules, half on the overview."""
+    """Return the heap over `MINUTES` of changes, half of them on the rules, half on the
+    overview.
+    """
     done = threading.Event()
 
     def change() -> None:
@@ -159,7 +161,7 @@ def memory(site: Site, page: Page) -> list[float]:
 
 
 def main() -> None:
-    """Measure, show and keep."""
+    """Measure, show the figures and keep them."""
     targets = ("DIRECT", "REJECT", "Interface:wan1", "Interface:wan2")
     rows = [f"{address(n)},{targets[n % 4]},seat {n}" for n in range(RULES)]
     with Lab() as lab:

@@ -1,7 +1,7 @@
 """``delay/all`` of 1,000 nodes of which half are dead: ``python -m bench.delays``.
 
 A quarter refuse connections, a quarter are black holes; the rest are real Shadowsocks servers.
-Beside the measurement a client of a living node keeps asking for a page: what it waits tells
+During the measurement a client of a living node keeps requesting a page: its waiting times show
 whether running traffic is disturbed.
 """
 
@@ -25,7 +25,7 @@ PASSWORD = "open-sesame"
 
 
 def row(number: int, living: list[str]) -> str:
-    """An import row: nodes 1 and 2 of four live, 3 refuses, 4 says nothing."""
+    """Return an import row: nodes 1 and 2 of four live, 3 refuses, 4 does not answer."""
     kind, place = number % 4, number // 4 * 2 + number % 4
     server, port = (living[place], 8388) if kind < 2 else (living[0], 1)
     if kind == 3:
@@ -34,7 +34,7 @@ def row(number: int, living: list[str]) -> str:
 
 
 def pages(lab: Lab, ending: threading.Event, waits: list[float]) -> None:
-    """Ask for a page again and again; the seconds that each took."""
+    """Request a page again and again, and append the seconds of each request to `waits`."""
     while not ending.is_set():
         reply = lab.client(1).http(WEB)
         assert reply.ok, reply.error

@@ -1,17 +1,17 @@
-"""The two ends of measured traffic: a server on the internet and what clients do with it.
+"""The two ends of measured traffic: a server on the internet, and the clients' side.
 
-Like `egressd.lab`'s own probes, but made for speed. The client speaks first, one letter that
-says what it wants, so that a proxy on the way has something to carry:
+Like `egressd.lab`'s own probes, but made for speed. The client speaks first and sends one letter
+that selects the service, so that a proxy on the way has something to carry:
 
 | letter | the server |
 |---|---|
-| ``u`` | takes what comes until the end |
+| ``u`` | receives until the end |
 | ``d`` | sends until it is cut |
 | ``p`` | sends each message back |
 | ``c`` | sends one byte and closes |
-| ``n`` | says how much all the ``u`` have brought, at each further byte |
+| ``n`` | sends the bytes that all ``u`` have brought, at each further byte |
 
-The ends have a core each, since the scheduler's choice otherwise weighs more than the router.
+Each end has a core of its own, since the scheduler's choice otherwise weighs more than the router.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _open(source: str, server: str, letter: bytes) -> socket.socket:
 
 
 class Moved(NamedTuple):
-    """What many connections carried."""
+    """The payload that many connections carried."""
 
     rate: float
     """Payload bytes a second, once TCP had found its pace."""
@@ -126,7 +126,9 @@ class Moved(NamedTuple):
 
 
 def upload(sources: Sequence[str], server: str, seconds: float) -> Moved:
-    """One connection from each source; what arrived counts, as buffers on the way hold much."""
+    """Upload by one connection from each source. Arrived bytes count, as buffers on the way hold
+    much.
+    """
     data = bytes(_CHUNK)
     with _open(sources[0], server, b"n") as asking:
 
@@ -140,7 +142,7 @@ def upload(sources: Sequence[str], server: str, seconds: float) -> Moved:
 
 
 def download(sources: Sequence[str], server: str, seconds: float) -> Moved:
-    """One connection from each source."""
+    """Download by one connection from each source."""
     data = bytearray(_CHUNK)
     return _pump(
         sources, server, seconds, b"d", lambda opened: opened.recv_into(data), lambda moved: moved
@@ -155,7 +157,10 @@ def _pump(
     move: Callable[[socket.socket], int],
     count: Callable[[int], int],
 ) -> Moved:
-    """`count` turns what `move` has moved on this side into what has arrived."""
+    """Move data and return its rate and size.
+
+    `count` converts the bytes that `move` has moved on this side into the bytes that have arrived.
+    """
     os.sched_setaffinity(0, {CLIENT_CORE})
     event = selectors.EVENT_WRITE if letter == b"u" else selectors.EVENT_READ
     moved, counted = 0, [count(0)]
@@ -181,7 +186,7 @@ def _pump(
 
 
 def round_trip(source: str, server: str, count: int = 2000) -> float:
-    """The median microseconds of a small message and its answer on an open connection."""
+    """Return the median microseconds of a small message and its answer on an open connection."""
     os.sched_setaffinity(0, {CLIENT_CORE})
     samples = []
     with _open(source, server, b"p") as opened:
@@ -194,7 +199,9 @@ def round_trip(source: str, server: str, count: int = 2000) -> float:
 
 
 def connections(source: str, server: str, seconds: float = 1.0, at_once: int = 16) -> float:
-    """Connections a second, `at_once` under way: each one opened, answered once and closed."""
+    """Return the connections a second: each one opened, answered once and closed, `at_once` at a
+    time.
+    """
     os.sched_setaffinity(0, {CLIENT_CORE})
     done = 0
     with selectors.DefaultSelector() as selector:
@@ -232,7 +239,7 @@ def connections(source: str, server: str, seconds: float = 1.0, at_once: int = 1
 def exchange_datagrams(
     source: str, server: str, seconds: float, port: int = 7, under_way: int = 16
 ) -> int:
-    """Answers of a UDP echo server, `under_way` of its datagrams asked for at any time."""
+    """Return the number of answers of a UDP echo server, with `under_way` datagrams in flight."""
     os.sched_setaffinity(0, {CLIENT_CORE})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.bind((source, 0))
@@ -245,17 +252,17 @@ def exchange_datagrams(
             try:
                 opened.recv(256)
                 answers += 1
-            except TimeoutError:  # one was lost on the way
+            except TimeoutError:  # a datagram was lost on the way
                 pass
             opened.send(_MESSAGE)
         return answers
 
 
 def packet_cost(source: str, server: str, batches: int = 8, size: int = 36) -> float:
-    """Processor time of a small datagram in nanoseconds, in the sender, the best of the batches.
+    """Return the sender's CPU time of a small datagram in nanoseconds, the best of the batches.
 
-    On this network all of a routed packet's way is walked in the sender's `send`, so this is
-    what the router costs; the clock is the process's own, which stands still when others run.
+    On this network a routed packet's whole way runs inside the sender's `send`, so this is the cost
+    of the router. The clock is the process's own, which stands still while other processes run.
     """
     os.sched_setaffinity(0, {CLIENT_CORE})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:

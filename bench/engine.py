@@ -1,11 +1,11 @@
 """A peer's engine as a process of its own: ``python -m bench.engine sing-box|xray CONFIG``.
 
-Both come as Python modules; what they run is what their own commands run. A ``CONFIG.started``
+Both come as Python modules, which run the same code as their own commands. A ``CONFIG.started``
 appears once the engine listens.
 
-SIGHUP makes sing-box stop and start with the file as it is then, as its own command does.
-Xray's has no such signal: its documentation restarts the service. With ``--hold`` it waits, all
-loaded, for SIGUSR1, so that such a restart is not measured with the start of Python in it.
+SIGHUP makes sing-box stop and start with the file's present content, as its own command does.
+Xray's has no such signal: its documentation restarts the service. With ``--hold`` it waits, fully
+loaded, for SIGUSR1, so that the measurement of such a restart does not include the start of Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDING = {signal.SIGTERM, signal.SIGINT}
 
 
 def held_file(config: Path) -> Path:
-    """What exists while a process with ``--hold`` waits."""
+    """Return the file that exists while a process with ``--hold`` waits."""
     return config.with_suffix(".held")
 
 
@@ -53,7 +53,7 @@ def _xray(path: Path) -> None:
     if "--hold" in sys.argv:
         held_file(path).touch()
         signal.sigwait({signal.SIGUSR1})
-    # It serves inside of this call and never comes back.
+    # It serves inside this call, which never returns.
     threading.Thread(target=xray.startFromJSON, args=[path.read_text()], daemon=True).start()
     while not _listens(json.loads(path.read_text())["inbounds"][0]["port"]):
         time.sleep(0.001)
@@ -63,7 +63,7 @@ def _xray(path: Path) -> None:
 
 
 def _listens(port: int) -> bool:
-    """Whether a TCP socket of this namespace listens on the port (proc_net(5))."""
+    """True if a TCP socket of this namespace listens on the port (proc_net(5))."""
     wanted = f":{port:04X} "
     rows = [
         row

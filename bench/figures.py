@@ -1,4 +1,4 @@
-"""Samples and how they are shown."""
+"""Samples, their statistics, and tables of them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 Tables = dict[str, dict[str, dict[str, float]]]
-"""By figure and by who was measured: spread and ratios."""
+"""Spread and ratios, by figure and by measured name."""
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """The value that `share` (0 to 1) of the samples do not exceed: the nearest rank."""
+    """Return the value that `share` (0 to 1) of the samples do not exceed: the nearest rank."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def spread(samples: Sequence[float]) -> dict[str, float]:
-    """What is worth knowing of some samples."""
+    """Return minimum, median, 99th percentile, maximum and count of some samples."""
     return {
         "min": min(samples),
         "p50": median(samples),
@@ -43,15 +43,15 @@ def show(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
     for name, row in rows.items():
         table.add_row(name, *(_cell(row.get(column, "")) for column in columns))
     console = Console()
-    # A file or a pipe says nothing of its width.
+    # A file or a pipe has no width of its own.
     Console(width=console.width if console.is_terminal else 160).print(table)
 
 
 def compared(samples: Mapping[str, Mapping[str, Sequence[float]]], base: str) -> Tables:
-    """A table for each figure: every name's samples, and their ratios to `base`'s.
+    """Return a table for each figure: every name's samples, and their ratios to `base`'s.
 
-    The samples of one name are by figure, one a round. A ratio is taken within its round, so
-    that what slows the whole machine for a while touches both sides of it.
+    The samples of one name are by figure, one a round. A ratio is taken within its round, so that a
+    slowdown of the whole machine affects both sides of it.
     """
     tables: Tables = {}
     for name, figures in samples.items():
@@ -65,14 +65,14 @@ def compared(samples: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
 
 
 def option(name: str, default: int) -> int:
-    """The number that follows `name` on the command line."""
+    """Return the number that follows `name` on the command line."""
     return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
 
 
 def keep(name: str, figures: Mapping[str, object]) -> None:
     """Write the figures to the file that follows ``--json`` on the command line, if any.
 
-    With them go the command that gave them and the machine that they are from.
+    The file also holds the command that produced them and the machine's data.
     """
     if "--json" not in sys.argv:
         return

@@ -1,10 +1,10 @@
-"""What a router costs: plain Linux, egressd's DIRECT and Interface, and peers' direct outbounds.
+"""The cost of a router: plain Linux, egressd's DIRECT and Interface, and peers' direct outbounds.
 
     python -m bench.forwarding [--rounds N]
 
-Labs of the same make stand side by side, each with something else in its router. All are measured
-in turn, again and again, and each begins in its turn. The two ends of the traffic have a core
-each. What is said of a ratio is the median of the rounds' own ratios to plain forwarding.
+Equal labs stand side by side, each with another program in its router. All are measured in turn,
+again and again, and each begins in its turn. The two ends of the traffic have a core each. A
+reported ratio is the median of the rounds' own ratios to plain forwarding.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ from egressd.lab.spec import LabSpec
 ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)
 SETTLE_S = 0.5
-"""After a rule's change: what is tidied up then is no part of forwarding."""
+"""Seconds to wait after a rule's change, so that the clean-up is not measured as forwarding."""
 _TRIES, _LISTENS_AGAIN_S = 3, 0.5
-"""iperf3's server does not listen for a moment after each run."""
+"""Tries, and the seconds between them: iperf3's server does not listen for a moment
+after each run.
+"""
 RULES = (10, 1_000, 10_000)
 PLAIN = "plain Linux"
 TARGETS = {"DIRECT": "DIRECT", "Interface": "Interface:wan1"}
 CLIENT = 1
-"""Who sends, by every way: two clients of one router differ by a tenth, always the same one."""
+"""The client that sends, in every comparison: two clients of one router differ by a tenth, always
+the same one.
+"""
 
 
 class Way:
@@ -48,7 +52,7 @@ class Way:
         self._client = site.lab.client(CLIENT)
 
     def measure(self) -> dict[str, float]:
-        """One sample of each figure."""
+        """Return one sample of each figure."""
         source = self._client.address
         if self._target:
             move(self._site.lab, source, self._target)
@@ -69,20 +73,22 @@ class Way:
         return found
 
     def _transfer(self, *options: str) -> tuple[float, float]:
-        """Gbit/s, and the processor seconds per GB of both ends and all between them."""
+        """Return Gbit/s, and the CPU seconds per GB of both ends and all between them."""
         end, used = self._iperf(*options)
         received = end["sum_received"]
         return received["bits_per_second"] / GIGA, used * GIGA / received["bytes"]
 
     def _flood(self) -> tuple[float, float]:
-        """64-byte datagrams that arrive a second, and the microseconds that each of them cost."""
+        """Return the 64-byte datagrams that arrive a second, and the microseconds that each of them
+        cost.
+        """
         end, used = self._iperf("-u", "-l", "64", "-b", "0")
         total = end["sum"]
         arrived = total["packets"] - total["lost_packets"]
         return arrived / total["seconds"], used * 1e6 / arrived
 
     def _iperf(self, *options: str) -> tuple[dict[str, dict[str, float]], float]:
-        """A run's summary, and the processor seconds of both ends and all between them."""
+        """Return a run's summary, and the CPU seconds of both ends and all between them."""
         pinned = f"{ends.CLIENT_CORE},{ends.SERVER_CORE}"
         argv = ["iperf3", "-c", SERVER, "-B", self._client.address, "-A", pinned, "-J"]
         argv = exec_argv(self._client.host.namespace, [*argv, "-t", str(SECONDS), *options])
@@ -103,7 +109,7 @@ class Way:
 
 @contextmanager
 def iperf_server(site: Site) -> Iterator[None]:
-    """An iperf3 server behind the WANs."""
+    """Run an iperf3 server behind the WANs."""
     argv = exec_argv(site.lab.internet.namespace, ["iperf3", "-s", "-B", SERVER])
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     try:
@@ -114,7 +120,7 @@ def iperf_server(site: Site) -> Iterator[None]:
 
 
 def egressd(site: Site, rules: int) -> None:
-    """egressd with so many rules."""
+    """Run egressd with `rules` rules."""
     lab = site.lab
     lab.start_egressd()
     lab.api.post("/nodes", lab.nodes["ss"].draft())
@@ -130,13 +136,13 @@ def move(lab: Lab, client: str, target: str) -> None:
 
 
 def plain(stack: ExitStack, site: Site) -> None:
-    """Forward and masquerade."""
+    """Let the router only forward and masquerade."""
     peers.bridge_apart(site.lab)
     stack.enter_context(site.lab.plain_router())
 
 
 def peer(start: Callable[..., peers.Engine], site: Site) -> None:
-    """A peer's engine."""
+    """Run a peer's engine."""
     site.pids = start(site.lab).pids
 
 
@@ -150,7 +156,7 @@ PEERS: Mapping[str, Callable[..., peers.Engine]] = {
 
 
 def main() -> None:
-    """All ways, in alternating rounds."""
+    """Measure all ways, in alternating rounds."""
     spec = LabSpec(nodes=("ss",), clients=21)
     with ExitStack() as stack:
 

@@ -1,10 +1,10 @@
-"""What an import of nodes costs: reading 2,000 nodes, and the api's memory for a large text.
+"""The cost of an import of nodes: reading 2,000 nodes, and the api's memory for a large text.
 
     python -m bench.imports [--json FILE]
 
-Reading is timed by the process's own clock, in this process. Memory is that by which a process
-with the whole api in it (and a double in place of netd) grows at its peak, its own copies of the
-request included.
+Reading is timed by the process's own clock, in this process. Memory is the growth, at its peak, of
+a process that contains the whole api (and a double in place of netd), its own copies of the request
+included.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from egressd.formats.rows import Accepted
 NODES = 2000
 ROUNDS = 9
 LARGE = 16 * 1024 * 1024 - 64 * 1024
-"""Bytes of text: what a request may have, less its other fields and what JSON escapes."""
+"""Bytes of text that a request may have, less its other fields and the escapes of JSON."""
 UUID = "b831381d-6324-4d53-ad4f-8cda48b3{:04x}"
 
 
 def link(n: int) -> str:
-    """A share link, of five kinds in turn."""
+    """Return a share link, of five kinds in turn."""
     uuid, host = UUID.format(n % 65536), f"n{n}.example.net"
     document = {"v": "2", "ps": f"🇭🇰 {n}", "add": host, "port": "443", "id": uuid, "aid": "0"}
     document |= {"net": "ws", "host": "h.example.net", "path": "/w", "tls": "tls"}
@@ -45,7 +45,7 @@ def link(n: int) -> str:
 
 
 def entry(n: int) -> dict[str, Any]:
-    """A Clash entry, of three kinds in turn."""
+    """Return a Clash entry, of three kinds in turn."""
     server = {"server": f"n{n}.example.net", "port": 443, "udp": True}
     return (
         {"name": f"🇭🇰 香港 {n} 🚀", "type": "vmess", **server, "uuid": UUID.format(n % 65536)}
@@ -57,14 +57,14 @@ def entry(n: int) -> dict[str, Any]:
 
 
 def flow(value: Any) -> str:
-    """A value in YAML's brackets, as panels write it."""
+    """Return a value in YAML's brackets, as panels write it."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def block(value: dict[str, Any], indent: str) -> str:
-    """A mapping in YAML's lines."""
+    """Return a mapping in YAML's lines."""
     lines = (
         f"{key}:\n{block(item, indent + '  ')}"
         if isinstance(item, dict)
@@ -75,12 +75,12 @@ def block(value: dict[str, Any], indent: str) -> str:
 
 
 def clash(write: Callable[[dict[str, Any]], str], nodes: int = NODES) -> str:
-    """A configuration with so many nodes."""
+    """Return a configuration with `nodes` nodes."""
     return "mode: rule\nproxies:\n" + "\n".join(f"  - {write(entry(n))}" for n in range(nodes))
 
 
 def links() -> str:
-    """Share links, one a line."""
+    """Return share links, one a line."""
     return "\n".join(map(link, range(NODES)))
 
 
@@ -94,7 +94,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def reading(text: str) -> float:
-    """Milliseconds of the processor that reading takes, at best."""
+    """Return the milliseconds of CPU time that reading takes, at best."""
     best = float("inf")
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -105,7 +105,7 @@ def reading(text: str) -> float:
 
 
 def large() -> bytes:
-    """Clash entries, as many as a request may have."""
+    """Return as many Clash entries as a request may have."""
     head, lines, size, n = b"proxies:\n", [], 0, 0
     while size < LARGE:
         lines.append(f"  - {flow(entry(n))}\n".encode())
@@ -115,7 +115,7 @@ def large() -> bytes:
 
 
 def memory(text: bytes) -> dict[str, float]:
-    """The nodes imported, and the MiB that the api grew by at its peak."""
+    """Return the number of imported nodes, and the MiB by which the api grew at its peak."""
     argv = [sys.executable, "-m", "tests.api.import_peak"]
     told = subprocess.run(argv, input=text, check=True, capture_output=True).stdout
     status, nodes, grown = map(int, told.split()[-3:])
@@ -125,7 +125,7 @@ def memory(text: bytes) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Measure, and show the figures."""
     times = {name: {"ms": reading(make())} for name, make in TEXTS.items()}
     show(f"{NODES:,} nodes, read", times)
     peaks = {"Clash entries": memory(large())}

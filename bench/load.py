@@ -4,7 +4,7 @@
 
 A thousand clients, half of them through 500 nodes and half by the WANs; 10,000 rules, 2,000 nodes;
 100,000 tracked flows and 2,000 held connections; beside it a platform that reads 200 times a second
-and moves clients 20 times a second. The clients that nobody moves must not notice.
+and moves clients 20 times a second. Clients that are not moved must not notice.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ NODES: Final = 2_000
 USED: Final = 500
 CLIENTS: Final = 1_000
 FLOWS: Final = 200
-"""Of each client of a WAN: datagrams to as many ports, so that each is a flow of its own."""
+"""Flows of each client of a WAN: datagrams to as many ports, so that each is a flow of its own."""
 HELD: Final = 4
 """Connections of each client of a node."""
 SILENT: Final = "203.0.113.192/26"
 NOBODY: Final = "203.0.113.200"
 LEAD_S: Final = 20.0
-"""Before the platform begins, and after it."""
+"""Seconds before the platform begins, and after it has ended."""
 REFRESH_S: Final = 20.0
-"""An unanswered UDP flow is forgotten after 30 s."""
+"""Seconds between the datagrams of a flow: the kernel forgets an unanswered UDP flow after 30 s."""
 TALK_S: Final = 5.0
 
 
 def main() -> None:
-    """Build it up, measure, show."""
+    """Build up the load, measure, and show the figures."""
     make_room()
     with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
         lab.start_egressd()
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str]) -> None:
-    """All nodes and rules; the first rules are those of clients of a WAN."""
+    """Import all nodes and rules; the first rules are those of clients of a WAN."""
     used = lab.add_engine_node("many", [dict(SOCKS5)] * USED)
     spare = (f"198.19.{n // 250}.{n % 250 + 1}" for n in range(NODES - USED))
     import_nodes(lab, [(host, SOCKS5["listen_port"]) for host in (*used, *spare)])
@@ -92,11 +92,11 @@ def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str]) -> None:
     lab.api.post("/rules/import", {"text": "\n".join(rows[:RULES]), "replace": True})
 
 
-# --- What the clients do, in their own namespace. ---------------------------------------------
+# --- The clients' part, in their own namespace. -----------------------------------------------
 
 
 def flow(sources: Sequence[str], seconds: float) -> None:
-    """Keep `FLOWS` flows of each alive."""
+    """Keep `FLOWS` flows of each source alive."""
     until = time.monotonic() + seconds
     opened = []
     for source in sources:

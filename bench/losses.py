@@ -1,9 +1,10 @@
-"""A lost engine worker: when its clients' new connections go through again, and what others notice.
+"""The loss of an engine worker: the time until its clients' new connections work again, and the
+effect on the other clients.
 
     python -m bench.losses
 
-Each of so many clients has a target of its own. The worker with the most of them is killed, while
-some clients connect again and again, and each of these holds a connection beside.
+Each client has a target of its own. The worker with the most targets is killed, while some clients
+connect again and again, and each of these also holds a connection.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ SECONDS: Final = 16.0
 PROBED: Final = 50
 """Clients that connect, spread evenly over all."""
 _BEGUN_S: Final = 3.0
-"""Seconds that they do so before the worker is killed."""
+"""Seconds for which the clients connect before the worker is killed."""
 _PAUSE_S: Final = 0.25
 _CONNECT_S: Final = 2.0
 _ANSWER_S: Final = 5.0
 
 
 class Try(NamedTuple):
-    """One connection: when it was begun and when it was known what becomes of it, in seconds."""
+    """One attempt to connect: the seconds when it began and when its outcome was known."""
 
     begun: float
     ended: float
@@ -46,23 +47,25 @@ class Try(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What a client met with."""
+    """The experience of one client."""
 
     tries: tuple[Try, ...]
     slowest_s: float
-    """The longest that an exchange by the held connection took."""
+    """Seconds of the longest exchange on the held connection."""
     is_cut: bool
-    """Whether that ended."""
+    """True if the held connection ended."""
 
 
 def knock(sources: Sequence[str], seconds: float) -> list[Story]:
-    """Have each source connect, and hold a connection, for so long. Runs in their namespace."""
+    """Make each source connect, and hold a connection, for `seconds`. Runs in the sources'
+    namespace.
+    """
 
     async def connect(source: str) -> tuple[Try, ...]:
         tries = []
         while (begun := time.monotonic()) < until:
             is_through = False
-            with suppress(OSError):  # TimeoutError is one
+            with suppress(OSError):  # TimeoutError is an OSError
                 async with asyncio.timeout(_CONNECT_S):
                     reader, writer = await asyncio.open_connection(*ECHO, local_addr=(source, 0))
                     is_through = bool(await reader.readline())
@@ -100,20 +103,20 @@ def knock(sources: Sequence[str], seconds: float) -> list[Story]:
 
 
 def largest_worker(lab: Lab) -> int:
-    """The worker with the most open files, and so with the most targets."""
+    """Return the worker with the most open files, which is the one with the most targets."""
     pids = lab.device.pids("egressd.netd.engine.worker")
     return max(pids, key=lambda pid: len([*Path(f"/proc/{pid}/fd").iterdir()]))
 
 
 def back_after(story: Story, killed: float) -> float:
-    """Seconds from the loss to the first connection after the last that failed."""
+    """Return the seconds from the loss to the first connection after the last that failed."""
     failed = max((each.begun for each in story.tries if not each.is_through), default=killed)
     through = (t.ended for t in story.tries if t.is_through and t.begun > max(failed, killed))
     return next(through, killed + SECONDS) - killed
 
 
 def lose(lab: Lab, clients: Sequence[str]) -> dict[str, float]:
-    """Kill the worker with the most targets; the figures of one loss."""
+    """Kill the worker with the most targets, and return the figures of this loss."""
     with JoinedNamespace(netns.namespace(lab.name, "crowd")) as crowd:
         running = crowd.start(knock, clients, SECONDS)
         time.sleep(_BEGUN_S)
@@ -139,7 +142,7 @@ def lose(lab: Lab, clients: Sequence[str]) -> dict[str, float]:
 
 
 def measure(targets: int) -> dict[str, float]:
-    """The worst of some losses with so many targets in use."""
+    """Return the worst figures of some losses with `targets` targets in use."""
     with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + targets)) as lab:
         lab.start_egressd()
         clients = [place.address for place in lab.clients[OWN_NAMESPACE:]]
@@ -159,7 +162,7 @@ def measure(targets: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """200 and 1,000 targets."""
+    """Measure with 200 and 1,000 targets."""
     make_room()
     rows = {f"{targets:,} targets": measure(targets) for targets in TARGETS}
     show("a lost engine worker (the worst of three)", rows)

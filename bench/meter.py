@@ -1,4 +1,4 @@
-"""Processor time that programs and the kernel's packet threads have used."""
+"""CPU time that programs and the kernel's packet threads have used."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def used_s(pids: Iterable[int]) -> float:
-    """Seconds of processor time of the processes so far, user and system (proc_pid_stat(5))."""
+    """Return the seconds of CPU time of the processes so far, user and system
+    (proc_pid_stat(5)).
+    """
     return sum(_ticks(pid) for pid in pids) / _TICKS_PER_S
 
 
 def packet_threads() -> list[int]:
-    """The kernel's threads that carry packets on when a core has too many (``ksoftirqd/N``)."""
+    """Return the kernel's threads that process packets when a core is overloaded
+    (``ksoftirqd/N``).
+    """
     found = []
     for file in Path("/proc").glob("[0-9]*/comm"):
         try:
             if file.read_text().startswith("ksoftirqd/"):
                 found.append(int(file.parent.name))
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 

@@ -1,4 +1,4 @@
-"""One client's move among many rules: egressd's API against what its peers' documentation offers.
+"""One client's move among many rules: egressd's API against its peers' documented means.
 
     python -m bench.moves [--rounds N]
 
@@ -10,10 +10,10 @@
 | Xray, restart | the configuration rewritten, the service restarted |
 | Xray, API | ``RoutingService``: the client's rule removed, another appended |
 
-Time runs from the request until a datagram of the client, from a new port, has left by the new
-way and come back. Up to 20 other clients hold connections open; how many of them do not live
-through the moves is counted, and whether the mover's own old connection does. What such a datagram
-takes where nothing was changed is measured beside them: nobody can be faster.
+Time runs from the request until a datagram of the client, from a new port, has left by the new way
+and come back. Up to 20 other clients hold connections open. The benchmark counts those that do not
+survive the moves, and checks the mover's own old connection. The time of such a datagram without
+any change is measured beside them: it is the lower bound.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Lists = dict[str, list[str]]
 
 
 def lists(lab: Lab, rules: int) -> Lists:
-    """The same rules as `fill` gives egressd, by target."""
+    """Return the same rules as `fill` gives egressd, by target."""
     own = [lab.client(n).address for n in (MOVER, *BYSTANDERS)][:rules]
     others = [address(n) for n in range(rules)]
     direct = (own + others)[: max(rules - 2, 1)]
@@ -57,7 +57,7 @@ def lists(lab: Lab, rules: int) -> Lists:
 
 
 class Contestant:
-    """One way of moving clients, in a lab of its own."""
+    """One means of moving clients, in a lab of its own."""
 
     def __init__(self, site: Site, rules: int) -> None:
         self.site = site
@@ -69,31 +69,33 @@ class Contestant:
         self.set_up()
 
     def set_up(self) -> None:
-        """Put it in charge of the router, with all clients at their first target."""
+        """Make it the router, with all clients at their first target."""
         raise NotImplementedError
 
     def get_ready(self, target: str) -> None:
-        """Whatever is not counted."""
+        """Do the preparations that are not timed."""
 
     def move(self, target: str) -> None:
         """Move the mover to ``direct``, ``wan2`` or ``ss``."""
         raise NotImplementedError
 
     def connect(self) -> None:
-        """Let others hold connections, and start what the mover's probes need."""
+        """Let the other clients hold connections, and start the processes for the
+        mover's probes.
+        """
         self.lab.client(MOVER).udp_echo("ready", SERVER)
         others = BYSTANDERS[: 6 if self.rules < len(BYSTANDERS) else None]
         self._held = [self.lab.client(n).connect() for n in others]
 
     def sample(self) -> dict[str, float]:
-        """One move, in milliseconds."""
+        """Return the milliseconds of one move."""
         target = next(self._targets)
         self._keep_lists(target)
         self.get_ready(target)
         return {FIGURE: self._within_router(target) * 1000}
 
     def probe(self) -> dict[str, float]:
-        """A datagram there and back, in milliseconds."""
+        """Return the milliseconds of a datagram there and back."""
         begun = time.perf_counter()
         self.lab.client(MOVER).udp_echo("which way", SERVER, timeout=0.2)
         return {FIGURE: (time.perf_counter() - begun) * 1000}
@@ -102,7 +104,7 @@ class Contestant:
         return self.timed(target)
 
     def timed(self, target: str) -> float:
-        """Seconds until the move is seen."""
+        """Return the seconds until the move takes effect."""
         exits = {
             "direct": self.lab.wan(1).address,
             "wan2": self.lab.wan(2).address,
@@ -117,7 +119,9 @@ class Contestant:
         return time.perf_counter() - begun
 
     def outcome(self) -> dict[str, float]:
-        """What became of the others' connections, and becomes of the mover's at one more move."""
+        """Return the fate of the others' connections, and that of the mover's own at
+        one more move.
+        """
         cut = sum(not held.exchange("still there").ok for held in self._held)
         found: dict[str, float] = {"others": len(self._held), "others cut": cut}
         own = self.lab.client(MOVER).connect()
@@ -135,7 +139,7 @@ class Contestant:
 
 
 class Egressd(Contestant):
-    """`PUT /rules/{id}`."""
+    """Moves by `PUT /rules/{id}`."""
 
     def set_up(self) -> None:
         self.lab.start_egressd()
@@ -155,7 +159,7 @@ class Egressd(Contestant):
 
 
 class SingBox(Contestant):
-    """A configuration with a rule a target, and SIGHUP."""
+    """A configuration with one rule for each target, and SIGHUP."""
 
     def set_up(self) -> None:
         self._outbounds = [
@@ -182,7 +186,7 @@ class SingBox(Contestant):
 
 
 class SingBoxRuleSets(SingBox):
-    """A rule set a target, in files that the engine watches."""
+    """One rule set for each target, in files that the engine watches."""
 
     def document(self) -> peers.Document:
         for target in self.lists:
@@ -211,7 +215,7 @@ class SingBoxRuleSets(SingBox):
 
 
 class XrayRestart(Contestant):
-    """A configuration with a rule a target, and a restart."""
+    """A configuration with one rule for each target, and a restart."""
 
     def set_up(self) -> None:
         self._outbounds = [
@@ -255,7 +259,7 @@ class XrayApi(XrayRestart):
         return peers.xray(self._outbounds, rules)
 
     def get_ready(self, target: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _within_router(self, target: str) -> float:
         return self.site.within("router").run(self._call, target)
@@ -282,7 +286,7 @@ CONTESTANTS: Mapping[str, Callable[[Site, int], Contestant]] = {
 
 
 def measure(rules: int) -> dict[str, dict[str, float]]:
-    """All contestants with so many rules."""
+    """Measure all contestants with `rules` rules."""
     with ExitStack() as stack:
         made: dict[str, Contestant] = {}
         for name, make in CONTESTANTS.items():
@@ -306,7 +310,7 @@ def _sample(name: str, contestant: Contestant) -> dict[str, float]:
 
 
 def main(sizes: Sequence[int] = RULES) -> None:
-    """10, 1,000 and 10,000 rules."""
+    """Measure with 10, 1,000 and 10,000 rules."""
     tables = {f"{rules:,} rules": measure(rules) for rules in sizes}
     for title, rows in tables.items():
         show(f"one client's move, request to effect (ms); {title}", rows)

@@ -1,10 +1,10 @@
-"""Through a proxy node: egressd, a hand-written sing-box, Xray and Debian's redirectors.
+"""Traffic through a proxy node: egressd, a hand-written sing-box, Xray and Debian's redirectors.
 
     python -m bench.nodes [socks5|ss|trojan|many …] [--rounds N] [--seconds N]
 
 The nodes' programs and the traffic's ends are the same for all; so is the machine, whose two cores
-the router shares with them. The base of the ratios is one sing-box process with the same node.
-With 200 targets each of 200 clients has a node of its own and one connection, all at once.
+the router shares with them. The base of the ratios is one sing-box process with the same node. With
+200 targets each of 200 clients has a node of its own and one connection, all at once.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ Start = Callable[[Lab, Address], Sequence[int]]
 
 
 class Way:
-    """One way to a node."""
+    """The path from some clients through a node."""
 
     def __init__(self, site: Site, clients: Sequence[Client]) -> None:
         self._site = site
         self._clients = clients
 
     def measure(self) -> dict[str, float]:
-        """One sample of each figure; of many clients only what all of them move together."""
+        """Return one sample of each figure; for many clients only their total throughput and its
+        cost.
+        """
         figures = {}
         for way in ("up", "down"):
             rate, cost = self._site.transfer(self._clients, SECONDS, way)
@@ -63,11 +65,11 @@ class Way:
         return figures
 
 
-# --- What is in charge of the router. ---------------------------------------------------------
+# --- The programs that run the router. --------------------------------------------------------
 
 
 def clash(protocol: str, at: Address) -> dict[str, Any]:
-    """What ``config_json`` holds for a node."""
+    """Return a node's ``config_json``."""
     common: dict[str, Any] = {"server": at[0], "port": at[1]}
     return {
         "socks5": {**common, "username": USER, "password": PASSWORD},
@@ -77,7 +79,7 @@ def clash(protocol: str, at: Address) -> dict[str, Any]:
 
 
 def egressd(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
-    """egressd with the node and a rule for client 1."""
+    """Run egressd with the node and a rule for client 1."""
     lab.start_egressd()
     body = {"name": "node", "protocol": protocol, "config_json": json.dumps(clash(protocol, at))}
     lab.api.post("/nodes", body)
@@ -86,26 +88,26 @@ def egressd(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
 
 
 def sing_box(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
-    """One sing-box process."""
+    """Run one sing-box process."""
     document = peers.sing_box([peers.sing_box_outbound(protocol, "node", *at)])
     return peers.with_tproxy(lab, "sing-box", document).pids
 
 
 def xray(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
-    """One Xray process."""
+    """Run one Xray process."""
     ca = str(lab.authority.file)
     document = peers.xray([peers.xray_outbound(protocol, "node", *at, ca)])
     return peers.with_tproxy(lab, "xray", document).pids
 
 
 def redsocks(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
-    """Debian's redsocks."""
+    """Run Debian's redsocks."""
     assert protocol == "socks5"
     return peers.started(peers.redsocks(lab, *at))
 
 
 def ss_redir(lab: Lab, at: Address, *, protocol: str) -> Sequence[int]:
-    """Debian's shadowsocks-libev."""
+    """Run Debian's shadowsocks-libev."""
     assert protocol == "ss"
     return peers.started(peers.ss_redir(lab, *at))
 
@@ -121,12 +123,12 @@ CONTESTANTS: Mapping[str, Mapping[str, Callable[..., Sequence[int]]]] = {
 
 
 def many_clients(lab: Lab) -> list[Client]:
-    """The clients of the namespace that they share."""
+    """Return the clients of the namespace that they share."""
     return lab.clients[OWN_NAMESPACE:]
 
 
 def many_egressd(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
-    """A node and a rule a client."""
+    """Run egressd with a node and a rule for each client."""
     lab.start_egressd()
     import_nodes(lab, nodes)
     rules = (f"{client.address},node{n}," for n, client in enumerate(many_clients(lab)))
@@ -143,7 +145,7 @@ def import_nodes(lab: Lab, nodes: Sequence[Address]) -> None:
 
 
 def many_sing_box(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
-    """An outbound and a rule a client."""
+    """Run sing-box with an outbound and a rule for each client."""
     outbounds = [peers.sing_box_outbound("socks5", f"n{n}", *at) for n, at in enumerate(nodes)]
     rules = [
         {"source_ip_cidr": [f"{client.address}/32"], "outbound": f"n{n}"}
@@ -153,7 +155,7 @@ def many_sing_box(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
 
 
 def many_xray(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
-    """An outbound and a rule a client."""
+    """Run Xray with an outbound and a rule for each client."""
     outbounds = [peers.xray_outbound("socks5", f"n{n}", *at) for n, at in enumerate(nodes)]
     rules = [
         {"type": "field", "source": [client.address], "outboundTag": f"n{n}"}
@@ -163,16 +165,16 @@ def many_xray(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
 
 
 def add_many_nodes(lab: Lab) -> list[Address]:
-    """So many SOCKS5 nodes, of one process."""
+    """Add `TARGETS` SOCKS5 nodes, all of one process."""
     addresses = lab.add_engine_node("many", [dict(SOCKS5)] * TARGETS)
     return [(address, SOCKS5["listen_port"]) for address in addresses]
 
 
-# --- All of it. -------------------------------------------------------------------------------
+# --- The comparisons. -------------------------------------------------------------------------
 
 
 def add_node(lab: Lab, protocol: str) -> Address:
-    """One node of the protocol."""
+    """Add one node of the protocol."""
     if protocol in lab.nodes:
         return lab.nodes[protocol].address, lab.nodes[protocol].port
     if protocol == "socks5":
@@ -188,7 +190,7 @@ def add_node(lab: Lab, protocol: str) -> Address:
 
 
 def compare_one(protocol: str) -> Tables:
-    """All contestants for one protocol."""
+    """Compare all contestants for one protocol."""
     kinds = (protocol,) if protocol == "ss" else ()
     with ExitStack() as stack:
         ways = {}
@@ -200,7 +202,7 @@ def compare_one(protocol: str) -> Tables:
 
 
 def compare_many() -> Tables:
-    """A node for each of many clients."""
+    """Compare the contestants with a node for each of many clients."""
     contestants = {BASE: many_sing_box, "egressd": many_egressd, "Xray": many_xray}
     with ExitStack() as stack:
         ways = {}
@@ -213,7 +215,7 @@ def compare_many() -> Tables:
 
 
 def main() -> None:
-    """Protocol after protocol, then many nodes; or only those that the command line names."""
+    """Compare each protocol, then many nodes; or only the parts that the command line names."""
     names = [name for name in (*CONTESTANTS, "many") if name in sys.argv[1:]]
     tables = {}
     for name in names or (*CONTESTANTS, "many"):

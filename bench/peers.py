@@ -1,8 +1,8 @@
-"""What a user would pick instead, configured as each one's own documentation says.
+"""Alternatives to egressd, each configured as its own documentation describes.
 
 sing-box and Xray get LAN clients' packets through TPROXY (sing-box through its TUN device too),
 redsocks and ss-redir TCP only, by REDIRECT. All run as root, without sniffing and with nothing else
-in their rules than what the comparison needs.
+in their rules than the comparison needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TPROXY_PORT: Final = 7893
 REDIRECT_PORT: Final = 12345
 XRAY_API: Final = 10085
 _START_S: Final = 300.0
-"""Xray takes a minute and a half with a rule for each of 10,000 clients."""
+"""Seconds for a start: Xray takes a minute and a half with a rule for each of 10,000 clients."""
 
 _TPROXY_RULES: Final = f"""
 table inet peer {{
@@ -65,21 +65,21 @@ class Engine:
 
     @property
     def pids(self) -> list[int]:
-        """Its process."""
+        """The engine's process, in a list."""
         return [self.program.pid]
 
     def write(self, document: Document) -> None:
-        """Put another configuration into its file."""
+        """Write another configuration into the engine's file."""
         self._config.write_text(json.dumps(document))
 
     def reload(self) -> None:
-        """SIGHUP, until it serves again."""
+        """Send SIGHUP, and wait until the engine serves again."""
         started_file(self._config).unlink()
         self.program.signal(signal.SIGHUP)
         self.wait_started()
 
     def prepare(self) -> Program:
-        """Another process of it, loaded and waiting for `replace`."""
+        """Start another process of the engine, loaded and waiting for `replace`."""
         program = self._program("--hold")
         program.start()
         while not held_file(self._config).exists():
@@ -90,7 +90,7 @@ class Engine:
         return program
 
     def replace(self, successor: Program) -> None:
-        """End it and let a prepared process serve instead: a restart of the service."""
+        """End the process and let a prepared one serve instead: a restart of the service."""
         started_file(self._config).unlink()
         self.program.kill()
         successor.signal(signal.SIGUSR1)
@@ -98,7 +98,7 @@ class Engine:
         self.wait_started()
 
     def wait_started(self) -> None:
-        """Return once it listens."""
+        """Wait until the engine listens."""
         deadline = time.monotonic() + _START_S
         while not started_file(self._config).exists():
             if not self.program.running or time.monotonic() > deadline:
@@ -111,7 +111,7 @@ class Engine:
 
 
 def run(lab: Lab, argv: Sequence[str], log: str, *, start: bool = True) -> Program:
-    """A program in the router, which trusts the lab's certificates."""
+    """Return a program in the router, which trusts the lab's certificates."""
     environment = {
         "SSL_CERT_FILE": str(lab.authority.file),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), *sys.path[1:]]),
@@ -122,11 +122,11 @@ def run(lab: Lab, argv: Sequence[str], log: str, *, start: bool = True) -> Progr
     return program
 
 
-# --- The kernel's part. -----------------------------------------------------------------------
+# --- Kernel rules. ----------------------------------------------------------------------------
 
 
 def tproxy(lab: Lab) -> None:
-    """Hand LAN clients' TCP and UDP to the engine's TPROXY port."""
+    """Redirect LAN clients' TCP and UDP to the engine's TPROXY port."""
     lab.router.run("nft", "-f", "-", stdin=_TPROXY_RULES)
     lab.router.run("ip", "rule", "add", "fwmark", "1", "lookup", "100")
     lab.router.run("ip", "route", "add", "local", "default", "dev", "lo", "table", "100")
@@ -134,7 +134,7 @@ def tproxy(lab: Lab) -> None:
 
 
 def redirect(lab: Lab) -> None:
-    """Hand LAN clients' TCP to a redirector's port."""
+    """Redirect LAN clients' TCP to a redirector's port."""
     lab.router.run("nft", "-f", "-", stdin=_REDIRECT_RULES)
     _forward(lab)
 
@@ -159,7 +159,7 @@ def sing_box(
     *,
     inbound: Document | None = None,
 ) -> Document:
-    """A document; the last outbound takes what no rule does."""
+    """Return a configuration; the last outbound takes the traffic that no rule matches."""
     return {
         "log": {"level": "error"},
         "inbounds": [inbound or TPROXY_INBOUND],
@@ -190,10 +190,10 @@ DIRECT: Final[Document] = {"type": "direct", "tag": "direct"}
 
 
 def direct_tun(lab: Lab) -> Engine:
-    """sing-box's TUN device in front of its direct outbound.
+    """Run sing-box's TUN device in front of its direct outbound.
 
-    Not with ``auto_redirect``, which its documentation recommends on routers: the test machine's
-    kernel refuses the rules that it makes. So TCP goes through the device too.
+    ``auto_redirect``, which its documentation recommends on routers, is not used: the test
+    machine's kernel refuses the rules that it makes. So TCP goes through the device too.
     """
     _forward(lab)
     document = sing_box([DIRECT], inbound=TUN_INBOUND)
@@ -202,7 +202,7 @@ def direct_tun(lab: Lab) -> Engine:
 
 
 def sing_box_outbound(protocol: str, tag: str, server: str, port: int) -> Document:
-    """A node as sing-box has it."""
+    """Return a node in sing-box's form."""
     common = {"tag": tag, "server": server, "server_port": port}
     return {
         "socks5": {"type": "socks", **common, "username": USER, "password": PASSWORD},
@@ -222,7 +222,7 @@ TROJAN_NAME: Final = "trojan.test"
 
 
 def xray(outbounds: Sequence[Document], rules: Sequence[Document] = ()) -> Document:
-    """A document; the first outbound takes what no rule does."""
+    """Return a configuration; the first outbound takes the traffic that no rule matches."""
     return {
         "log": {"loglevel": "error"},
         "api": {
@@ -248,7 +248,7 @@ FREEDOM: Final[Document] = {"tag": "direct", "protocol": "freedom"}
 
 
 def xray_outbound(protocol: str, tag: str, server: str, port: int, ca: str = "") -> Document:
-    """A node as Xray has it; it takes certificates of `ca`, a file, for good."""
+    """Return a node in Xray's form. Certificates issued by `ca`, a file, are accepted."""
     at = {"address": server, "port": port}
     user = {"user": USER, "pass": PASSWORD}
     return {
@@ -281,7 +281,7 @@ def xray_outbound(protocol: str, tag: str, server: str, port: int, ca: str = "")
 
 
 def redsocks(lab: Lab, server: str, port: int) -> Program:
-    """redsocks in front of a SOCKS5 node."""
+    """Run redsocks in front of a SOCKS5 node."""
     config = lab.folder / "redsocks.conf"
     config.write_text(
         "base { log_debug = off; log_info = off; daemon = off; redirector = iptables; }\n"
@@ -293,18 +293,18 @@ def redsocks(lab: Lab, server: str, port: int) -> Program:
 
 
 def ss_redir(lab: Lab, server: str, port: int) -> Program:
-    """shadowsocks-libev's redirector."""
+    """Run shadowsocks-libev's redirector."""
     argv = ["ss-redir", "-s", server, "-p", str(port), "-b", "0.0.0.0", "-l", str(REDIRECT_PORT)]
     redirect(lab)
     return run(lab, [*argv, "-k", PASSWORD, "-m", "aes-256-gcm"], "ss-redir.log")
 
 
 Start = Callable[[Lab], Sequence[int]]
-"""Puts something in charge of the router: the processes that it consists of."""
+"""A function that makes a program the router, and returns its processes."""
 
 
 def started(program: Program) -> Sequence[int]:
-    """A redirector's process, once it has had time to listen."""
+    """Return a redirector's process, once it has had time to listen."""
     time.sleep(0.5)
     if not program.running:
         raise RuntimeError(f"{program.argv[0]} did not start: {program.tail()}")
@@ -312,7 +312,7 @@ def started(program: Program) -> Sequence[int]:
 
 
 def with_tproxy(lab: Lab, kind: str, document: Mapping[str, Any]) -> Engine:
-    """An engine behind TPROXY."""
+    """Run an engine behind TPROXY."""
     engine = Engine(lab, kind, dict(document))
     tproxy(lab)
     return engine

@@ -1,8 +1,8 @@
-"""What a saturated client's ping takes: with the queue that limits have here, and with a pfifo.
+"""Ping times of a saturated client: with the queue that limits have here, and with a pfifo.
 
 ``.venv/bin/python -m bench.ping`` measures on the running kernel (1 minute), with ``vm`` behind it
-on Debian's, booted under QEMU (5 minutes). The client is limited to 2 Mbps both ways and kept
-busy by TCP flows; beside them it pings the server ten times a second.
+on Debian's, booted under QEMU (5 minutes). The client is limited to 2 Mbps both ways and kept busy
+by TCP flows; beside them it pings the server ten times a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENT: Final = "10.77.1.2"
 PINGS: Final = 80
 SECONDS: Final = 12.0
 _MODULES: Final = ("bridge", "veth", "ifb", "sch_htb", "sch_tbf", "nf_tables", "nft_fwd_netdev")
-"""What the kernel loads by itself, where it has somebody to load modules."""
+"""Modules that the kernel loads by itself on a system that has a module loader."""
 
 Rows = dict[str, dict[str, float | str]]
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure() -> Rows:
-    """Round trips in ms, by queue and kind of load."""
+    """Return round trips in ms, by queue and kind of load."""
     rows: Rows = {}
     with Site() as site:
         site.limit({CLIENT: limit(1, KBPS, KBPS)})
@@ -57,14 +57,14 @@ def measure() -> Rows:
 
 
 def best_queue(site: Site) -> str:
-    """The kind of queue that the limit was given."""
+    """Return the kind of queue that the limit was given."""
     shown = site.router.shell("tc qdisc show dev egressd-up0")
     (found,) = re.findall(r"qdisc (\w+) \S+ parent 6500:1\b", shown)
     return str(found)
 
 
 def use(site: Site, queue: str) -> None:
-    """Put a queue of that kind beneath both classes, unless there is one."""
+    """Put a queue of this kind beneath both classes, unless there is one."""
     if queue == best_queue(site):
         return
     for device in ("egressd-up0", "egressd-down0"):
@@ -82,7 +82,7 @@ def loaded(site: Site, upload: bool, flows: int) -> list[float]:
 
 
 def ping(site: Site, after_s: float = 0) -> list[float]:
-    """Round trips in ms."""
+    """Return round trips in ms."""
     command = f"sleep {after_s}; ping -n -i 0.1 -c {PINGS} -W 2 -I {CLIENT} {SERVER}"
     return [float(time) for time in re.findall(r"time=([\d.]+)", site.client.shell(command))]
 

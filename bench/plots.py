@@ -22,7 +22,7 @@ Figures = Mapping[str, Any]
 
 
 def draw() -> list[Path]:
-    """Draw every plot whose results are there; the files written."""
+    """Draw every plot whose results exist, and return the written files."""
     mpl.rcParams.update(
         {
             "svg.hashsalt": "egressd",  # the same figures give the same file
@@ -52,14 +52,14 @@ def draw() -> list[Path]:
 
 
 def colour(name: str, base: str = "plain") -> str:
-    """One for egressd, one for what it is compared with, one for all others."""
+    """Return a colour: one for egressd, one for the base of the comparison, one for all others."""
     if name.startswith("egressd"):
         return _OWN
     return _BASE if name.startswith(base) else _PEER
 
 
 def forwarding(figures: Figures) -> None:
-    """A bar a router, as a share of plain forwarding."""
+    """Draw a bar for each router, as a share of plain forwarding."""
     shown = (
         ("TCP up (Gbit/s)", "TCP throughput"),
         ("CPU (s/GB)", "processor time per GB"),
@@ -75,7 +75,9 @@ def forwarding(figures: Figures) -> None:
 
 
 def nodes(figures: Figures) -> None:
-    """A bar a proxy, as a share of one sing-box process; a panel a kind of node."""
+    """Draw a bar for each proxy, as a share of one sing-box process; a panel for each
+    kind of node.
+    """
     _, axes = plt.subplots(len(figures), 2, figsize=(10, 2.1 * len(figures)))
     for row, (kind, tables) in zip(axes, figures.items(), strict=True):
         for axis, way in zip(row, ("up", "down"), strict=True):
@@ -96,7 +98,7 @@ def _bars(axis: Any, rows: Mapping[str, Mapping[str, float]], base: str) -> None
 
 
 def moves(figures: Figures) -> None:
-    """Time to effect by number of rules, and who is cut."""
+    """Draw the time to effect by number of rules, and the number of cut connections."""
     _, axis = plt.subplots(figsize=(8, 4.5))
     counts = [int(title.split()[0].replace(",", "")) for title in figures]
     for name in next(iter(figures.values())):
@@ -121,7 +123,7 @@ def moves(figures: Figures) -> None:
 
 
 def scale(figures: Figures) -> None:
-    """Curves of start-up, memory and change latency, a row for each thing that grows."""
+    """Draw start-up, memory and change latency, with a row for each growing quantity."""
     groups = (
         ("seconds", ("traffic flows (s)", "healthy (s)", "start's CPU (s)", "import (s)")),
         ("MB", ("netd and api (MB)", "workers (MB)")),
@@ -142,7 +144,7 @@ def scale(figures: Figures) -> None:
 
 
 def api(figures: Figures) -> None:
-    """Percentiles of the loads."""
+    """Draw percentiles of the loads."""
     loads = figures["loads"]
     _, axis = plt.subplots(figsize=(8, 2.8))
     names = list(loads)[::-1]

@@ -1,7 +1,7 @@
 """One node's password changes 1,000 times under load: ``python -m bench.rotation [times]``.
 
 499 other clients hold a connection each, spread over 49 other nodes, and use it all the while; the
-node's own client keeps asking for pages. None of the others may be cut, the node's client must get
+node's own client keeps requesting pages. No other client may be cut, the node's client must get
 through after each change, and the memory and descriptors of the processes must not grow.
 """
 
@@ -24,7 +24,7 @@ CLIENTS = 500
 CIPHER = "2022-blake3-aes-128-gcm"
 WEB = "http://203.0.113.10/"
 KEYS = ("AAAAAAAAAAAAAAAAAAAAAA==", "AQEBAQEBAQEBAQEBAQEBAQ==")
-"""The node's server takes both: one is for each of its users."""
+"""The passwords. The node's server accepts both: one is for each of its users."""
 SERVER_KEY = "AgICAgICAgICAgICAgICAg=="
 PARTS = ("egressd.app netd", "egressd.app api", "egressd.netd.engine.worker")
 
@@ -35,7 +35,9 @@ def config(address: str, key: str) -> str:
 
 
 def usage(lab: Lab) -> dict[str, tuple[int, int]]:
-    """Proportional memory in KiB and descriptors of each of egressd's kinds of processes."""
+    """Return the proportional memory in KiB, and the descriptors, of each kind of egressd's
+    processes.
+    """
     result = {}
     for part in PARTS:
         pids = lab.device.pids(part)

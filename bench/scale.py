@@ -1,11 +1,11 @@
-"""How cost grows with rules, targets in use, WANs and proxy services.
+"""Growth of cost with rules, targets in use, WANs and proxy services.
 
     python -m bench.scale [rules|targets|wans|services …]
 
-Each size is measured after a cold start, which is timed until a client's traffic flows by its
-rule and until ``/ops/health`` says that all is in force. A change is ``PUT /rules/{id}`` of one
-host between DIRECT and a WAN, which other hosts use too: an egress that comes and goes costs its
-routes besides.
+Each size is measured after a cold start, which is timed until a client's traffic flows by its rule
+and until ``/ops/health`` reports that all is in force. A change is ``PUT /rules/{id}`` of one host
+between DIRECT and a WAN, which other hosts use too: otherwise the egress would come and go, at the
+additional cost of its routes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Curve = Iterator[tuple[int, Figures]]
 
 
 def by_rules() -> Curve:
-    """Host rules for DIRECT and two WANs."""
+    """Measure with host rules for DIRECT and two WANs."""
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         client = lab.client(1)
@@ -53,7 +53,7 @@ def by_rules() -> Curve:
 
 
 def by_targets() -> Curve:
-    """SOCKS5 nodes that each have one client."""
+    """Measure with SOCKS5 nodes that each have one client."""
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         inbound = {"type": "socks", "listen_port": 1080}
@@ -70,7 +70,7 @@ def by_targets() -> Curve:
 
 
 def by_wans() -> Curve:
-    """WANs that each have one client; a small packet's way through them, too."""
+    """Measure with WANs that each have one client; also the cost of a small packet through them."""
     for count in WANS:
         with Site(LabSpec(nodes=(), wans=count)) as site:
             lab = site.lab
@@ -86,7 +86,7 @@ def by_wans() -> Curve:
 
 
 def by_services() -> Curve:
-    """Proxy services, all leaving by the first WAN."""
+    """Measure with proxy services that all leave by the first WAN."""
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         client = lab.client(1)
@@ -108,7 +108,7 @@ def import_rules(lab: Lab, rows: list[str]) -> None:
 
 
 def point(lab: Lab, client: Client, exit_address: str) -> Figures:
-    """A cold start, then memory, changes and lists."""
+    """Measure a cold start, then memory, changes and lists."""
     lab.device.stop()
     begun = time.monotonic()
     lab.device.program.start()
@@ -129,7 +129,9 @@ def point(lab: Lab, client: Client, exit_address: str) -> Figures:
 
 
 def changes(lab: Lab) -> Figures:
-    """Milliseconds of one host's change, and of processor time that it costs in all processes."""
+    """Return the milliseconds of one host's change, and of CPU time that it costs in
+    all processes.
+    """
     rule = lab.api.get("/rules")["data"][-1]
     body = rule_body(rule)
     api, samples = Reader(lab), []
@@ -146,7 +148,7 @@ def changes(lab: Lab) -> Figures:
 
 
 def lists(lab: Lab) -> Figures:
-    """What reading costs."""
+    """Return the cost of reading."""
     reader = Reader(lab)
     size = reader.fetch("/rules")[2]
     whole = [timed(lambda: reader.fetch("/rules")) for _ in range(READS)]
@@ -167,7 +169,7 @@ CURVES: Mapping[str, Callable[[], Curve]] = {
 
 
 def main() -> None:
-    """The curves that the command line names, or all."""
+    """Measure the curves that the command line names, or all."""
     names = [name for name in CURVES if name in sys.argv[1:]] or list(CURVES)
     curves: dict[str, dict[str, Figures]] = {}
     for name in names:

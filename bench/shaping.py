@@ -1,10 +1,10 @@
-"""Speed limits: what gets through, what it costs the others, and how long changes take.
+"""Speed limits: the goodput, the cost for other clients, and the duration of changes.
 
 ``.venv/bin/python -m bench.shaping [PART…]``, the parts being ``goodput``, ``clients``, ``beside``,
 ``changes`` and ``times``; all of them without a name (15 minutes). Numbers are limits in Kbps for
-``goodput``, in place of its four. The router is one of plain
-forwarding with nothing but the limits, so that it is these which are measured. Shares are of
-the limit; goodput is payload that arrived, in 10 seconds.
+``goodput``, in place of its four. The router is one of plain forwarding with only the limits added,
+so that the measurement shows their effect. Shares are of the limit; goodput is payload that
+arrived, in 10 seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Rows = dict[str, dict[str, float | str]]
 
 
 def main() -> None:
-    """The parts that the command line names."""
+    """Measure the parts that the command line names, or all."""
     names = [name for name in sys.argv[1:] if name in PARTS] or list(PARTS)
     figures: dict[str, Rows] = {}
     for name in names:
@@ -63,15 +63,17 @@ def main() -> None:
 
 
 def clients(count: int) -> list[str]:
-    """So many addresses that the client's namespace answers for."""
+    """Return `count` addresses that the client's namespace answers for."""
     return [f"10.77.{128 + n // 250}.{n % 250 + 1}" for n in range(count)]
 
 
-# --- What gets through. ----------------------------------------------------------------------
+# --- Goodput. --------------------------------------------------------------------------------
 
 
 def goodput() -> Rows:
-    """One client under each limit: TCP of one flow and eight, UDP of one and a half times it."""
+    """Measure one client under each limit: TCP of one flow and of eight, UDP of 1.5 times the
+    limit.
+    """
     rows: Rows = {}
     with Site() as plain, Site() as engine:
         engine.intercept()
@@ -103,9 +105,9 @@ def tcp_share(site: Site, upload: bool, flows: int) -> Arrivals:
 
 
 def udp_shares(site: Site, upload: bool, kbps: float) -> tuple[float, float]:
-    """Goodput of a client that sends half as much again as it may, and the most in any second.
+    """Return the goodput of a client that sends 1.5 times its limit, and the most in any second.
 
-    The first is by the receiver's kernel, since a busy machine's user space misses packets.
+    The first is counted by the receiver's kernel, since a busy machine's user space misses packets.
     """
     ends, pair = (site.client, site.server), (CLIENT, SERVER)
     if not upload:
@@ -116,7 +118,9 @@ def udp_shares(site: Site, upload: bool, kbps: float) -> tuple[float, float]:
 
 
 def count_udp(seconds: float) -> float:
-    """Payload, in bit/s, of the UDP that arrives in the time from the first packet on."""
+    """Return the payload, in bit/s, of the UDP that arrives in `seconds` from the first
+    packet on.
+    """
     before = arrived_on_eth0()
     while arrived_on_eth0() < before + PAYLOAD:
         time.sleep(0.005)
@@ -126,7 +130,7 @@ def count_udp(seconds: float) -> float:
 
 
 def arrived_on_eth0() -> int:
-    """Bytes of payload, taking all packets for UDP's."""
+    """Return bytes of payload, counting all packets as UDP."""
     lines = Path("/proc/self/net/dev").read_text().splitlines()
     (found,) = (line.split() for line in lines if line.lstrip().startswith("eth0:"))
     size, packets = int(found[1]), int(found[2])
@@ -134,12 +138,12 @@ def arrived_on_eth0() -> int:
 
 
 def share(arrivals: Arrivals, kbps: float) -> float:
-    """Goodput over 10 s as a share of the limit."""
+    """Return the goodput over 10 s as a share of the limit."""
     return arrivals.rate(SECONDS) / kbps / 1000
 
 
 def many() -> Rows:
-    """2,000 limited clients that all send more UDP than they may, at the same time."""
+    """Measure 2,000 limited clients that all send more UDP than their limit, at the same time."""
     rows: Rows = {}
     addresses = clients(CLIENTS)
     with Site() as site:
@@ -157,14 +161,15 @@ def many() -> Rows:
     return rows
 
 
-# --- What it costs the others. ---------------------------------------------------------------
+# --- The cost for other clients. -------------------------------------------------------------
 
 
 def beside() -> Rows:
-    """A client without a limit: forwarding without egressd's table, with it, with 10,000 limits.
+    """Measure a client without a limit: plain forwarding, egressd's table, the table and 10,000
+    limits.
 
-    TCP by what gets through; small packets by the processor time that each takes on its way
-    (which all of it is spent in the sender's `send`), since that is the same on a busy machine.
+    TCP is measured by throughput. Small packets are measured by the CPU time of each packet's whole
+    way, which is spent in the sender's `send`, since that does not change on a busy machine.
     """
     free = {FREE: limit(1)}
     limited = {f"10.{n >> 8}.{n & 255}.1": limit(n, 1000, 1000) for n in range(2, RULES + 2)}
@@ -197,7 +202,7 @@ nft add rule inet discard input udp dport 9 drop
 
 
 def compared(samples: list[list[float]], *, is_time: bool) -> dict[str, float | str]:
-    """The best of each: whatever made a sample worse was not what is compared."""
+    """Return the best of each: other load on the machine can only make a sample worse."""
     best = [percentile(one, 0.1 if is_time else 0.9) for one in zip(*samples, strict=True)]
     speed = [1 / one if is_time else one for one in best]
     return {
@@ -210,7 +215,7 @@ def compared(samples: list[list[float]], *, is_time: bool) -> dict[str, float | 
 
 
 def spend(source: str, target: str) -> float:
-    """Processor time of a small packet, in ns, until it is thrown away on the other side."""
+    """Return the CPU time of a small packet, in ns, until it is dropped on the other side."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.bind((source, 0))
         opened.connect((target, 9))
@@ -237,7 +242,7 @@ def iperf_server(server: Namespace) -> Iterator[None]:
 
 
 def iperf(site: Site, *options: str) -> float:
-    """What arrived in two seconds, in Gbit/s."""
+    """Return the rate that arrived in two seconds, in Gbit/s."""
     argv = ["nsenter", f"--net={site.client.path}"]
     argv += ["iperf3", "-c", SERVER, "-B", FREE, "-t", "2", "-J", *options]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)
@@ -248,7 +253,7 @@ def iperf(site: Site, *options: str) -> float:
 
 
 def changes() -> Rows:
-    """1,000 limits raised and lowered while 200 of the clients send more than they may."""
+    """Raise and lower 1,000 limits while 200 of the clients send more than their limits."""
     addresses = clients(CHANGES)
     before = {ip: limit(n, 256, 256) for n, ip in enumerate(addresses, 1)}
     after = {ip: limit(n, 384, 384) for n, ip in enumerate(addresses, 1)}
@@ -287,7 +292,7 @@ def change_all(before: dict[str, Limit], after: dict[str, Limit], one_by_one: bo
 
 
 def times() -> Rows:
-    """How long the parts of the work take among 10,000 limited rules."""
+    """Measure the parts of the work among 10,000 limited rules."""
     with Site() as site:
         return site.router.start(time_all).result(300)
 

@@ -1,4 +1,4 @@
-"""Labs side by side, each with something else in charge of its router."""
+"""Labs side by side, each with another program as its router."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Measure = Callable[[], Mapping[str, float]]
-"""Gives one sample of each figure."""
+"""A function that returns one sample of each figure."""
 
 SERVER: Final = "203.0.113.10"
 GIGA: Final = 1e9
@@ -33,7 +33,7 @@ class Site:
     def __init__(self, spec: LabSpec) -> None:
         self.lab = Lab(spec)
         self.pids: Sequence[int] = ()
-        """The processes that the router's traffic may cost time."""
+        """The processes that the router's traffic may cost CPU time."""
         self._stack = ExitStack()
         self._joined: dict[str, JoinedNamespace] = {}
         self._kernel = meter.packet_threads()
@@ -48,18 +48,18 @@ class Site:
         self._stack.close()
 
     def within(self, role: str) -> JoinedNamespace:
-        """The namespace of a role, to call functions in."""
+        """Return the namespace of a role, to call functions in it."""
         if role not in self._joined:
             name = netns.namespace(self.lab.name, role)
             self._joined[role] = self._stack.enter_context(JoinedNamespace(name))
         return self._joined[role]
 
     def client(self, number: int, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call in a client's namespace."""
+        """Call a function in a client's namespace."""
         return self.within(self.lab.client(number).host.role).run(call, *args, **kwargs)
 
     def transfer(self, clients: Sequence[Client], seconds: float, way: str) -> tuple[float, float]:
-        """Gbit/s of payload, ``up`` or ``down``, and the router's processor seconds per GB.
+        """Return Gbit/s of payload, ``up`` or ``down``, and the router's CPU seconds per GB.
 
         The clients share a namespace.
         """
@@ -70,17 +70,21 @@ class Site:
         return moved.rate * 8 / GIGA, (self.used_s() - used) * GIGA / moved.size
 
     def used_s(self) -> float:
-        """Processor seconds so far of the router's processes and the kernel's packet threads."""
+        """Return the CPU seconds so far of the router's processes and the kernel's
+        packet threads.
+        """
         return meter.used_s([*self.pids, *self._kernel])
 
 
 def egressd_pids(lab: Lab) -> list[int]:
-    """All of egressd's processes."""
+    """Return all of egressd's processes."""
     return [pid for part in ("egressd.app", "engine.worker") for pid in lab.device.pids(part)]
 
 
 def alternate(rounds: int, measures: Mapping[str, Measure]) -> dict[str, dict[str, list[float]]]:
-    """Samples by measure and figure: all in turn, again and again, and each begins in its turn."""
+    """Return samples by measure and figure: all in turn in every round, and each begins in its
+    turn.
+    """
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in measures}
     names = list(measures)
     for number in range(rounds):
@@ -92,7 +96,7 @@ def alternate(rounds: int, measures: Mapping[str, Measure]) -> dict[str, dict[st
 
 
 def compare(title: str, measures: Mapping[str, Measure], base: str, rounds: int) -> Tables:
-    """Measure in turn, tell on the way, show, and compare to the one of `base`."""
+    """Measure in turn, print each sample, show the tables, and compare to the measure `base`."""
 
     def measure(name: str) -> Mapping[str, float]:
         found = measures[name]()

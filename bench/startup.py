@@ -1,4 +1,4 @@
-"""From a cold stop to everything in force, and what the processes hold in memory."""
+"""A start from a cold stop until all rules are in force, and the memory of the processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVER = "203.0.113.10"
 
 
 def prepare(lab: Lab) -> str:
-    """Rules for so many targets in use; the last target's exit address."""
+    """Import rules for `TARGETS` targets in use, and return the last target's exit address."""
     inbound = {"type": "socks", "listen_port": 1080}
     addresses = lab.add_engine_node("many", [inbound] * TARGETS)
     rows = [f"{address},1080,,,node{n}" for n, address in enumerate(addresses)]
@@ -41,7 +41,7 @@ def prepare(lab: Lab) -> str:
 
 
 def main() -> None:
-    """Stop, start, and wait for the last target's client to get through."""
+    """Stop, start, and wait until the last target's client gets through."""
     rows = {}
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()

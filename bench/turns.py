@@ -1,12 +1,12 @@
-"""One router, egressd and what it is compared with in turn.
+"""One router: egressd and the program it is compared with, in turn.
 
     python -m bench.turns [forwarding|socks5|ss|trojan|many …] [--rounds N]
 
-Two labs of the same make differ by a tenth, always the same one, so that a ratio of two says
-little about routers that cost nearly the same. Here the same namespaces, devices, addresses and
-nodes serve both. ``forwarding`` is `bench.forwarding`'s figures with 10,000 rules, against plain
-Linux; the others are `bench.nodes`'s, against one hand-written sing-box process. egressd ends
-before the other's turn, and what it leaves in the kernel on purpose is taken away.
+Two equal labs differ by a tenth, always the same one, so that a ratio of two labs means little for
+routers that cost nearly the same. Here the same namespaces, devices, addresses and nodes serve
+both. ``forwarding`` measures `bench.forwarding`'s figures with 10,000 rules, against plain Linux;
+the others measure `bench.nodes`'s, against one hand-written sing-box process. egressd ends before
+the other's turn, and the state that it leaves in the kernel on purpose is removed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ RULES = 10_000
 FORWARDING = "forwarding"
 
 Other = Callable[[Site], AbstractContextManager[None]]
-"""Lets something else be the router for as long as the block takes."""
+"""A context that makes another program the router for as long as the block takes."""
 
 
 class Turns:
-    """A site whose router is egressd or the other, whichever was asked for last.
+    """A site whose router is egressd or the other program: the one that was requested last.
 
     A context manager. Begins with egressd running.
     """
@@ -55,7 +55,7 @@ class Turns:
             self._other.close()
 
     def other(self) -> None:
-        """Have the other as the router."""
+        """Make the other program the router."""
         if self._other is not None:
             return
         self._device.stop()
@@ -75,13 +75,13 @@ class Turns:
 
 
 def clear(site: Site) -> None:
-    """Take away what the last one had in the kernel."""
+    """Remove the last program's state from the kernel."""
     router = site.lab.router
     site.pids = ()
     router.run("nft", "flush", "ruleset")
-    # Known flows' short way stays on the LAN.
+    # The fast path of known flows stays on the LAN.
     router.run(sys.executable, "-m", "egressd.app", "block")
-    # All but the one of priority 0 (ip-rule(8)), the local table's.
+    # Delete all rules but the one of priority 0 (ip-rule(8)), the local table's.
     for family in ("-4", "-6"):
         router.run("ip", family, "rule", "flush")
         router.run("ip", family, "rule", "add", "pref", "32766", "lookup", "main")
@@ -95,19 +95,19 @@ def plain(site: Site) -> AbstractContextManager[None]:
 
 @contextmanager
 def peer(site: Site, *, start: Callable[[Lab], Sequence[int]]) -> Iterator[None]:
-    """What consists of the processes that `start` gives."""
+    """Run a program that consists of the processes that `start` returns."""
     site.pids = pids = start(site.lab)
     try:
         yield
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-            # Its ports are free then; who started it reaps it.
+            # After this its ports are free; its parent process reaps it.
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def through_router() -> Tables:
-    """Ways that stay in the kernel."""
+    """Compare ways that stay in the kernel."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
         with Turns(site, plain) as turns:
@@ -119,7 +119,7 @@ def through_router() -> Tables:
 
 
 def through_node(protocol: str) -> Tables:
-    """One client and one node."""
+    """Compare with one client and one node."""
     with Site(LabSpec(nodes=("ss",) if protocol == "ss" else ())) as site:
         at = nodes.add_node(site.lab, protocol)
         site.pids = nodes.egressd(site.lab, at, protocol=protocol)
@@ -128,7 +128,7 @@ def through_node(protocol: str) -> Tables:
 
 
 def through_many_nodes() -> Tables:
-    """A node for each of many clients."""
+    """Compare with a node for each of many clients."""
     spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + nodes.TARGETS)
     with Site(spec) as site:
         addresses = nodes.add_many_nodes(site.lab)
@@ -140,7 +140,7 @@ def through_many_nodes() -> Tables:
 def against_sing_box(
     title: str, site: Site, start: Callable[[Lab], Sequence[int]], clients: Sequence[Client]
 ) -> Tables:
-    """egressd, which runs, and the process that `start` gives."""
+    """Compare egressd, which runs, with the process that `start` starts."""
     measure = nodes.Way(site, clients).measure
     with Turns(site, partial(peer, start=start)) as turns:
         ways = {
@@ -151,7 +151,7 @@ def against_sing_box(
 
 
 def in_turn(take_turn: Callable[[], None], measure: Measure) -> Measure:
-    """What measures after the turn was taken."""
+    """Return a measure that first takes its turn."""
 
     def measure_then() -> Mapping[str, float]:
         take_turn()
@@ -170,7 +170,7 @@ COMPARISONS: Mapping[str, Callable[[], Tables]] = {
 
 
 def main() -> None:
-    """All comparisons, or those that the command line names."""
+    """Run all comparisons, or those that the command line names."""
     names = [name for name in COMPARISONS if name in sys.argv[1:]]
     keep("turns", {name: COMPARISONS[name]() for name in names or COMPARISONS})
 

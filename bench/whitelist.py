@@ -1,8 +1,8 @@
-"""What a long whitelist costs: connections, saving it, and the engine's memory.
+"""The cost of a long whitelist: for connections, for saving it, and in the engine's memory.
 
 The same connections are timed under whitelists of different lengths, which take turns. A client of
 the kernel (its target is an interface) and one of the engine (a node) each make requests to a
-server that is not listed; domain entries make both look into the hello.
+server that is not listed; domain entries make both inspect the hello.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ WAYS = {"kernel, http": (2, "http"), "engine, http": (1, "http"), "kernel, https
 
 
 def save(lab: Lab, domains: str, ips: str) -> float:
-    """Milliseconds of ``PUT /whitelist``."""
+    """Return the milliseconds of ``PUT /whitelist``."""
     begun = time.perf_counter()
     lab.api.put("/whitelist", {"domains": domains, "ips": ips, "node": "DIRECT"})
     return (time.perf_counter() - begun) * 1000
 
 
 def connections(lab: Lab) -> dict[str, list[float]]:
-    """Milliseconds from the connect to the end of a small answer."""
+    """Return the milliseconds from the connect to the end of a small answer."""
     samples = {}
     for name, (client, scheme) in WAYS.items():
         replies = [lab.client(client).http(f"{scheme}://{SERVER}/") for _ in range(SAMPLES)]
@@ -55,7 +55,7 @@ def connections(lab: Lab) -> dict[str, list[float]]:
 
 
 def few(lab: Lab) -> dict[str, dict[str, float]]:
-    """Connections under each whitelist, with one target of each kind."""
+    """Measure connections under each whitelist, with one target of each kind."""
     lab.api.post("/nodes", lab.nodes["socks5"].draft())
     lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "socks5"})
     lab.api.post("/rules", {"ip": lab.client(2).address, "target_node": "Interface:wan2"})
@@ -77,7 +77,7 @@ def few(lab: Lab) -> dict[str, dict[str, float]]:
 
 
 def many(lab: Lab) -> Mapping[str, dict[str, float]]:
-    """Saving, and the engine's memory, with many targets in use."""
+    """Measure saving, and the engine's memory, with many targets in use."""
     prepare(lab)
     rows = {}
     for length, entries in LENGTHS.items():
@@ -88,7 +88,7 @@ def many(lab: Lab) -> Mapping[str, dict[str, float]]:
 
 
 def main() -> None:
-    """One target of each kind, then many."""
+    """Measure with one target of each kind, then with many."""
     with Lab(LabSpec(nodes=("socks5",))) as lab:
         lab.start_egressd()
         connecting = few(lab)

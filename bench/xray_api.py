@@ -1,8 +1,8 @@
 """Xray's own API for its routing rules (``RoutingService``, gRPC), as ``xray api adrules`` and
 ``rmrules`` use it.
 
-Two messages are all that is needed, so they are encoded here (protobuf's wire format: a key of
-field number and kind, then a length and bytes).
+Only two messages are needed, so they are encoded here (protobuf's wire format: a key of field
+number and kind, then a length and bytes).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class XrayApi:
         self._remove = channel.unary_unary(_SERVICE + "RemoveRule", **raw)
 
     def add(self, name: str, source: str, outbound: str) -> None:
-        """Append the rule `name`: what comes from the address `source` leaves by `outbound`."""
+        """Append the rule `name`: traffic from the address `source` leaves by `outbound`."""
         cidr = _field(1, socket.inet_aton(source)) + bytes([2 << 3, 32])
         # RoutingRule: the outbound's tag, the rule's own, a source (IPRule.custom.cidr).
         rule = _text(1, outbound) + _text(19, name) + _field(11, _field(2, _field(1, cidr)))
