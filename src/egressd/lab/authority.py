@@ -1,7 +1,7 @@
 """The lab's own certificate authority, made anew for each lab.
 
 Its certificates pass strict verification (``X509_V_FLAG_X509_STRICT`` in
-X509_VERIFY_PARAM_set_flags(3)), which Python 3.13 asks for by default.
+X509_VERIFY_PARAM_set_flags(3)), which is the default of Python 3.13.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """Signs certificates for the lab's servers. Its own is in ``ca.pem`` of the folder.
+    """Signs certificates for the lab's servers. Its own certificate is in ``ca.pem`` of the folder.
 
-    One that is not `strict` lacks what RFC 5280 asks of an authority (key usage, key identifiers),
-    as those that people make for themselves often do.
+    An authority that is not `strict` lacks extensions that RFC 5280 requires (key usage, key
+    identifiers), as self-made authorities often do.
     """
 
     def __init__(self, folder: Path, *, strict: bool = True) -> None:
@@ -55,7 +55,9 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def certificate(self, name: str, others: Sequence[str] = ()) -> tuple[Path, Path]:
-        """A certificate for `name` and the `others`, names or addresses: its file and its key's."""
+        """Make a certificate for `name` and the `others`, names or addresses. Return its file and
+        its key's file.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(n) for n in (name, *others)])
         builder = (

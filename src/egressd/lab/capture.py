@@ -1,4 +1,4 @@
-"""Captures: what crossed an interface, by source, destination and token."""
+"""Captures: the packets that crossed an interface, by source, destination and token."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from egressd.model.errors import Failed
 class Capture:
     """A running capture. A context manager: it ends with the block.
 
-    One interface is watched by its index, so it must not be made anew meanwhile; watch
-    all interfaces of a namespace to see one come and go.
+    One interface is watched by its index, so it must not be made anew meanwhile; watch all
+    interfaces of a namespace to see one come and go.
     """
 
     def __init__(self, prober: Prober, interface: str, keep: bool) -> None:
@@ -25,14 +25,16 @@ class Capture:
         self._channel.call("capture", type(None), interface=interface, keep=keep)
 
     def read(self) -> Captured:
-        """All that was captured up to now. Raises Failed if the kernel dropped any of it."""
+        """Return all that was captured until now. Raises Failed if the kernel dropped any of it."""
         captured = self._channel.call("captured", Captured)
         if captured.dropped:
             raise Failed(f"capture on {self._interface or 'all'}", f"lost {captured.dropped}")
         return captured
 
     def flows(self, token: str = "", **wanted: str | int | bool) -> list[Flow]:
-        """Flows whose token is `token` (any, if empty) and whose fields are as `wanted`."""
+        """Return the flows whose token is `token` (any, if empty) and whose fields
+        equal `wanted`.
+        """
         return [
             flow
             for flow in self.read().flows
@@ -41,23 +43,22 @@ class Capture:
         ]
 
     def packets(self, token: str = "") -> list[Packet]:
-        """Kept packets (see `Host.capture`), in the order of arrival."""
+        """Return kept packets (see `Host.capture`), in the order of arrival."""
         return [p for p in self.read().packets if not token or p.token == token]
 
     def interfaces_of(self, token: str) -> set[str]:
-        """The interfaces that packets with this token were seen on."""
+        """Return the interfaces on which packets with this token were seen."""
         return {flow.interface for flow in self.flows(token)}
 
     def clear(self) -> None:
-        """Forget what was captured."""
+        """Discard all that was captured."""
         self._channel.call("clear_capture", type(None))
 
     def prove(self, send: Callable[[str], object] | None = None) -> str:
-        """The positive control: make sure that this capture sees what it should.
+        """Make sure that this capture sees the packets that it should: the positive control.
 
-        `send` sends something with the token it is given along the watched way; without
-        it, a packet is put on each watched interface. The token is returned. Raises
-        Failed when the capture is blind.
+        `send` sends something with the given token along the watched way; without it, a packet is
+        put on each watched interface. Returns the token. Raises Failed if the capture is blind.
         """
         token = new_token()
         if send is None:
@@ -72,7 +73,7 @@ class Capture:
         return token
 
     def stop(self) -> Captured:
-        """End the capture and give what it saw. Raises Failed if any was dropped."""
+        """End the capture and return what it saw. Raises Failed if any packet was dropped."""
         try:
             return self.read()
         finally:

@@ -1,4 +1,4 @@
-"""``script/attack``: run it, tell what came of it, keep the seed."""
+"""``script/attack``: run the attack, print a report, keep the seed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(*, minutes: float, seed: int | None) -> None:
 
 
 def told(report: Report) -> str:
-    """A report for people."""
+    """Return a report as text."""
     lines = [f"{report.seconds:.0f} s, seed {report.seed}"]
     for hand, words in report.tried.items():
         lines.append(f"tried: {hand:<14} {sum(words.values()):,} ({', '.join(words)})")

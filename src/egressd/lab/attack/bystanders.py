@@ -1,4 +1,4 @@
-"""Bystanders: they are served meanwhile, and must not notice. Each asks over and over."""
+"""Bystanders: clients that send requests all the time and must not notice the attacks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from egressd.lab.spec import WEB_SERVERS
 from egressd.model.errors import Failed
 
 PATIENCE_S: Final = 5.0
-"""A request that takes longer has failed."""
+"""Seconds after which a request has failed."""
 _PAUSE_S: Final = 0.2
 _WEB: Final = f"http://{WEB_SERVERS[0]}/"
 
 Ask = Callable[[], str]
-"""One request: why it failed, or an empty string."""
+"""One request: returns the reason of its failure, or an empty string."""
 
 
 class Bystander:
-    """One of them. What it asks begins with `start`, and ends with `stop`."""
+    """One bystander. Its requests begin with `start` and end with `stop`."""
 
     def __init__(self, name: str, ask: Ask) -> None:
         self.name = name
@@ -33,19 +33,19 @@ class Bystander:
         self.longest_s = 0.0
         self.failures: list[str] = []
         self.is_excused = False
-        """Set while its server has been ended on purpose."""
+        """True while its server has been ended on purpose."""
         self._ask = ask
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._go_on, daemon=True)
 
     def start(self) -> None:
-        """Begin. Raises Failed when nothing comes of the first request."""
+        """Begin. Raises Failed if the first request fails."""
         if problem := self._try():
             raise Failed(f"begin with {self.name}", problem)
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """End the requests."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -71,7 +71,7 @@ class Bystander:
 
 
 def web(client: Client, exit_: str) -> Ask:
-    """A client's web request, which `exit_` is to be seen with."""
+    """Return a client's web request. The server must see `exit_` as its source."""
 
     def ask() -> str:
         answer = client.http(_WEB, timeout=PATIENCE_S)
@@ -81,7 +81,7 @@ def web(client: Client, exit_: str) -> Ask:
 
 
 def name(client: Client, resolver: str) -> Ask:
-    """A client's question for a name."""
+    """Return a client's DNS query."""
 
     def ask() -> str:
         reply = client.dns("www.example.com", resolver, timeout=PATIENCE_S)
@@ -91,7 +91,7 @@ def name(client: Client, resolver: str) -> Ask:
 
 
 def api(device: Api) -> Ask:
-    """Somebody with the token, at the router itself."""
+    """Return a request to the API with the token, sent from the router itself."""
 
     def ask() -> str:
         answer = device.ask("GET", "/ops/overview", timeout=PATIENCE_S)
@@ -101,7 +101,7 @@ def api(device: Api) -> Ask:
 
 
 def service(host: Host, address: str, port: int, user: str, password: str) -> Ask:
-    """A caller of a proxy service that knows the password (RFC 1928, RFC 1929)."""
+    """Return a request to a proxy service by a caller with the password (RFC 1928, RFC 1929)."""
     word = bytes([1, len(user)]) + user.encode() + bytes([len(password)]) + password.encode()
     to = struct.pack(">BBBB4sH", 5, 1, 0, 1, socket.inet_aton(WEB_SERVERS[0]), 80)
     steps = ((b"\x05\x01\x02", b"\x05\x02"), (word, b"\x01\x00"), (to, b"\x05\x00"))

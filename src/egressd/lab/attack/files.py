@@ -1,4 +1,6 @@
-"""Prepared files: backups that say what the API would refuse, or that are none of ours."""
+"""Prepared files: backups with content that the API would refuse, or that are no backups of
+egressd.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _SCHEMAS: Final = {
 
 
 class Files:
-    """Restores one prepared file after the other. Each is to be refused."""
+    """Restores one prepared file after the other. egressd must refuse each of them."""
 
     def __init__(self, device: Device, folder: Path, rng: Random) -> None:
         self._device = device
@@ -41,7 +43,7 @@ class Files:
         device.run("backup", str(self._good))
 
     def attack(self) -> tuple[str, bool]:
-        """Try one; what it was, and whether it was taken."""
+        """Try one file. Return its kind, and True if egressd accepted it."""
         ways: dict[str, Callable[[], None]] = {
             "bytes that are others": self._damage,
             "a value of another type": self._mistype,

@@ -1,7 +1,7 @@
 """A hand's process: ``python -m egressd.lab.attack.hand NAME SEED CORE ARGUMENTS``.
 
-It goes on until it is ended, on one processor core. Each second it prints what it has tried since
-it began, a JSON object of words and numbers, and each breach at once.
+It runs until it is ended, on one processor core. Each second it prints its attempts since the
+beginning, a JSON object of words and numbers; it prints each breach at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TELL_S: Final = 1.0
 
 
 def main(name: str, seed: str, core: str, arguments: str) -> None:
-    """Try and tell."""
+    """Try, and print the attempts."""
     os.sched_setaffinity(0, {int(core)})
     module = importlib.import_module(f"egressd.lab.attack.hands.{name}")
     rng = Random(f"{name} {seed}")  # noqa: S311 - to be repeatable, not secret

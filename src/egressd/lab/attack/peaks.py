@@ -1,4 +1,4 @@
-"""The largest memory of each part of egressd, early and late in a run: it may not go on growing."""
+"""The largest memory of each part of egressd, early and late in a run: it must not keep growing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from egressd.lab.process import resident
 _ALLOWED: Final = 1.05
 _ALLOWED_BYTES: Final = 5 << 20
 _LEAST_S: Final = 600.0
-"""A shorter run says nothing about growth."""
+"""Seconds of the shortest run that can show growth."""
 
 
 class Peaks:
@@ -29,7 +29,7 @@ class Peaks:
                 self._samples.setdefault(part, []).append((now, most))
 
     def summary(self) -> dict[str, tuple[int, int]]:
-        """Part -> its peak in the first and in the last third of the time, in bytes."""
+        """Return part -> its peak in the first and in the last third of the time, in bytes."""
         found = {}
         for part, samples in self._samples.items():
             begin, end = samples[0][0], samples[-1][0]
@@ -40,7 +40,7 @@ class Peaks:
         return found
 
     def breaches(self) -> list[str]:
-        """The parts that have grown by more than a twentieth and 5 MiB."""
+        """Return the parts that have grown by more than a twentieth and 5 MiB."""
         return [
             f"{part} grew from {early >> 20} to {late >> 20} MiB"
             for part, (early, late) in self.summary().items()

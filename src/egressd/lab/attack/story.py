@@ -1,4 +1,6 @@
-"""The run itself: every hand tries, every bystander asks, and all is looked at once a second."""
+"""The run itself: every hand tries, every bystander sends requests, and all is checked once a
+second.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ _EVIL_PORT: Final = 1081
 _FILES_EVERY_S: Final = 10.0
 _KILL_EVERY_S: Final = 60.0
 _API_BACK_S: Final = 15.0
-"""After the api was killed on purpose, nobody is owed an answer by it for so long."""
+"""Seconds after a kill of the api during which its answers may fail."""
 _STRANGERS: Final = 200
 """Addresses that strangers call from."""
 NOBODY, NOBODY6 = "203.0.113.250", "2001:db8:f::250"
-"""Servers outside that only the client is after who may go nowhere."""
+"""Servers outside that only the client without a way out sends to."""
 _LAN: Final = "10.77.0.0/24"
 _OUTSIDE: Final = """
 table inet watch {{
@@ -68,18 +70,19 @@ class Report(msgspec.Struct, kw_only=True):
     seed: int
     seconds: float = 0.0
     tried: dict[str, dict[str, int]] = {}
-    """Hand -> word -> how often."""
+    """Hand -> word -> number of attempts."""
     served: dict[str, int] = {}
     longest_s: dict[str, float] = {}
-    """Bystander -> the longest that a request took."""
+    """Bystander -> the seconds of its longest request."""
     peaks: dict[str, tuple[int, int]] = {}
     """Part -> the largest resident memory of one of its processes, in bytes, in the first and in
-    the last third of the run."""
+    the last third of the run.
+    """
     breaches: list[str] = []
 
 
 class Attack:
-    """One run. `say` gets a line for each second in which something is to be told."""
+    """One run. `say` gets a line for each event that is worth reporting."""
 
     def __init__(self, *, minutes: float, seed: int, say: Callable[[str], None]) -> None:
         self._seed = seed
@@ -94,7 +97,7 @@ class Attack:
         self.report = Report(seed=seed)
 
     def run(self) -> Report:
-        """Build the lab, let them all try, remove the lab."""
+        """Build the lab, let all hands try, and remove the lab."""
         with ExitStack() as stack:
             lab = stack.enter_context(Lab(SPEC))
             self._lab = lab
@@ -157,14 +160,14 @@ class Attack:
         self._cast()
 
     def _prove_watch(self) -> None:
-        """A client that may leave is seen to call nobody."""
+        """Prove that the rules outside count a client's packet, by a client that may leave."""
         self._lab.client(4).ping(NOBODY)
         self._seen_before = self._counted()
         if not self._seen_before:
             raise Failed("prove the watch", "it does not see a client's packet")
 
     def _counted(self) -> int:
-        """Count the packets that were seen outside and must not be."""
+        """Return the number of packets that were seen outside and must not be."""
         told = self._lab.internet.run("nft", "list", "table", "inet", "watch").stdout
         return sum(map(int, re.findall(r"counter packets (\d+)", told)))
 
@@ -245,7 +248,7 @@ class Attack:
             self._breach(f"a backup with {name} was taken")
 
     def _kill_api(self) -> None:
-        """Whoever waits for its port, or for its absence, has a chance."""
+        """Kill the api, to give a chance to hands that wait for its port or its absence."""
         self._excuse(True)
         for pid in self._pids(API):
             with suppress(ProcessLookupError):
@@ -256,7 +259,7 @@ class Attack:
         if self._of_api is not None:
             self._of_api.is_excused = is_excused
 
-    # --- What is looked at. -----------------------------------------------------------------
+    # --- Checks. ----------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._peaks.look({part: self._pids(part) for part in (KEEPER, NETD, API, WORKER)})
@@ -293,7 +296,7 @@ class Attack:
 
 
 def _last(log: Path) -> Counter[str]:
-    """What a hand has tried, as it told last."""
+    """Return the attempts of a hand, as it last printed them."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     for line in reversed(lines):
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""``script/chaos``: run it, tell what happened, keep the trace."""
+"""``script/chaos``: run it, report the result, keep the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls the device: each accident happens, and is over when its function returns.
+"""Accidents of the device: each happens, and is over when its function returns.
 
 None touches anything outside the lab.
 """
@@ -28,14 +28,14 @@ API: Final = "egressd.app api"
 WORKER: Final = "egressd.netd.engine.worker"
 START_S: Final = 30.0
 _OURS: Final = re.compile(r"lookup (\d+) proto 230")
-"""The routing tables that egressd's policy rules look up: its rules bear that protocol."""
+"""Finds the routing tables of egressd's policy rules, which carry that protocol."""
 _JUMPS: Final = tuple(timedelta(hours=h) for h in (-400 * 24, -24, -1, 0, 1, 24, 400 * 24))
 
 Cuts = Literal["nobody", "kernel", "engine", "line", "everybody"]
 
 
 class Accident(msgspec.Struct, frozen=True):
-    """``cuts`` says whose connections may be lost by it."""
+    """``cuts`` names the bystanders whose connections the accident may cut."""
 
     name: str
     happen: Callable[[], None]
@@ -58,7 +58,7 @@ class Accidents:
         self._filler = disk / "filler"
 
     def all(self) -> list[Accident]:
-        """Every accident."""
+        """Return every accident."""
         lines = [Accident("kill a line's daemon", self._kill_line, "line", 8, is_kill=True)]
         return [
             *(lines if self._lab.line_servers else []),
@@ -72,7 +72,7 @@ class Accidents:
             Accident("kill the keeper", self._kill_keeper, is_kill=True),
             Accident("hand over to new processes", self._hand_over),
             Accident("stop and start", self._restart, "everybody"),
-            # While netd stands still, or is gone, nothing holds translation.
+            # While netd is stopped or gone, nothing keeps the translation of flows.
             Accident("nft flush ruleset", self._flush_ruleset, "everybody", weight=4),
             Accident("delete the table", self._delete_table, "everybody"),
             Accident("flush policy rules", self._flush_rules, weight=4),
@@ -92,8 +92,9 @@ class Accidents:
         ]
 
     def _by_others(self) -> list[Accident]:
-        """Accidents by other software on the router. What comes and goes has its place in the
-        kernel's hooks, so that kernel-routed connections may lose a packet, and nobody is cut.
+        """Return accidents by other software on the router. Such software comes and goes in the
+        kernel's hooks, so that kernel-routed connections may lose a packet, but no connection is
+        cut.
         """
         by = self._foreign
         wireguard = [Accident("wg-quick up or down", by.wireguard, weight=4)]
@@ -108,17 +109,17 @@ class Accidents:
         ]
 
     def kill(self, part: str) -> None:
-        """SIGKILL to that process."""
+        """Send SIGKILL to a process."""
         for pid in self._pids(part):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def kill_worker(self) -> None:
-        """SIGKILL to one of the engine's workers."""
+        """Send SIGKILL to one of the engine's workers."""
         self._signal_one(self._lab.device.pids(WORKER), signal.SIGKILL)
 
     def freeze_worker(self) -> None:
-        """SIGSTOP to one of the engine's workers, for good: netd has to notice."""
+        """Send SIGSTOP to one of the engine's workers, for good: netd has to notice."""
         self._signal_one(self._lab.device.pids(WORKER), signal.SIGSTOP)
 
     def empty_disk(self) -> None:
@@ -126,7 +127,7 @@ class Accidents:
         self._filler.unlink(missing_ok=True)
 
     def fill_disk(self) -> None:
-        """Not a byte more fits on the data's disk, until `empty_disk`."""
+        """Fill the data's disk to the last byte, until `empty_disk`."""
         with self._filler.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(65_536))
@@ -136,7 +137,7 @@ class Accidents:
         self._signal_one(pids, signal.SIGKILL)
 
     def _signal_one(self, pids: Sequence[int], number: signal.Signals) -> None:
-        """To any of them, if there are any."""
+        """Send a signal to one of the processes, chosen at random, if there are any."""
         if pids:
             with suppress(ProcessLookupError):
                 os.kill(self._rng.choice(pids), number)

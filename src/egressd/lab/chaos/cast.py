@@ -1,4 +1,4 @@
-"""The clients: those whose rules change, and those who must not notice anything."""
+"""The clients: those whose rules change, and bystanders that must not notice anything."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from egressd.model.errors import Failed
 
 WEB: Final = f"http://{WEB_SERVERS[0]}/"
 PATIENCE_S: Final = 10.0
-"""How long a bystander waits for one answer: longer than any recovery may take."""
+"""Seconds that a bystander waits for one answer: longer than any recovery may take."""
 _TALK_S: Final = 0.1
 _QUIC_PORT: Final = 443
 
 
 class Sender:
-    """A client that floods, with a new token whenever its ways out change.
+    """A client that floods, with a new token for each change of its ways out.
 
-    `rates`: packets a second by kind of flood; ``quic`` is UDP where a whitelist's domains are
-    looked for.
+    `rates`: packets a second by kind of flood; ``quic`` is UDP on the port where the domains of a
+    whitelist are looked for.
     """
 
     def __init__(self, client: Client, judge: Judge, rates: Mapping[str, float]) -> None:
@@ -54,16 +54,16 @@ class Sender:
 
     @property
     def is_changing(self) -> bool:
-        """Whether its token may be seen where it might not go on to be."""
+        """True if its token may be seen with an exit that may not stay allowed."""
         return self._era is not None and self._era.changing_ns > 0
 
     def expect_change(self, exits: frozenset[str]) -> None:
-        """A change that leads to `exits` is about to be asked for."""
+        """Note that a change that leads to `exits` is about to be requested."""
         if self._era is not None:
             self._era.begin_change(exits, time.time_ns())
 
     def answered(self) -> None:
-        """The change has been answered; what is sent on with the old token must obey it."""
+        """Note that the change has been answered; later packets with the old token must obey it."""
         if self._era is not None and self.is_changing:
             self._era.end_change(time.time_ns())
 
@@ -74,7 +74,7 @@ class Sender:
         self._floods = []
 
     def reaches(self) -> str:
-        """Why its requests do not go as they should at the moment, or an empty string."""
+        """Return the reason why its requests fail at the moment, or an empty string."""
         seen = self.client.http(WEB, timeout=1.0 if self.exits else 0.3)
         if self.exits:
             return "" if seen.seen in self.exits else (seen.seen or seen.error)
@@ -82,11 +82,11 @@ class Sender:
 
 
 Carrier = Literal["kernel", "engine", "line"]
-"""What takes a client out."""
+"""The part of egressd that carries a client's traffic."""
 
 
 class Bystander(Sender):
-    """A client that is told of in no change: it floods and talks over one connection for ever."""
+    """A client that no change names: it floods, and uses one connection all the time."""
 
     def __init__(
         self, client: Client, judge: Judge, rates: Mapping[str, float], carrier: Carrier
@@ -103,16 +103,18 @@ class Bystander(Sender):
         self._thread = threading.Thread(target=self._talk, daemon=True)
 
     def start_talking(self) -> None:
-        """Open the connection and talk in the background."""
+        """Open the connection and use it in the background."""
         self._connection = self.client.connect(timeout=PATIENCE_S)
         self._thread.start()
 
     def excuse(self, excused: bool) -> None:
-        """Whether a cut is to be expected for a while."""
+        """Set whether a cut is expected for a while."""
         self._excused = excused
 
     def look(self) -> Breach | None:
-        """Wait until it has talked anew; what was cut without an excuse. It reconnects then."""
+        """Wait until it has exchanged lines again. Return a breach if it was cut without an excuse;
+        after a cut it reconnects.
+        """
         before = self.exchanges
         deadline = time.monotonic() + 2 * PATIENCE_S
         while self.exchanges < before + 2 and not self._problem:

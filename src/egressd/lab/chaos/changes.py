@@ -1,4 +1,4 @@
-"""Random changes by the API, each with what it leads to."""
+"""Random changes by the API, each with the configuration that it leads to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ TARGETS: Final = (
     "DIRECT", "REJECT", "Interface:wan1", "Interface:wan2", "Interface:wan9",
     "alpha", "beta", "roam", "Group_pair",
 )  # fmt: skip
-"""Some lead nowhere: there is no `wan9`, and the nodes of `roam` and `pair` come and go."""
+"""Targets of rules. Some lead nowhere: there is no `wan9`, and the nodes of `roam` and `pair` come
+and go.
+"""
 _LISTS: Final = (
     ("", ""),
     ("", "203.0.113.12"),
@@ -28,7 +30,7 @@ _LISTS: Final = (
     ("listed.test", ""),
     ("listed.test", "203.0.113.12"),
 )
-"""Domains and addresses. None is what floods ask for; with domains their QUIC is looked into."""
+"""Domains and addresses. Floods go to none of them; with domains, the floods' QUIC is inspected."""
 _PORTS: Final = (18_001, 18_002, 18_003)
 _REST: Final = {
     "mac": "", "comment": "", "is_enabled": True,
@@ -37,7 +39,7 @@ _REST: Final = {
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, and the configuration that it leads to when it is accepted."""
+    """One request, and the configuration that it leads to if it is accepted."""
 
     text: str
     method: str
@@ -45,18 +47,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any] | None
     after: Desired
     cuts_everybody: bool = False
-    """Saving the whitelist closes the connections there are."""
+    """True for the whitelist: saving it closes the open connections."""
 
     def ask(self, api: Api, timeout: float) -> Answer:
-        """Make the request. Raises Failed when no answer comes."""
+        """Send the request. Raises Failed if no answer comes."""
         return api.ask(self.method, API_PREFIX + self.path, self.body, timeout=timeout)
 
 
 class Changes:
     """Draws changes.
 
-    `subjects` are the addresses whose rules may change, `line` is the server of the VPN line that
-    may.
+    `subjects` are the addresses whose rules may change; `line` is the server of the VPN line that
+    may change.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Changes:
         self._targets = TARGETS if line is None else (*TARGETS, *2 * (f"{INTERFACE}{line.line}",))
 
     def draw(self, now: Desired) -> Change:
-        """A random change of `now`. Raises Failed when the API does not say what its ids are."""
+        """Return a random change of `now`. Raises Failed if the API does not return the ids."""
         kinds: list[Callable[[Desired], Change]]
         kinds = [self._rule, self._node, self._service, self._whitelist]
         weights = [10, 4, 1, 1]
@@ -85,7 +87,7 @@ class Changes:
         return self._rng.choices(kinds, weights)[0](now)
 
     def rule(self, now: Desired, address: str, target: str) -> Change:
-        """That client's rule with that target."""
+        """Return the change that gives a client's rule this target."""
         body = {"ip": address, "target_node": target}
         after = now.with_rule(address, target)
         if address not in now.rules:
@@ -112,7 +114,9 @@ class Changes:
         return self.rule(now, address, self._rng.choice(others))
 
     def _node(self, now: Desired) -> Change:
-        """`roam` comes, goes and moves; the members of the group `pair` join and leave."""
+        """Return a change of nodes: `roam` comes, goes and moves; members of the group `pair` join
+        and leave.
+        """
         name = self._rng.choice(("roam", "pair1", "pair2"))
         real = self._nodes["spare"]
         if name == "roam":
@@ -144,7 +148,9 @@ class Changes:
         return _post(f"{name} comes", "/proxy-services", body, after)
 
     def _line(self, server: LineServer, now: Desired) -> Change:
-        """The line comes, goes, is switched, and has a password that is right or wrong."""
+        """Return a change of the line: it comes, goes, is switched, or gets a right or wrong
+        password.
+        """
         name = server.line
         key = {"items": [{"type": "l2tp", "name": name}]}
         draw = self._rng.random()
@@ -196,5 +202,5 @@ def _delete(text: str, path: str, after: Desired, body: dict[str, Any] | None = 
 
 
 def server_of(node: Node) -> str:
-    """As `Desired` has it: what stands in the node's configuration."""
+    """Return the server in the node's configuration, in the form of `Desired`."""
     return str(json.loads(node.draft()["config_json"])["server"])

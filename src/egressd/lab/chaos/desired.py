@@ -1,4 +1,4 @@
-"""What egressd has been told, as far as it has said yes; and where each client may leave by it."""
+"""The configuration that egressd has accepted, and the exits that it allows to each client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE: Final = "l2tp_"
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a device, as its API tells it."""
+    """The configuration of a device, as its API returns it."""
 
     rules: dict[str, str] = {}
     """Client address -> target."""
@@ -26,48 +26,48 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     services: dict[str, int] = {}
     """Proxy service name -> port."""
     lines: dict[str, tuple[str, bool]] = {}
-    """VPN line's name -> password, whether it is enabled."""
+    """VPN line's name -> password, and whether it is enabled."""
     listed: tuple[str, str] = ("", "")
     """The whitelist's domains and addresses."""
 
     def with_rule(self, address: str, target: str) -> Desired:
-        """As it is with that rule."""
+        """Return the configuration with this rule."""
         return self._with("rules", {**self.rules, address: target})
 
     def without_rule(self, address: str) -> Desired:
-        """As it is without that client's rule."""
+        """Return the configuration without this client's rule."""
         return self._with("rules", _without(self.rules, address))
 
     def with_node(self, name: str, server: str, group: str) -> Desired:
-        """As it is with that node."""
+        """Return the configuration with this node."""
         return self._with("nodes", {**self.nodes, name: (server, group)})
 
     def without_node(self, name: str) -> Desired:
-        """As it is without that node."""
+        """Return the configuration without this node."""
         return self._with("nodes", _without(self.nodes, name))
 
     def with_service(self, name: str, port: int) -> Desired:
-        """As it is with that proxy service."""
+        """Return the configuration with this proxy service."""
         return self._with("services", {**self.services, name: port})
 
     def without_service(self, name: str) -> Desired:
-        """As it is without that proxy service."""
+        """Return the configuration without this proxy service."""
         return self._with("services", _without(self.services, name))
 
     def with_line(self, name: str, password: str, *, is_enabled: bool) -> Desired:
-        """As it is with that VPN line."""
+        """Return the configuration with this VPN line."""
         return self._with("lines", {**self.lines, name: (password, is_enabled)})
 
     def without_line(self, name: str) -> Desired:
-        """As it is without that VPN line."""
+        """Return the configuration without this VPN line."""
         return self._with("lines", _without(self.lines, name))
 
     def with_list(self, listed: tuple[str, str]) -> Desired:
-        """As it is with that whitelist."""
+        """Return the configuration with this whitelist."""
         return self._with("listed", listed)
 
     def exits(self, client: str, wans: Mapping[str, str]) -> frozenset[str]:
-        """The addresses that a client may be seen with outside.
+        """Return the addresses that a client may be seen with outside.
 
         `wans`: interface -> address, also of VPN lines.
         """
@@ -88,7 +88,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(api: Api) -> Desired:
-    """What the API says is configured. Raises Failed."""
+    """Return the configuration that the API reports. Raises Failed."""
     whitelist = api.get("/whitelist")
     return Desired(
         rules={rule["ip"]: rule["target_node"] for rule in api.get("/rules")["data"]},

@@ -1,6 +1,6 @@
-"""Other software that joins in: real programs and commands, as people have them on a router.
+"""Other software beside egressd: real programs and commands, as users run them on a router.
 
-What is there stays until its turn comes again, so that everything else happens beside it.
+Each stays until its turn comes again, so that everything else happens beside it.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class ForeignSoftware:
 
     @property
     def has_wireguard(self) -> bool:
-        """Return whether this machine has the programs for it."""
+        """True if this machine has the programs for it."""
         return all(map(shutil.which, ("wg-quick", "wg", "wireguard-go")))
 
     def toggle(self, name: str, come: Callable[[], None], go: Callable[[], None]) -> None:
-        """Bring something that is not there, or take it away."""
+        """Start something that is absent, or remove it."""
         if name in self._there:
             self._there.discard(name)
             go()
@@ -90,38 +90,38 @@ class ForeignSoftware:
             come()
 
     def wireguard(self) -> None:
-        """``wg-quick up`` with a default route, or ``down``. Its far end is nowhere."""
+        """Run ``wg-quick up`` with a default route, or ``down``. Its far end does not exist."""
         self.toggle("wireguard", self._tunnel_up, self._tunnel_down)
 
     def docker(self) -> None:
-        """Docker's rules: those of an installation where the LAN is let pass."""
+        """Toggle Docker's rules: those of an installation that lets the LAN pass."""
         self.toggle("docker", lambda: self._load(DOCKER), lambda: self._drop("ip nat", "ip filter"))
 
     def firewalld(self) -> None:
-        """firewalld's rules, with the LAN in a zone of its own."""
+        """Toggle firewalld's rules, with the LAN in a zone of its own."""
         self.toggle(
             "firewalld", lambda: self._load(FIREWALLD), lambda: self._drop("inet firewalld")
         )
 
     def sqm(self) -> None:
-        """SQM's commands: a limit in front of a WAN and one behind it, both far away."""
+        """Toggle SQM: a limit in front of a WAN and one behind it, both too high to matter."""
         self.toggle("sqm", self._set_sqm, self._unset_sqm)
 
     def servers(self) -> None:
-        """UDP servers on ports that clients use outside."""
+        """Toggle UDP servers on ports that clients use outside."""
         self.toggle("servers", self._servers.start, self._stop_servers)
 
     def forget_a_client(self) -> None:
-        """``conntrack -D`` of one."""
+        """Run ``conntrack -D`` for one client."""
         address = self._rng.choice(self._lab.clients).address
         self._run("conntrack", "-D", "-s", address)
 
     def flush_the_table(self) -> None:
-        """``nft flush table`` of ours."""
+        """Run ``nft flush table`` on egressd's table."""
         self._run("nft", "flush", "table", "inet", "egressd")
 
     def leave(self) -> None:
-        """Take away what runs."""
+        """Stop the programs that run."""
         if "servers" in self._there:
             self._stop_servers()
         if "wireguard" in self._there:
@@ -170,7 +170,9 @@ class ForeignSoftware:
             self._run("nft", "delete", "table", *table.split())
 
     def _run(self, *argv: str) -> None:
-        """A command that may have nothing to do: others may have flushed what it is about."""
+        """Run a command that may have nothing to do: its objects may have been flushed
+        meanwhile.
+        """
         self._lab.router.run(*argv, check=False)
 
 

@@ -1,9 +1,9 @@
-"""Who may be seen where, and when: every captured token is held against it.
+"""The judge: checks every captured token against the exits that its client had at the time.
 
-A flood's token stands for one client in one time. When a client's rule changes, its token
-changes too once the answer has come, so no clock decides about what is sent after the answer:
-a new token on the old way out is a breach. What left before the answer is judged by the
-kernel's time stamps: the new way out from the request on, the old one until
+A flood's token stands for one client in one period. When a client's rule changes, its token changes
+too once the answer has come. So no clock is needed to judge packets that were sent after the
+answer: a new token on the old way out is a breach. Packets that left before the answer are judged
+by the kernel's time stamps: the new way out is allowed from the request on, the old one until
 shortly after the answer.
 """
 
@@ -17,7 +17,9 @@ import msgspec
 from egressd.lab.observed import Flow
 
 LATE_NS: Final = 300_000_000
-"""How long after a change's answer an engine and a node may still hold packets of before it."""
+"""Nanoseconds after a change's answer for which an engine and a node may still hold
+older packets.
+"""
 
 
 class Era(msgspec.Struct, kw_only=True):
@@ -28,21 +30,23 @@ class Era(msgspec.Struct, kw_only=True):
     exits: frozenset[str]
     next_exits: frozenset[str] = frozenset()
     changing_ns: int = 0
-    """When a change was asked for; 0 for none."""
+    """The time when a change was requested; 0 for none."""
     changed_ns: int = 0
-    """When it had been answered, or what became of it was known."""
+    """The time when it had been answered, or its outcome was known."""
 
     def begin_change(self, exits: frozenset[str], now_ns: int) -> None:
-        """From now on it may leave by `exits` too."""
+        """Allow `exits` too from now on."""
         self.next_exits = exits
         self.changing_ns = now_ns
 
     def end_change(self, now_ns: int) -> None:
-        """The change has been answered: where it leads away from, nothing may leave any more."""
+        """Note that the change has been answered: the exits that it removes are no
+        longer allowed.
+        """
         self.changed_ns = now_ns
 
     def fault(self, exit_: str, first_ns: int, last_ns: int) -> str:
-        """What is wrong with packets that left by `exit_` in that time, or an empty string."""
+        """Return the fault of packets that left by `exit_` in that time, or an empty string."""
         if exit_ in self.exits:
             is_left = self.changing_ns and exit_ not in self.next_exits
             if is_left and self.changed_ns and last_ns > self.changed_ns + LATE_NS:
@@ -64,10 +68,10 @@ class Breach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Holds captures against eras.
+    """Checks captures against eras.
 
     `wans` and `nodes`: interface at the internet -> address. `lines`: address of a VPN server among
-    `nodes` -> the one that the world sees its clients by.
+    `nodes` -> the address that the internet sees its clients by.
     """
 
     def __init__(
@@ -83,11 +87,11 @@ class Judge:
         self.eras: dict[str, Era] = {}
 
     def judge(self, flows: Iterable[Flow]) -> list[Breach]:
-        """Every breach among the flows. Tokens that are not ours are passed over."""
+        """Return every breach among the flows. Unknown tokens are ignored."""
         return [breach for flow in flows if (breach := self._breach(flow) or self._stray(flow))]
 
     def own(self, flows: Iterable[Flow]) -> int:
-        """The packets among them by which the machine itself speaks of flows: ICMP errors."""
+        """Return the number of packets that the machine itself sent about flows: ICMP errors."""
         return sum(
             flow.packets
             for flow in flows
@@ -95,8 +99,8 @@ class Judge:
         )
 
     def _stray(self, flow: Flow) -> Breach | None:
-        """A packet with a WAN's address that came by another WAN: the machine's own resets, errors
-        and answers bear no token.
+        """Return a breach if a packet with a WAN's address came by another WAN. It concerns the
+        machine's own resets, errors and answers, which carry no token.
         """
         if flow.outgoing or flow.source not in self._wans.values():
             return None
@@ -119,7 +123,7 @@ class Judge:
         return Breach(promise="P1", what=what, packets=flow.packets)
 
     def _exit(self, flow: Flow) -> tuple[str, str]:
-        """The address that the flow left with, and what is wrong with it whoever sent it."""
+        """Return the address that the flow left with, and a fault that it has for any sender."""
         ends = {flow.source, flow.destination}
         if flow.interface in self._nodes:
             return self._exits[self._nodes[flow.interface]], ""

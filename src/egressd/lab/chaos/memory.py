@@ -11,13 +11,13 @@ from egressd.lab.process import resident
 
 _MIB: Final = 1 << 20
 _SAMPLES_MIN: Final = 40
-"""Fewer say nothing about growth."""
+"""Samples that are needed to judge growth."""
 _ALLOWED: Final = 1.25
 _ALLOWED_MIB: Final = 16
 
 
 class Memory:
-    """Samples of each part, taken whenever the device has come to rest."""
+    """Samples of each part, each taken when the device has come to rest."""
 
     def __init__(self) -> None:
         self._samples: dict[str, list[int]] = {}
@@ -28,14 +28,14 @@ class Memory:
             self._samples.setdefault(part, []).append(sum(map(resident, pids)))
 
     def summary(self) -> dict[str, tuple[int, int]]:
-        """Part -> MiB in the first and in the last quarter, as medians."""
+        """Return part -> MiB in the first and in the last quarter, as medians."""
         return {
             part: (_mib(samples[: len(samples) // 4 + 1]), _mib(samples[-len(samples) // 4 :]))
             for part, samples in self._samples.items()
         }
 
     def breaches(self) -> list[Breach]:
-        """A part that grew by more than a quarter and 16 MiB."""
+        """Return a breach for each part that grew by more than a quarter and 16 MiB."""
         return [
             Breach(promise="memory", what=f"{part} grew from {before} to {after} MiB")
             for part, (before, after) in self.summary().items()

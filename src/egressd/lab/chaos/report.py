@@ -1,4 +1,4 @@
-"""What a run of chaos tells: each thing as it happens, and the sums in the end."""
+"""The output of a run of chaos: each event as it happens, and the sums at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from egressd.lab.chaos.judge import Breach
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened, as a line of the trace."""
+    """One event, as a line of the trace."""
 
     second: float
     what: str
@@ -19,7 +19,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     minutes: float
@@ -32,7 +32,9 @@ class Report(msgspec.Struct, kw_only=True):
     own: int = 0
     """ICMP errors of the machine's own, each by the WAN that has its address."""
     untold: int = 0
-    """Times that a client was blocked for longer than 2 s with nothing in ``problems``."""
+    """Number of times that a client was blocked for longer than 2 s with nothing in
+    ``problems``.
+    """
     longest_block_s: float = 0.0
     longest_block_after: str = ""
     longest_api_wait_s: float = 0.0
@@ -46,14 +48,14 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def line(event: Trace) -> str:
-    """An event for people: when, the longest block after it, what it was."""
+    """Return an event as text: its time, the longest block after it, its name."""
     answer = f" [{event.answer}]" if event.answer else ""
     text = f"{event.second:7.1f}  {event.longest_block_s:5.2f} s  {event.what}{answer}"
     return "\n".join([text, *(f"         BREACH {breach}" for breach in event.breaches)])
 
 
 def told(report: Report) -> str:
-    """A report for people."""
+    """Return a report as text."""
     grown = ", ".join(f"{part} {a} -> {b} MiB" for part, (a, b) in report.memory.items())
     lines = [
         f"what happened              {sum(report.happened.values())} things, "

@@ -1,4 +1,4 @@
-"""The run itself: something happens, everything is looked at, and so on until the time is up."""
+"""The run itself: an event happens, everything is checked, and so on until the time is up."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from egressd.lab.wallclock import WallClock
 from egressd.model.errors import Failed
 
 RECOVER_S: Final = 5.0
-"""P2: a way out that is back serves its clients within this time, where nothing is emulated."""
+"""Seconds within which a way out that is back serves its clients (P2), if nothing is emulated."""
 TOLD_S: Final = 2.0
-"""After so long a client that is blocked is told of in ``problems``, while the api lives."""
+"""Seconds after which a blocked client must appear in ``problems``, while the api lives."""
 _GIVE_UP_S: Final = 30.0
 _ASK_S: Final = 8.0
 _API_BACK_S: Final = 90.0
-"""Before the api is given up: it starts in two seconds of a processor of its own, which a flooded
-machine does not have.
+"""Seconds until the api is given up. It starts in two seconds on a processor of its own, which a
+flooded machine does not have.
 """
 SPEC: Final = LabSpec(clients=13, wans=3, nodes=("socks5-udp", "ss"))
 SUBJECTS: Final = (1, 2, 3, 4, 5, 6)
@@ -50,9 +50,9 @@ BYSTANDERS: Final[Mapping[int, tuple[str, Carrier]]] = {
     9: ("beta", "engine"),
     10: ("Group_home", "engine"),
 }
-"""Client -> target, which nothing but the death of what carries it concerns."""
+"""Client -> target. Only the death of the client's carrier may affect them."""
 ON_LINE: Final = 13
-"""A further bystander where the kernel has PPP. One line is its own, the other one changes."""
+"""A further bystander, if the kernel has PPP. One line is its own, the other one changes."""
 REJECTED: Final = 11
 UNRULED: Final = 12
 _SUBJECT_SHARE: Final = {"udp": 0.026, "quic": 0.004, "tcp": 0.006, "icmp": 0.004}
@@ -62,7 +62,7 @@ _BLOCKED_SHARE: Final = {"udp": 0.03, "quic": 0.01, "tcp": 0.02, "icmp": 0.01}
 
 
 class Chaos:
-    """One run. `say` gets a line for each thing that happens."""
+    """One run. `say` gets a line for each event."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Chaos:
         self.report = Report(seed=seed, minutes=minutes)
 
     def run(self) -> Report:
-        """Build the lab, let it all happen, remove the lab."""
+        """Build the lab, let everything happen, and remove the lab."""
         with ExitStack() as stack:
             stack.callback(self._recovering.shutdown)
             lab = stack.enter_context(Lab(SPEC))
@@ -110,7 +110,7 @@ class Chaos:
         return self.report
 
     def _control(self) -> None:
-        """Without egressd the capture must see every client leave."""
+        """Check that the capture sees every client leave without egressd."""
         lab = self._lab
         with lab.plain_router(), lab.internet.capture() as capture:
             tokens = {client.name: new_token() for client in lab.clients}
@@ -170,7 +170,7 @@ class Chaos:
         return Bystander(self._lab.client(number), self._judge, self._rates(shares), carrier)
 
     def _wait_for(self, sender: Sender) -> None:
-        """Until it has a way out: a line takes a moment to be dialled."""
+        """Wait until it has a way out: a line takes a moment to be dialled."""
         begun = time.monotonic()
         while problem := sender.reaches():
             if time.monotonic() - begun > _GIVE_UP_S:
@@ -186,7 +186,7 @@ class Chaos:
     def _exits(self, sender: Sender, desired: Desired | None = None) -> frozenset[str]:
         return (desired or self._desired).exits(sender.address, self._wans)
 
-    # --- What happens. ------------------------------------------------------------------
+    # --- Events. ------------------------------------------------------------------------
 
     def _play(self) -> None:
         accidents = self._accidents.all()
@@ -214,7 +214,9 @@ class Chaos:
         self._look(accident.name, since, answer=answer)
 
     def _change_on_full_disk(self) -> str:
-        """A change that cannot be stored is refused, and what was stays in force."""
+        """Request a change that cannot be stored: it must be refused, and the old state stays in
+        force.
+        """
         try:
             change = self._changes.draw(self._desired)
             if change.cuts_everybody:
@@ -226,7 +228,7 @@ class Chaos:
             self._accidents.empty_disk()
 
     def _change(self, meanwhile: Accident | None) -> None:
-        """A random change; `meanwhile` happens in the middle of it."""
+        """Request a random change; `meanwhile` happens in the middle of it."""
         change = self._changes.draw(self._desired)
         cuts = "everybody" if change.cuts_everybody else meanwhile.cuts if meanwhile else "nobody"
         self._excuse(cuts)
@@ -246,7 +248,7 @@ class Chaos:
         self._look(what, since, answer=answer, kind="change" if meanwhile is None else "")
 
     def _ask(self, change: Change) -> str:
-        """Make the request, and find out what became of it."""
+        """Send the request, and find out its outcome."""
         for sender in self._subjects:
             exits = self._exits(sender, change.after)
             if exits != sender.exits:
@@ -269,7 +271,7 @@ class Chaos:
         return str(answer.status) if is_done else f"{answer.status}: {answer.body}"
 
     def _settle(self, change: Change, *allowed: Desired) -> None:
-        """Find out what became of a change that was not said to be in force."""
+        """Find out the outcome of a change that was not reported to be in force."""
         self._wait_for_api()
         found = read(self._lab.api)
         if found not in allowed:
@@ -278,7 +280,7 @@ class Chaos:
         self._rotate()
 
     def _rotate(self) -> None:
-        """New tokens for all whose ways out are others now."""
+        """Give new tokens to all clients whose ways out have changed."""
         for sender in self._subjects:
             exits = self._exits(sender)
             if exits != sender.exits or sender.is_changing:
@@ -288,7 +290,7 @@ class Chaos:
         for bystander in self._bystanders:
             bystander.excuse(cuts in ("everybody", bystander.carrier))
 
-    # --- What is looked at. --------------------------------------------------------------
+    # --- Checks. -------------------------------------------------------------------------
 
     def _look(self, what: str, since: float, *, answer: str = "", kind: str = "") -> None:
         known = len(self.report.breaches)
@@ -318,7 +320,7 @@ class Chaos:
         )
 
     def _recover(self, sender: Sender, since: float) -> float:
-        """Seconds until its requests go as they should."""
+        """Return the seconds until its requests succeed or fail as they should."""
         is_told = False
         while problem := sender.reaches():
             waited = time.monotonic() - since
@@ -337,7 +339,7 @@ class Chaos:
         return seconds
 
     def _problems(self) -> list[str] | None:
-        """What the device tells; None while nobody can ask it."""
+        """Return the problems that the device reports; None while it does not answer."""
         with suppress(Failed):
             answer = self._lab.api.ask("GET", "/ops/overview", timeout=TOLD_S)
             if answer.status == 200:

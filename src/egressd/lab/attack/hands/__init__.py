@@ -1,6 +1,6 @@
-"""One module for each way in. Its ``attack`` yields a word for each thing that it has tried.
+"""One module for each way in. Its ``attack`` yields a word for each attempt.
 
-A word that begins with `BREACH` is told of as one: something went through that must not.
+A word that begins with `BREACH` is reported as a breach: a forbidden attempt succeeded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A node's client: as many connections and sessions as it can have, and keeps."""
+"""A node's client: opens and keeps as many connections and sessions as it can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DATAGRAM_PORTS: Final = range(1_024, 60_000)
 
 
 def attack(rng: Random, *, servers: list[str], ports: list[int]) -> Iterator[str]:
-    """Connections that say nothing, connections to port 53, and sessions of datagrams."""
+    """Open silent connections, connections to port 53, and sessions of datagrams."""
     kept: deque[socket.socket] = deque()
     while True:
         name, port, kind = rng.choice(

@@ -1,4 +1,4 @@
-"""Somebody on the internet: forged ICMP errors about flows that may be there, in sweeps."""
+"""A host on the internet: forged ICMP errors about flows that may exist, in sweeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from egressd.lab import forgery
 from egressd.lab.packets import TCP, UDP, ipv4, tcp, udp
 
 _SWEEP: Final = 512
-"""Ports in a row."""
+"""Consecutive ports of a sweep."""
 _PORTS: Final = range(1024, 65_536)
 _MTUS: Final = (0, 68, 552, 1280, 1400, 65_535)
 
@@ -43,7 +43,7 @@ def attack(
 
 
 def _kind(rng: Random) -> tuple[int, int]:
-    """A type and a code of it."""
+    """Return a type and a code of it."""
     return rng.choice(
         [
             *((forgery.UNREACHABLE, code) for code in range(16)),

@@ -1,6 +1,7 @@
-"""A LAN client whose rule is `REJECT`: packets of every kind to the router, whole and broken.
+"""A LAN client whose rule is `REJECT`: packets of every kind to the router, intact and broken.
 
-They bear any source address but other clients' (on one Ethernet these cannot be told apart).
+They carry any source address except those of other clients (on one Ethernet these cannot be
+distinguished).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def attack(
     servers6: list[str],
     router: list[str],
 ) -> Iterator[str]:
-    """`router`: addresses of the router's, its WANs' among them."""
+    """`router`: addresses of the router, including those of its WANs."""
     makes = {
         "datagram": lambda: _ipv4(rng, own, servers + router),
         "odd source": lambda: _odd(rng, servers + router),
@@ -67,7 +68,7 @@ def attack(
                 kind = 0x86DD if packet[:1] and packet[0] >> 4 == 6 else 0x0800
                 try:
                     sock.sendto(packet, (interface, kind, 0, 0, to))
-                except OSError:  # longer than the link takes, or its queue is full
+                except OSError:  # longer than the link's MTU, or its queue is full
                     break
             yield name
 
@@ -92,7 +93,7 @@ def _odd(rng: Random, destinations: list[str]) -> bytes:
 
 
 def _far_end(rng: Random, servers: list[str], router: list[str]) -> bytes:
-    """As if it were an answer of a server's to a flow of somebody's."""
+    """Return a datagram that looks like a server's answer to a client's flow."""
     body = udp(rng.choice([53, 80, 443]), rng.randrange(1024, 65_536), rng.randbytes(20))
     return ipv4(rng.choice(servers), rng.choice(router), UDP, body)
 
@@ -118,7 +119,7 @@ def _any_protocol(rng: Random, source: str, destinations: list[str]) -> bytes:
 
 
 def _ipv6(rng: Random, source: str, destinations: list[str]) -> bytes:
-    """With headers before the payload, at random (RFC 8200, 4)."""
+    """Return a packet with random headers before the payload (RFC 8200, 4)."""
     payload, protocol = udp(4000, 53, rng.randbytes(20)), UDP
     for _ in range(rng.randrange(4)):
         header = rng.choice([0, 43, 44, 60])
@@ -150,12 +151,12 @@ def _error(rng: Random, own: str, servers: list[str], router: list[str]) -> byte
 
 
 def _broken(rng: Random, packet: bytes) -> bytes:
-    """With some bytes that are others, and perhaps cut short; the version stays."""
+    """Return the packet with some bytes changed, and perhaps cut short; the version stays."""
     data = bytearray(packet)
     for _ in range(rng.randrange(1, 6)):
         data[rng.randrange(1, len(data))] = rng.randrange(256)
     if data[0] >> 4 == 4:
-        data[12:16] = packet[12:16]  # whose it is
+        data[12:16] = packet[12:16]  # keep the source address
         if rng.random() < 0.8:
             data[10:12] = bytes(2)
             return _summed(bytes(data))[: rng.randrange(21, len(data) + 1)]
@@ -163,7 +164,7 @@ def _broken(rng: Random, packet: bytes) -> bytes:
 
 
 def _summed(packet: bytes) -> bytes:
-    """With the checksum that its IPv4 header has now."""
+    """Return the packet with the right checksum for its IPv4 header."""
     length = (packet[0] & 0x0F) * 4
     bare = packet[:10] + bytes(2) + packet[12:length]
     return bare[:10] + checksum(bare).to_bytes(2) + packet[12:]

@@ -1,4 +1,4 @@
-"""A user of the router's own without rights: ports, locks, sockets, files, processes of ours."""
+"""An unprivileged user on the router: egressd's ports, locks, sockets, files and processes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _IDLE_MAX: Final = 600
 def attack(
     rng: Random, *, folders: list[str], ports: list[int], token: str, pids: list[int]
 ) -> Iterator[str]:
-    """`folders`: those of data and run; `ports`: those that are ours; `token`: the API's, which is
-    to be read in no file.
+    """`folders`: the data and run folders; `ports`: egressd's ports; `token`: the API's token,
+    which must not be readable in any file.
     """
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
@@ -44,7 +44,7 @@ def attack(
 
 
 def _take_port(rng: Random, ports: list[int]) -> str:
-    """Bind one of our ports at any moment, and at a restart above all."""
+    """Bind one of egressd's ports. This may happen at any moment, most likely at a restart."""
     for _ in range(_PORTS_A_ROUND):
         port, address = rng.choice(ports), rng.choice(["", "127.0.0.1", "::", "::1"])
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -88,7 +88,7 @@ def _use_file(rng: Random, folders: list[str], token: str) -> str:
 
 
 def _call(rng: Random, folders: list[str]) -> str:
-    """A Unix socket may be called by all, but says nothing to them."""
+    """Call a Unix socket. Every user may connect, but must get no answer."""
     sockets = [
         Path(where, name)
         for folder in folders
@@ -107,7 +107,9 @@ def _call(rng: Random, folders: list[str]) -> str:
 
 
 def _take_names() -> str:
-    """Abstract names that are ours are everybody's to take: there are to be none."""
+    """Look for abstract socket names of egressd. Any user could take them, so there
+    must be none.
+    """
     for line in Path("/proc/net/unix").read_text().splitlines():
         if "@" in line and "egressd" in line:
             return f"{BREACH}there is an abstract name: {line.split()[-1]}"

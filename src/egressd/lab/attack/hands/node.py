@@ -1,4 +1,4 @@
-"""A node's owner: a SOCKS5 server that answers as it likes, in whoever's name it likes."""
+"""A node's owner: a SOCKS5 server that answers anything, in the name of any address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WAIT_S: Final = 0.2
 
 
 def attack(rng: Random, *, address: str, port: int, names: list[str]) -> Iterator[str]:
-    """`names`: whose name it answers in, beside others."""
+    """`names`: addresses in whose name it answers, in addition to its own."""
     poll = selectors.DefaultSelector()
     with (
         socket.create_server((address, port), backlog=500) as listener,
@@ -60,7 +60,7 @@ def _converse(rng: Random, caller: socket.socket, address: str, port: int) -> No
 
 
 def _relay(rng: Random, relay: socket.socket, names: list[str]) -> None:
-    """Answer in the name that was asked for, or in another's, with a body of any length."""
+    """Answer in the requested name and in another one, with a body of any length."""
     datagram, engine = relay.recvfrom(65_535)
     asked = datagram[4:10]
     other = socket.inet_aton(rng.choice(names)) + rng.choice([53, 67, 443, 8787]).to_bytes(2)

@@ -1,4 +1,4 @@
-"""A node's client: questions for random names, as fast as it can, while nobody answers some."""
+"""A node's client: DNS queries for random names, as fast as it can; some are never answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_S: Final = 1.0
 
 
 def attack(rng: Random, *, servers: list[str]) -> Iterator[str]:
-    """Through one flow, through many, and by TCP."""
+    """Send queries through one flow, through many, and by TCP."""
     many: list[socket.socket] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.setblocking(False)
@@ -43,7 +43,7 @@ def _through(flows: list[socket.socket], rng: Random, servers: list[str]) -> Non
 
 
 def _by_tcp(rng: Random, servers: list[str]) -> None:
-    """All at once, and nothing read."""
+    """Send all queries at once, and read nothing."""
     with suppress(OSError), socket.create_connection((rng.choice(servers), 53), _TIMEOUT_S) as sock:
         questions = [_question(rng) for _ in range(_BURST)]
         sock.sendall(b"".join(len(each).to_bytes(2) + each for each in questions))

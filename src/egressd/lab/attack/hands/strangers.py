@@ -1,4 +1,4 @@
-"""Strangers on the internet, of many addresses, at proxy services and at the API."""
+"""Strangers on the internet, with many addresses, at proxy services and at the API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SAYS: Final[dict[str, Callable[[Random], bytes]]] = {
 def attack(
     rng: Random, *, addresses: list[str], ports: list[int], sources: list[str]
 ) -> Iterator[str]:
-    """Connect, say something or nothing, and stay."""
+    """Connect, send something or nothing, and stay."""
     kept: deque[socket.socket] = deque()
     while True:
         name = rng.choice(list(_SAYS))
