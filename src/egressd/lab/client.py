@@ -1,4 +1,4 @@
-"""LAN clients: every probe takes the client's address as its source."""
+"""LAN clients: every probe has the client's address as its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from egressd.lab.packets import TCP_SYN, UDP
 from egressd.lab.spec import Place
 
 TIMEOUT: Final = 5.0
-"""Seconds that a probe waits unless told otherwise."""
+"""Seconds that a probe waits by default."""
 
 
 class Client:
@@ -46,7 +46,7 @@ class Client:
         source: str | None = None,
         timeout: float = TIMEOUT,
     ) -> HttpReply:
-        """One HTTP or HTTPS request. See `egressd.lab.inside.probes.http_request`."""
+        """Send one HTTP or HTTPS request. See `egressd.lab.inside.probes.http_request`."""
         return self.host.channel.call(
             "http",
             HttpReply,
@@ -94,8 +94,8 @@ class Client:
     ) -> EchoReply:
         """Exchange one datagram of at least `size` bytes with a UDP echo server.
 
-        A `source_port` of 0 is any that is free; the kernel gives a flow's port again before the
-        router has forgotten that flow.
+        A `source_port` of 0 is any free port; the kernel may reuse a flow's port before the router
+        has forgotten that flow.
         """
         return self.host.channel.call(
             "udp_echo",
@@ -119,7 +119,7 @@ class Client:
         source: str | None = None,
         timeout: float = TIMEOUT,
     ) -> DnsReply:
-        """Ask a resolver."""
+        """Query a resolver."""
         return self.host.channel.call(
             "dns",
             DnsReply,
@@ -139,7 +139,7 @@ class Client:
         source: str | None = None,
         timeout: float = TIMEOUT,
     ) -> Outcome:
-        """One ICMP or ICMPv6 echo."""
+        """Send one ICMP or ICMPv6 echo request."""
         source = (self.address6 if ":" in address else self.address) if source is None else source
         return self.host.channel.call(
             "ping", Outcome, address=address, text=text, source=source, timeout=timeout
@@ -156,7 +156,7 @@ class Client:
         source_port: int = 40_000,
         flags: int = TCP_SYN,
     ) -> Outcome:
-        """Send one packet with any source address. Its success says only that it was sent.
+        """Send one packet with any source address. Success means only that it was sent.
 
         ``flags`` are those of a TCP segment.
         """
@@ -181,7 +181,7 @@ class Client:
         resolver: str = plan.RESOLVERS["google"],
         timeout: float = 2.0,
     ) -> dict[str, ProbeResult]:
-        """Try every known way out at once, each with `token`; the results by kind."""
+        """Try every known way out at once, each with `token`. Return the results by kind."""
         results = self.host.channel.call(
             "every_way",
             list[ProbeResult],
@@ -198,7 +198,9 @@ class Client:
     def connect(
         self, address: str = plan.WEB_SERVERS[0], port: int = 7, *, timeout: float = TIMEOUT
     ) -> Connection:
-        """A connection to a TCP echo server that stays open. Raises Failed without one."""
+        """Open a connection to a TCP echo server that stays open. Raises Failed if it cannot be
+        made.
+        """
         number = self.host.channel.call(
             "connect", int, address=address, port=port, source=self.address, timeout=timeout
         )
@@ -212,7 +214,7 @@ class Client:
         verify: bool = False,
         timeout: float = TIMEOUT,
     ) -> Download:
-        """A download in the background. Raises Failed if it does not begin."""
+        """Begin a download in the background. Raises Failed if it does not begin."""
         number = self.host.channel.call(
             "download",
             int,
@@ -234,7 +236,7 @@ class Client:
         rate: float = 1000,
         size: int = 0,
     ) -> Flood:
-        """Numbered packets at `rate` a second until stopped. UDP, TCP (SYN) or ICMP."""
+        """Send numbered packets at `rate` a second until stopped: UDP, TCP (SYN) or ICMP."""
         return flood_from(
             [(self, token)], kind=kind, address=address, port=port, rate=rate, size=size
         )
@@ -257,11 +259,11 @@ class Connection:
         )
 
     def state(self) -> str:
-        """``open``, ``closed`` or an errno's name; nothing is sent to find out."""
+        """Return ``open``, ``closed`` or an errno's name, without sending anything."""
         return self._host.channel.call("state", str, number=self._number)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._host.channel.call("disconnect", type(None), number=self._number)
 
 
@@ -273,27 +275,27 @@ class Download:
         self._number = number
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return the progress until now."""
         return self._host.channel.call("progress", Progress, number=self._number)
 
     def stop(self) -> Progress:
-        """End it."""
+        """End the download, and return its progress."""
         return self._host.channel.call("stop_download", Progress, number=self._number)
 
 
 class Flood:
-    """A flood under way."""
+    """A running flood."""
 
     def __init__(self, host: Host, number: int) -> None:
         self._host = host
         self._number = number
 
     def report(self) -> FloodReport:
-        """What was sent so far."""
+        """Return the number of packets sent until now."""
         return self._host.channel.call("flood_report", FloodReport, number=self._number)
 
     def stop(self) -> FloodReport:
-        """End it."""
+        """End the flood, and return its report."""
         return self._host.channel.call("stop_flood", FloodReport, number=self._number)
 
 
@@ -306,7 +308,7 @@ def flood_from(
     rate: float = 1000,
     size: int = 0,
 ) -> Flood:
-    """One flood from several clients of the same namespace, each with a token of its own.
+    """Start one flood from several clients of the same namespace, each with a token of its own.
 
     `rate` is that of all together; they take turns.
     """

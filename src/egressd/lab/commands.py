@@ -1,4 +1,4 @@
-"""``egressd lab``: build a network to try egressd in, look at it, play in it, remove it."""
+"""``egressd lab``: build a network to try egressd in, inspect it, use it, remove it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egressd.lab import netns
 from egressd.model.errors import Failed
 
 _SHOWN = 5
-"""Clients, WANs and nodes that ``up`` lists; ``--json`` has all."""
+"""Clients, WANs and nodes that ``up`` lists; ``--json`` lists all."""
 
 
 @click.group()
@@ -125,7 +125,7 @@ def up(
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Also labs that a process is using now.")
 def down(names: tuple[str, ...], everything: bool) -> None:
-    """Remove the labs of these NAMES; without one, those that nobody is using.
+    """Remove the labs of these NAMES; without names, all labs that no process is using.
 
     Labs are found by their namespaces, so one that was built only in part is removed too.
     """

@@ -1,4 +1,4 @@
-"""egressd itself, running in the lab's router, and its API as a platform would call it."""
+"""egressd itself, running in the lab's router, and its API, called as by a platform."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Settings = Mapping[str, Mapping[str, object]]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An HTTP answer: its status, and its body as JSON (or as text when it is none)."""
+    """An HTTP answer: its status, and its body as JSON, or as text if it is not JSON."""
 
     status: int
     body: Any
@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """egressd's HTTP API, called from the router itself, a connection per request."""
+    """egressd's HTTP API, called from the router itself, with a connection per request."""
 
     def __init__(self, router: Host, token: str) -> None:
         self._router = router
@@ -77,7 +77,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout: float = 60.0,
     ) -> Answer:
-        """One request to any `path` of the device, whatever comes of it."""
+        """Send one request to any `path` of the device, and return the answer of any status."""
         sent = {"Authorization": f"Bearer {self.token}", "Connection": "close"}
         payload = None
         if body is not None:
@@ -109,7 +109,7 @@ class Api:
 
 
 def rule_body(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of the PUT that leaves a rule, as the API lists it, as it is."""
+    """Return the body of a PUT that leaves a rule, as the API lists it, unchanged."""
     return {field: value for field, value in rule.items() if field not in _NOT_WRITTEN}
 
 
@@ -159,18 +159,18 @@ class Device:
 
     @property
     def url(self) -> str:
-        """Where the API and the console are, for the lab's own hosts."""
+        """The address of the API and the console, for the lab's own hosts."""
         return f"http://{LAN_ADDRESS}:{API_PORT}"
 
     @property
     def api(self) -> Api:
-        """The API. Raises Failed when egressd has never been started."""
+        """The API. Raises Failed if egressd has never been started."""
         if self._api is None:
             raise Failed("call the API", "egressd has not been started")
         return self._api
 
     def start(self, seconds: float = START_SECONDS) -> float:
-        """Start it and wait until it is healthy: after how many seconds it was."""
+        """Start egressd, wait until it is healthy, and return the seconds that this took."""
         begun = time.monotonic()
         self.program.start()
         self.wait_healthy(seconds)
@@ -178,7 +178,9 @@ class Device:
         return time.monotonic() - begun
 
     def wait_healthy(self, seconds: float = START_SECONDS) -> None:
-        """Return when ``/ops/health`` says 200; raises Failed with its log otherwise."""
+        """Wait until ``/ops/health`` answers 200. Raises Failed, with egressd's log, if it does
+        not.
+        """
         deadline = time.monotonic() + seconds
         api = Api(self._router, "")
         reason = ""
@@ -197,17 +199,17 @@ class Device:
         raise Failed("start egressd", f"not healthy ({reason}):\n{self.program.tail()}")
 
     def stop(self) -> float:
-        """SIGTERM and wait: how many seconds it took."""
+        """Send SIGTERM, wait, and return the seconds that this took."""
         return self.program.stop(STOP_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL to its process group. Engine workers in groups of their own live on."""
+        """Send SIGKILL to its process group. Engine workers in groups of their own live on."""
         self.program.kill()
 
     def pids(self, part: str) -> list[int]:
-        """Processes of the router with `part` in their command line, to signal one by one.
+        """Return the router's processes with `part` in their command line, to signal one by one.
 
-        Its netd is ``egressd.app netd``, its api ``egressd.app api``.
+        netd is ``egressd.app netd``, the api ``egressd.app api``.
         """
         found = []
         for pid in netns.processes([self._router.namespace]):
@@ -218,7 +220,7 @@ class Device:
         return found
 
     def run(self, *argv: str, check: bool = True) -> str:
-        """Run an ``egressd`` command with this device's configuration; what it printed."""
+        """Run an ``egressd`` command with this device's configuration, and return its output."""
         command = [*COMMAND, *argv, "--config", str(self.config)]
         return self._router.run(*command, check=check).stdout
 
@@ -227,7 +229,9 @@ class Device:
 
 
 def _toml(tables: Mapping[str, Mapping[str, object]]) -> str:
-    """A TOML document of strings, numbers, booleans and lists: written as in JSON."""
+    """Return a TOML document of strings, numbers, booleans and lists, which are written
+    as in JSON.
+    """
     lines = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
@@ -236,7 +240,7 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def _toml_value(value: object) -> str:
-    """Of what JSON has, all but its objects is written the same in TOML."""
+    """Return a value in TOML: of JSON's values, all but objects are written the same."""
     if isinstance(value, dict):
         parts = (f"{json.dumps(key)} = {_toml_value(part)}" for key, part in value.items())
         return f"{{ {', '.join(parts)} }}"

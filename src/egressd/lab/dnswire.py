@@ -1,8 +1,9 @@
-"""The little of DNS that the lab speaks: one question, addresses as the answer (RFC 1035), and who
-is asked for something else knows that there is none (RFC 2308).
+"""The small part of DNS that the lab uses: one question, with addresses as the answer (RFC 1035).
 
-Pure. Used by the lab's resolvers and by its clients' probes, so that neither needs more
-than the standard library.
+A query for another type gets an answer without data (RFC 2308).
+
+Pure. Used by the lab's resolvers and by its clients' probes, so that neither needs more than the
+standard library.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ _ALPN, _IPV4HINT, _IPV6HINT = 1, 4, 6  # RFC 9460, 14.3.2
 _POINTER: Final = 0xC0
 _POINTERS_MAX: Final = 32
 TTL: Final = 1
-"""Seconds. Short, so that a test of resolvers is not answered from somebody's cache."""
+"""Seconds. Short, so that no cache answers a test of resolvers."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a query asks. ``end`` is where its question section ends."""
+    """The question of a query. ``end`` is the end of its question section."""
 
     number: int
     name: str
     type: int
     end: int
     edns: bool = False
-    """Whether it has an OPT record (RFC 6891), which its answer is to have then."""
+    """True if the query has an OPT record (RFC 6891), which its answer must then have too."""
     dnssec: bool = False
-    """Whether that asks for signatures."""
+    """True if the OPT record asks for signatures."""
 
     @property
     def type_name(self) -> str:
@@ -58,7 +59,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a reply says."""
+    """The content of a reply."""
 
     number: int
     rcode: str
@@ -67,13 +68,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def encode_query(number: int, name: str, kind: str) -> bytes:
-    """A query for `name`. Raises ValueError for a label that is empty or too long."""
+    """Return a query for `name`. Raises ValueError for a label that is empty or too long."""
     question = _encode_name(name) + struct.pack("!HH", TYPES[kind], 1)
     return _HEAD.pack(number, _QUERY_FLAGS, 1, 0, 0, 0) + question
 
 
 def decode_query(message: bytes) -> Question:
-    """The first question of a query. Raises ValueError when there is none to read."""
+    """Return the first question of a query. Raises ValueError if it has none, or is malformed."""
     try:
         number, flags, questions, _, _, extra = _HEAD.unpack_from(message)
         if flags & 0x8000 or questions < 1:
@@ -91,8 +92,11 @@ def decode_query(message: bytes) -> Question:
 
 
 def encode_reply(query: bytes, question: Question, addresses: Sequence[str], rcode: int) -> bytes:
-    """The reply to `query`: those of `addresses` that are of the asked type, as hints for HTTPS;
-    the root's SOA record where there are none."""
+    """Return the reply to `query`.
+
+    It has those of `addresses` that are of the queried type, as hints for HTTPS; if there are none,
+    it has the root's SOA record.
+    """
     asked = {A: (4,), AAAA: (16,), HTTPS: (4, 16)}.get(question.type, ())
     raw = [data for data in map(_packed, addresses) if len(data) in asked]
     data = [_service(raw)] if question.type == HTTPS and raw else raw
@@ -119,7 +123,7 @@ def _record(name: bytes, kind: int, where: int, ttl: int, data: bytes) -> bytes:
 
 
 def _service(addresses: Sequence[bytes]) -> bytes:
-    """The data of an HTTPS record for HTTP/2 at those addresses (RFC 9460, 2.2)."""
+    """Return the data of an HTTPS record for HTTP/2 at those addresses (RFC 9460, 2.2)."""
     values = {
         _ALPN: b"\2h2",
         _IPV4HINT: b"".join(data for data in addresses if len(data) == 4),
@@ -130,7 +134,7 @@ def _service(addresses: Sequence[bytes]) -> bytes:
 
 
 def decode_reply(message: bytes) -> Answer:
-    """Read a reply's addresses. Raises ValueError when it is malformed."""
+    """Return a reply's addresses. Raises ValueError if it is malformed."""
     try:
         number, flags, questions, answers, _, _ = _HEAD.unpack_from(message)
         at = _HEAD.size
@@ -163,7 +167,7 @@ def _encode_name(name: str) -> bytes:
 
 
 def _decode_name(message: bytes, at: int) -> tuple[str, int]:
-    """The name at `at`, in lower case, and where what follows it begins."""
+    """Return the name at `at`, in lower case, and the position behind it."""
     labels: list[str] = []
     end = 0
     for _ in range(_POINTERS_MAX + 128):

@@ -1,7 +1,7 @@
 """A sing-box of the lab's own, as a proxy node's server or as a client that uses a node.
 
-Run as ``python -m egressd.lab.engine CONFIG`` with a sing-box JSON document; it serves
-until it is ended.
+Run as ``python -m egressd.lab.engine CONFIG`` with a sing-box JSON document; it serves until it is
+ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from egressd.lab.spec import RESOLVERS
 
 
 def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) -> dict[str, Any]:
-    """A server with one inbound per address, each leaving by its own address.
+    """Return a server with one inbound per address, each leaving by its own address.
 
     An inbound is as sing-box documents it, without ``tag`` and ``listen``.
     """
@@ -33,7 +33,8 @@ def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) 
         ],
         "route": {
             "rules": [
-                # A server of another make does not look at what a session is about.
+                # The same for every session: other makes of servers do not inspect a session's
+                # content.
                 {"network": "udp", "action": "route-options", "udp_timeout": "5m"},
                 *({"inbound": f"in{n}", "outbound": f"out{n}"} for n, _ in numbered),
             ],
@@ -44,12 +45,12 @@ def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) 
 
 
 def started_file(config: Path) -> Path:
-    """What exists once the engine of that configuration listens."""
+    """Return the file that exists once the engine of that configuration listens."""
     return config.with_suffix(".started")
 
 
 def serve(path: Path) -> None:
-    """Run the document until SIGTERM or SIGINT. Raises SingBoxError when it is refused."""
+    """Run the document until SIGTERM or SIGINT. Raises SingBoxError if it is refused."""
     import singbox
 
     stopping = {signal.SIGTERM, signal.SIGINT}

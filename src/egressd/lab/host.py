@@ -1,4 +1,4 @@
-"""A namespace of the lab as its callers see it: commands, sockets, captures."""
+"""A namespace of the lab from the outside: commands, sockets, captures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Host:
 
     @property
     def channel(self) -> Channel:
-        """The way to the probing process."""
+        """The channel to the probing process."""
         return self._prober.ready()
 
     def run(
@@ -56,14 +56,14 @@ class Host:
         return done
 
     def emit(self, interface: str, *packets: bytes, mac: bytes = ETHERNET_BROADCAST) -> None:
-        """Send IP packets by an interface, whatever they say (`egressd.lab.forgery`), to the
+        """Send IP packets with any content (`egressd.lab.forgery`) by an interface, to the
         neighbour with this address.
         """
         texts = [packet.hex() for packet in packets]
         self.channel.call("emit", type(None), interface=interface, packets=texts, mac=mac.hex())
 
     def mac(self, interface: str) -> bytes:
-        """The Ethernet address of an interface of this namespace."""
+        """Return the Ethernet address of an interface of this namespace."""
         told = self.run("ip", "-j", "link", "show", "dev", interface).stdout
         return bytes.fromhex(json.loads(told)[0]["address"].replace(":", ""))
 
@@ -72,16 +72,16 @@ class Host:
         self.channel.call("sysctl", type(None), name=name, value=str(value))
 
     def socket(self, address: str = "", port: int = 0, timeout: float = 5.0) -> socket.socket:
-        """A TCP socket of this namespace, connected when `address` is given.
+        """Return a TCP socket of this namespace, connected if `address` is given.
 
-        It is the caller's to close: a namespace lives on while a socket of it is open.
+        The caller must close it: a namespace lives on while one of its sockets is open.
         """
         return self.channel.call_for_socket("socket", address=address, port=port, timeout=timeout)
 
     def capture(self, interface: str = "", *, keep: bool = False) -> Capture:
         """Start a capture on an interface, or on all of this namespace's.
 
-        `keep` also keeps every packet with a token, with its time and number.
+        With `keep` it also keeps every packet with a token, with its time and number.
         """
         prober = Prober(self.namespace, self._folder, f"{self.role}.cap{next(self._captures)}")
         self._watching.append(prober)

@@ -35,7 +35,7 @@ from egressd.model.errors import Failed, Invalid
 
 LAN_RANGES: Final = "10.77.0.0/16, 10.78.0.0/24"
 _LISTEN_SECONDS: Final = 15.0
-"""For a node to listen, on a busy machine."""
+"""Seconds for a node to listen, on a busy machine."""
 _CONTROL_TABLE: Final = "lab_control"
 _CONTROL_RULES: Final = f"""
 table ip {_CONTROL_TABLE} {{
@@ -68,7 +68,7 @@ class Lab:
         self._device: Device | None = None
         self._authority: Authority | None = None
 
-    # --- Its parts. ---
+    # --- Parts. ---
 
     @property
     def clients(self) -> list[Client]:
@@ -76,16 +76,16 @@ class Lab:
         return [c for c in self._clients.values() if c.name.startswith("client")]
 
     def client(self, number: int) -> Client:
-        """The LAN client of that number, from 1."""
+        """Return the LAN client of that number, from 1."""
         return self._clients[f"client{number}"]
 
     def guest(self, number: int) -> Client:
-        """A client of the second LAN, 1 or 2."""
+        """Return a client of the second LAN, 1 or 2."""
         return self._clients[f"guest{number}"]
 
     @property
     def spoofer(self) -> Client:
-        """A client that is meant to lie about its address."""
+        """A client whose tests send false source addresses."""
         return self._clients["spoofer"]
 
     @property
@@ -94,12 +94,12 @@ class Lab:
         return list(self._wans)
 
     def wan(self, number: int) -> Wan:
-        """The WAN of that number, from 1."""
+        """Return the WAN of that number, from 1."""
         return self._wans[number - 1]
 
     @property
     def authority(self) -> Authority:
-        """The certificate authority that the HTTPS servers' certificates are from."""
+        """The certificate authority that signs the HTTPS servers' certificates."""
         if self._authority is None:
             raise Failed("find the lab's authority", "the lab has not been built")
         return self._authority
@@ -130,7 +130,7 @@ class Lab:
         self.remove()
 
     def build(self) -> None:
-        """Build it. Raises Failed naming what is missing or would not work."""
+        """Build the lab. Raises Failed with a name of each missing or unusable part."""
         if os.geteuid() != 0:
             raise Failed("build the lab", "network namespaces need root")
         if self.name in netns.labs():
@@ -175,13 +175,13 @@ class Lab:
         for host in self._hosts:
             host.close()
 
-    # --- What runs in it. ---
+    # --- Programs. ---
 
     @contextmanager
     def plain_router(self) -> Iterator[None]:
         """Let the router forward and masquerade like any box without egressd.
 
-        The positive control: what this lets through, a probe must see.
+        The positive control: a probe must see all traffic that it lets through.
         """
         self.router.run("nft", "-f", "-", stdin=_CONTROL_RULES)
         self._forward(True)
@@ -200,7 +200,7 @@ class Lab:
     ) -> Device:
         """Start egressd in the router and wait until it is healthy.
 
-        `settings` go over the configuration file's tables, `environment` over its variables.
+        `settings` override the configuration file's tables, `environment` its variables.
         """
         if self._device is None:
             lan = ["lan0", "lan1"] if self.spec.second_lan else ["lan0"]
@@ -237,12 +237,12 @@ class Lab:
         return node
 
     def start_node(self, node: Node) -> None:
-        """Start a node (again) and wait until it takes connections."""
+        """Start a node (again) and wait until it accepts connections."""
         node.program.start()
         self._wait_listening(node.program, node.address, node.port)
 
     def add_line_server(self) -> LineServer:
-        """Start the next VPN server. Raises Failed where programs are missing."""
+        """Start the next VPN server. Raises Failed if programs are missing."""
         require(*lines.PROGRAMS)
         server = LineServer(len(self.line_servers) + 1)
         role = f"node-{server.name}"
@@ -260,11 +260,12 @@ class Lab:
     def add_engine_node(
         self, name: str, inbounds: Sequence[dict[str, Any]], network: int = 0
     ) -> list[str]:
-        """One sing-box with an inbound per address: the addresses, in the inbounds' order.
+        """Start one sing-box with an inbound per address. Return the addresses, in the inbounds'
+        order.
 
-        Inbounds are as sing-box documents them, without ``tag`` and ``listen``; each
-        leaves by its own address. Several such nodes take `network` 0, 1, … so that
-        their addresses (198.18.N.1 and on) differ.
+        Inbounds are as sing-box documents them, without ``tag`` and ``listen``; each leaves by its
+        own address. Several such nodes take `network` 0, 1, … so that their addresses (198.18.N.1
+        and on) differ.
         """
         base = plan.ENGINE_NETWORK[network << 8]
         addresses = [str(base + 1 + n) for n in range(len(inbounds))]
@@ -273,7 +274,9 @@ class Lab:
         return addresses
 
     def start_engine(self, role: str, document: dict[str, Any]) -> Program:
-        """A sing-box of the given configuration in the namespace of `role`, listening."""
+        """Start a sing-box with the given configuration in the namespace of `role`, and wait until
+        it listens.
+        """
         number = len(self._programs)
         config = self.folder / f"engine{number}.json"
         config.write_text(json.dumps(document))

@@ -18,7 +18,7 @@ from egressd.lab.spec import NODE_NETWORK, RESOLVERS
 PROGRAMS: Final = ("xl2tpd", "pppd")
 FAR_END: Final = "192.0.2.254"
 _AF_PPPOX, _PX_PROTO_OL2TP = 24, 1
-"""Of linux/socket.h and linux/if_pppox.h, which Python does not name."""
+"""Constants of linux/socket.h and linux/if_pppox.h, which Python does not name."""
 _FIRST_SERVER, _FIRST_CLIENT, _FIRST_CALL = 150, 200, 210
 _CALLS = 10
 
@@ -30,7 +30,7 @@ class LineServer(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its node's name."""
+        """The node's name."""
         return f"vpn{self.number}"
 
     @property
@@ -45,16 +45,16 @@ class LineServer(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Where it is dialled."""
+        """The address at which the line dials it."""
         return str(NODE_NETWORK[_FIRST_SERVER + self.number])
 
     @property
     def handed_out(self) -> str:
-        """The line's address, which the internet sees its clients by."""
+        """The line's address, as which the internet sees the line's clients."""
         return str(NODE_NETWORK[_FIRST_CLIENT + self.number])
 
     def draft(self, password: str = PASSWORD) -> dict[str, Any]:
-        """The body of ``POST /vpn-lines`` for its line."""
+        """Return the body of ``POST /vpn-lines`` for its line."""
         return {
             "type": "l2tp",
             "name": self.line,
@@ -70,17 +70,17 @@ class LineServer(msgspec.Struct, frozen=True):
         }
 
     def etc(self) -> dict[str, str]:
-        """What its programs see in /etc, by path."""
+        """Return the files that its programs see in /etc, by path."""
         return {
             "ppp/chap-secrets": f"{USER} * {PASSWORD} {self.handed_out}\n",
             "ppp/options": "",
-            # A new call takes the place of one whose end the server has not noticed yet.
+            # A new call replaces one whose end the server has not noticed yet.
             "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',
         }
 
     def argv(self, folder: Path) -> tuple[str, ...]:
-        """Write its configuration to `folder`; the command that runs it."""
-        # What is handed out stands in chap-secrets; xl2tpd wants an address for each call besides.
+        """Write its configuration to `folder`, and return the command that runs it."""
+        # The line's address is in chap-secrets; xl2tpd needs an address for each call besides.
         first = _FIRST_CALL + _CALLS * (self.number - 1)
         calls = NODE_NETWORK[first], NODE_NETWORK[first + _CALLS - 1]
         options, configuration = folder / "options", folder / "xl2tpd.conf"
@@ -98,7 +98,7 @@ class LineServer(msgspec.Struct, frozen=True):
 
 
 def is_possible() -> bool:
-    """Whether this kernel has PPP and L2TP; it loads them now where they are modules."""
+    """True if this kernel has PPP and L2TP; they are loaded now if they are modules."""
     try:
         os.close(os.open("/dev/ppp", os.O_RDWR | os.O_CLOEXEC))
         socket.socket(_AF_PPPOX, socket.SOCK_DGRAM, _PX_PROTO_OL2TP).close()

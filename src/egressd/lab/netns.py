@@ -1,9 +1,9 @@
-"""Network namespaces: named by lab, made, found again by what is seen, and removed.
+"""Network namespaces: named by lab, made, found again from the kernel's state, and removed.
 
-A namespace is ``egl-<lab>-<role>``. Everything a lab owns hangs on that prefix: interfaces
-exist only inside its namespaces, processes are found by the namespace they are in, files
-lie under `RUN_DIR`/<lab> and /etc/netns/<namespace> (bound over /etc by ``ip netns
-exec``, ip-netns(8)). So removal needs no memory of what was made.
+A namespace is ``egl-<lab>-<role>``. Everything a lab owns is found by that prefix: interfaces exist
+only inside its namespaces, processes are found by the namespace they are in, files lie under
+`RUN_DIR`/<lab> and /etc/netns/<namespace> (bound over /etc by ``ip netns exec``, ip-netns(8)). So
+removal needs no record of the created parts.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RUN_DIR: Final = Path("/run/egressd-lab")
 
 
 def namespace(lab: str, role: str) -> str:
-    """The name of a lab's namespace for one role."""
+    """Return the name of a lab's namespace for one role."""
     return f"{PREFIX}{lab}-{role}"
 
 
 def labs() -> dict[str, list[str]]:
-    """The roles of every lab that has namespaces on this machine, by lab name."""
+    """Return the roles of every lab that has namespaces on this machine, by lab name."""
     found: dict[str, list[str]] = {}
     if not NETNS_DIR.is_dir():
         return found
@@ -45,7 +45,7 @@ def labs() -> dict[str, list[str]]:
 def run_ip(*args: str, batch: Iterable[str] | None = None) -> None:
     """Run ``ip`` with `args`, or with the lines of `batch` on its standard input.
 
-    Raises Failed with what ``ip`` said.
+    Raises Failed with the error message of ``ip``.
     """
     text = None if batch is None else "".join(f"{line}\n" for line in batch)
     argv = ["ip", *args] if text is None else ["ip", *args, "-batch", "-"]
@@ -56,7 +56,9 @@ def run_ip(*args: str, batch: Iterable[str] | None = None) -> None:
 
 
 def _first_fault(stderr: str, batch: str) -> str:
-    """What `ip` said, with the batch line that it stopped at (``Command failed -:N``)."""
+    """Return the message of `ip`, with the batch line that it stopped at (``Command
+    failed -:N``).
+    """
     reason = stderr.strip()
     marker = "Command failed -:"
     if marker in reason:
@@ -66,12 +68,12 @@ def _first_fault(stderr: str, batch: str) -> str:
 
 
 def exec_argv(name: str, argv: Sequence[str]) -> list[str]:
-    """The command that becomes `argv` inside the namespace, under the same process id."""
+    """Return the command that becomes `argv` inside the namespace, under the same process id."""
     return ["ip", "netns", "exec", name, *argv]
 
 
 def processes(names: Iterable[str]) -> list[int]:
-    """The ids of all processes inside the namespaces, this one excepted."""
+    """Return the ids of all processes inside the namespaces, this one excepted."""
     inodes = set()
     for name in names:
         try:
@@ -106,11 +108,11 @@ def remove_lab(lab: str) -> None:
         try:
             parent.rmdir()
         except OSError:
-            continue  # absent, or others' things are in it
+            continue  # absent, or it has other files
 
 
 def _end(names: list[str]) -> None:
-    """SIGKILL until nobody is left: a process may fork while the list is read."""
+    """Send SIGKILL until no process is left: a process may fork while the list is read."""
     deadline = time.monotonic() + 10
     while left := processes(names):
         if time.monotonic() > deadline:

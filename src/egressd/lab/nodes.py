@@ -1,6 +1,6 @@
 """Real proxy nodes, each in a namespace of its own with an address of its own.
 
-| kind | program on Debian 12 | on Debian 13 | what it speaks |
+| kind | program on Debian 12 | on Debian 13 | protocol |
 |---|---|---|---|
 | ``socks5`` | microsocks | the same | SOCKS5 with a password, TCP only |
 | ``socks5-udp`` | dante | v2ray | SOCKS5 with a password, UDP too |
@@ -10,8 +10,9 @@
 | ``ss-obfs-tls`` | ss-server, obfs-server | ss-server, `obfs` | within simple-obfs, TCP only |
 | ``ss-websocket`` | ss-server, ss-v2ray-plugin | v2ray | within WebSocket, TCP only |
 
-Not the release decides but whether Debian 12's program is installed. `obfs` is our own,
-`egressd.lab.inside.obfs`. For all other protocols see `egressd.lab.lab.Lab.add_engine_node`.
+The choice does not depend on the release itself, but on whether Debian 12's program is installed.
+`obfs` is the lab's own, `egressd.lab.inside.obfs`. For all other protocols see
+`egressd.lab.lab.Lab.add_engine_node`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _FIRST_HOST: Final = 10
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a node: the program, the files it reads, what a client must know."""
+    """The parameters of a node: its program, the files that it reads, and a client's settings."""
 
     protocol: str
-    """As the API's ``protocol`` names it."""
+    """The protocol's name in the API's ``protocol``."""
     argv: tuple[str, ...]
     starts: tuple[str, ...] = ()
     """Programs that the first of `argv` starts and that have to be installed as well."""
@@ -47,7 +48,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     etc: dict[str, str] = {}
     """Text by name, seen by the program as /etc/<name>."""
     clash: dict[str, Any] = {}
-    """The fields of a Clash proxy entry beside ``server``: what ``config_json`` holds."""
+    """The fields of a Clash proxy entry beside ``server``, for ``config_json``."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Make = Callable[[str, Path], Recipe]
-"""Makes a recipe of a node's address and its folder."""
+"""A function that makes a recipe of a node's address and its folder."""
 
 
 class Node:
@@ -76,11 +77,11 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self.clash["port"])
 
     def draft(self, group: str = "") -> dict[str, str]:
-        """The body of ``POST /nodes`` for this node."""
+        """Return the body of ``POST /nodes`` for this node."""
         return {
             "name": self.name,
             "protocol": self.protocol,
@@ -90,12 +91,12 @@ class Node:
 
 
 def node_address(number: int) -> str:
-    """The address of the lab's node of that number, from 0."""
+    """Return the address of the lab's node of that number, from 0."""
     return str(NODE_NETWORK[_FIRST_HOST + number])
 
 
 def recipe(kind: str, address: str, folder: Path) -> Recipe:
-    """How to run a node of that kind. Raises KeyError for an unknown one."""
+    """Return the recipe for a kind of node. Raises KeyError for an unknown kind."""
     return RECIPES[kind](address, folder)
 
 
@@ -111,7 +112,7 @@ _PASSWORD_HASH: Final = (
     "$6$egressdlab$Eebupqc77Klv92tlShIYucWJbPItuRrGcdvW5q8zx/"  # noqa: S105 - see PASSWORD
     "4bpX3l0Wx.9eLtbp45CBLXGO/anajPAOWL4zm2AyIre/"
 )
-"""`PASSWORD` as crypt(5)'s sha512crypt has it."""
+"""The hash of `PASSWORD` in crypt(5)'s sha512crypt."""
 
 
 _SOCKS5_UDP: Final[dict[str, Any]] = {
@@ -216,7 +217,7 @@ _WITHIN_WEBSOCKET: Final[Mapping[str, Any]] = {
 
 
 def _ss_server(address: str, listen: str = "") -> tuple[str, ...]:
-    """One for TCP, that leaves by the address and listens there or on `listen`."""
+    """Return a server for TCP that leaves by the address, and listens there or on `listen`."""
     return (
         *("ss-server", "-s", listen or address, "-p", str(_SS_PORT), "-b", address),
         *("-k", PASSWORD, "-m", _CIPHER, "-t", "600", "-d", RESOLVERS["node"]),
@@ -228,7 +229,7 @@ def _ss(address: str, _: Path) -> Recipe:
 
 
 def _ss_plugin(plugin: str, options: str, clash: Mapping[str, Any]) -> Make:
-    """Shadowsocks within what a SIP003 plugin makes of it."""
+    """Return the recipe of Shadowsocks inside the protocol of a SIP003 plugin."""
 
     def make(address: str, _: Path) -> Recipe:
         argv = (*_ss_server(address), "--plugin", plugin, "--plugin-opts", options)
@@ -238,7 +239,7 @@ def _ss_plugin(plugin: str, options: str, clash: Mapping[str, Any]) -> Make:
 
 
 def _ss_obfs(mode: str) -> Make:
-    """Shadowsocks within our own simple-obfs."""
+    """Return the recipe of Shadowsocks inside the lab's own simple-obfs."""
 
     def make(address: str, _: Path) -> Recipe:
         server = _ss_server(address, obfs.LOOPBACK)
@@ -259,7 +260,7 @@ def _ss_by_v2ray(address: str, folder: Path) -> Recipe:
 
 
 def _if_installed(program: str, make: Make, *, otherwise: Make) -> Make:
-    """Make it with that program where there is one."""
+    """Return `make` if the program is installed, else `otherwise`. The recipe's call decides."""
 
     def choose(address: str, folder: Path) -> Recipe:
         return (make if is_installed(program) else otherwise)(address, folder)

@@ -1,9 +1,9 @@
-"""What was observed: the results of probes, the servers' memory, a capture's flows.
+"""Observations: the results of probes, the servers' records, a capture's flows.
 
-``error`` is empty when a probe succeeded, else a short word for what happened: an errno's
-name (``ECONNREFUSED``, ``EHOSTUNREACH``), ``timeout``, ``closed`` (the peer ended it in
-good order where more was due) or ``wrong`` (an answer that is not what was asked for).
-``seconds`` runs from the probe's start to its end.
+``error`` is empty if a probe succeeded, else a short word for the fault: an errno's name
+(``ECONNREFUSED``, ``EHOSTUNREACH``), ``timeout``, ``closed`` (the peer ended it in good order where
+more was due) or ``wrong`` (the answer does not match the request). ``seconds`` runs from the
+probe's start to its end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a probe went."""
+    """The outcome of a probe."""
 
     error: str = ""
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Whether the probe got its answer."""
+        """True if the probe got its answer."""
         return not self.error
 
 
@@ -35,12 +35,12 @@ class HttpReply(Outcome, frozen=True, kw_only=True):
 
     @property
     def json(self) -> Any:
-        """The body as JSON; raises ValueError when it is none."""
+        """The body as JSON. Raises ValueError if it is not JSON."""
         return json.loads(self.body)
 
     @property
     def seen(self) -> str:
-        """The address that the server saw, or empty when there was no such answer."""
+        """The address that the server saw; empty if there was no such answer."""
         try:
             return str(self.json["ip"])
         except (ValueError, KeyError, TypeError):
@@ -48,7 +48,7 @@ class HttpReply(Outcome, frozen=True, kw_only=True):
 
 
 class EchoReply(Outcome, frozen=True, kw_only=True):
-    """What an echo server gave back: the address it saw, and our own bytes."""
+    """The answer of an echo server: the address it saw, and the client's own bytes."""
 
     seen: str = ""
     text: str = ""
@@ -63,27 +63,27 @@ class DnsReply(Outcome, frozen=True, kw_only=True):
 
 
 class ProbeResult(Outcome, frozen=True, kw_only=True):
-    """One way of trying to get out: ``kind`` is ``tcp/80``, ``udp/7``, ``icmp``, …"""
+    """The result of one way out: ``kind`` is ``tcp/80``, ``udp/7``, ``icmp``, …"""
 
     kind: str
     seen: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How a download in the background is doing. Times are in seconds."""
+    """The progress of a download in the background. Times are in seconds."""
 
     received: int
-    """Body bytes so far."""
+    """Body bytes received so far."""
     error: str = ""
     finished: bool = False
     longest_pause: float = 0.0
-    """Between two arrivals, the wait for the next one included while it is open."""
+    """Seconds of the longest pause between two arrivals, including the present wait."""
     seen: str = ""
     """The address that the server saw, from its ``X-Seen`` header."""
 
 
 class FloodReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a flood sent. ``refused`` counts sends that the kernel turned down at once."""
+    """The packets of a flood. ``refused`` counts sends that the kernel refused at once."""
 
     sent: int
     refused: int
@@ -91,7 +91,7 @@ class FloodReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Something a server of the lab's internet was asked, and by whom."""
+    """A request that a server of the lab's internet received, and its source."""
 
     time: float
     service: str
@@ -109,14 +109,14 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
     interface: str
     outgoing: bool
-    """Whether the capture's namespace sent it (else it arrived)."""
+    """True if the capture's namespace sent it, False if it arrived."""
     protocol: str
     source: str
     destination: str
     port: int
     """The lower of the two ports; 0 for protocols without ports and for later fragments."""
     token: str
-    """Empty for packets without a token."""
+    """The token; empty for packets without one."""
     packets: int
     octets: int
     first_ns: int
@@ -124,7 +124,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):
-    """One captured packet with a token, where a capture was asked to keep them."""
+    """One captured packet with a token, from a capture that keeps them."""
 
     time_ns: int
     interface: str

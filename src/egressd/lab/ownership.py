@@ -1,7 +1,7 @@
-"""Whose a lab is: so that an abandoned one can be told from one that a process is using.
+"""A lab's owner, which distinguishes an abandoned lab from one that a process is using.
 
-The owner's id and start time stand in ``lab.json`` of the lab's folder. Nothing else is
-remembered there: what a lab consists of is seen from its namespaces.
+The owner's id and start time are in ``lab.json`` of the lab's folder. Nothing else is stored there:
+a lab's parts are found from its namespaces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from egressd.lab import netns
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that built a lab; `detached` if it meant the lab to outlive it."""
+    """The process that built a lab; `detached` if the lab shall outlive it."""
 
     pid: int
     started: str
@@ -23,30 +23,32 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def note(lab: str, *, detached: bool) -> None:
-    """Write down that this process owns the lab."""
+    """Record that this process owns the lab."""
     owner = Owner(pid=os.getpid(), started=process_start(os.getpid()), detached=detached)
     _file(lab).write_bytes(msgspec.json.encode(owner))
 
 
 def in_use(lab: str) -> bool:
-    """Whether the process that built a lab is still using it."""
+    """True if the process that built a lab is still using it."""
     owner = _owner(lab)
     return owner is not None and not owner.detached and process_start(owner.pid) == owner.started
 
 
 def abandoned() -> list[str]:
-    """Labs whose owner ended without removing or detaching them, by name."""
+    """Return the names of labs whose owner ended without removing or detaching them."""
     return [lab for lab in netns.labs() if not in_use(lab) and not _is_detached(lab)]
 
 
 def remove_abandoned() -> None:
-    """Remove them."""
+    """Remove the abandoned labs."""
     for name in abandoned():
         netns.remove_lab(name)
 
 
 def process_start(pid: int) -> str:
-    """When a process started, in clock ticks since boot (proc(5), stat); empty if it is gone."""
+    """Return a process's start time, in clock ticks since boot (proc(5), stat); empty if it is
+    gone.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """Packets by hand: building the ones that no ordinary socket sends, reading captured ones.
 
-Pure. Layouts are those of RFC 791 (IPv4), RFC 8200 (IPv6), RFC 768 (UDP), RFC 9293 (TCP)
-and RFC 792 (ICMP).
+Pure. Layouts are those of RFC 791 (IPv4), RFC 8200 (IPv6), RFC 768 (UDP), RFC 9293 (TCP) and RFC
+792 (ICMP).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import struct
 from typing import Final, NamedTuple
 
 TOKEN: Final = re.compile(rb"egt-[0-9a-f]{12}")
-"""What probes carry and captures look for. It is a valid DNS label too. DNS names may
-change their case on the way, so the capture compares in lower case where port 53 is."""
+"""The token that probes carry and captures look for. It is a valid DNS label too. DNS names may
+change their case on the way, so the capture compares in lower case for port 53.
+"""
 
 TCP: Final = socket.IPPROTO_TCP
 UDP: Final = socket.IPPROTO_UDP
@@ -35,17 +36,17 @@ _PORTS: Final = struct.Struct("!HH")
 
 
 def new_token() -> str:
-    """A token that nothing else in the lab carries."""
+    """Return a token that nothing else in the lab carries."""
     return f"egt-{secrets.token_hex(6)}"
 
 
 def protocol_name(number: int) -> str:
-    """``tcp``, ``udp``, … or the number as text."""
+    """Return ``tcp``, ``udp``, … or the number as text."""
     return _PROTOCOLS.get(number, str(number))
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
@@ -55,7 +56,7 @@ def checksum(data: bytes) -> int:
 
 
 def ipv4(source: str, destination: str, protocol: int, payload: bytes) -> bytes:
-    """An IPv4 packet; source and destination may be any address."""
+    """Return an IPv4 packet; source and destination may be any address."""
     src, dst = socket.inet_aton(source), socket.inet_aton(destination)
     size = _IPV4.size + len(payload)
     bare = _IPV4.pack(0x45, 0, size, 0, 0, 64, protocol, 0, src, dst)
@@ -63,7 +64,7 @@ def ipv4(source: str, destination: str, protocol: int, payload: bytes) -> bytes:
 
 
 def udp(source_port: int, port: int, payload: bytes) -> bytes:
-    """A UDP datagram without a checksum, which IPv4 allows."""
+    """Return a UDP datagram without a checksum, which IPv4 allows."""
     return _UDP.pack(source_port, port, _UDP.size + len(payload), 0) + payload
 
 
@@ -76,8 +77,9 @@ def tcp(
     *,
     flags: int = TCP_SYN,
 ) -> bytes:
-    """A segment of no connection. A SYN may carry data (RFC 9293): a token needs no handshake to
-    travel.
+    """Return a segment of no connection.
+
+    A SYN may carry data (RFC 9293), so a token can travel without a handshake.
     """
     size = _TCP.size + len(payload)
     pseudo = struct.pack(
@@ -89,7 +91,7 @@ def tcp(
 
 
 def icmp_echo(identifier: int, sequence: int, payload: bytes, *, kind: int = ICMP_ECHO) -> bytes:
-    """An echo request. For ICMPv6 the kernel fills the checksum in (RFC 3542, 3.1)."""
+    """Return an echo request. For ICMPv6 the kernel fills in the checksum (RFC 3542, 3.1)."""
     head = _ICMP.pack(kind, 0, 0, identifier, sequence)
     if kind == ICMPV6_ECHO:
         return head + payload
@@ -97,17 +99,19 @@ def icmp_echo(identifier: int, sequence: int, payload: bytes, *, kind: int = ICM
 
 
 class Headers(NamedTuple):
-    """What a capture keeps of a packet's headers. Addresses are in network order."""
+    """The header fields that a capture keeps of a packet. Addresses are in network order."""
 
     protocol: int
     source: bytes
     destination: bytes
     port: int
-    """The lower of the two ports, which is the service's; 0 where there is none."""
+    """The lower of the two ports, which is the service's; 0 for protocols without ports."""
 
 
 def headers(packet: bytes) -> Headers | None:
-    """Read a packet that begins with its IP header; None if it is too short or no IP."""
+    """Return the headers of a packet that begins with its IP header; None if it is too short or not
+    IP.
+    """
     try:
         if packet[0] >> 4 == 4:
             _, _, _, _, fragment, _, protocol, _, src, dst = _IPV4.unpack_from(packet)
@@ -128,5 +132,5 @@ def headers(packet: bytes) -> Headers | None:
 
 
 def address_text(raw: bytes) -> str:
-    """An address in network order, as people write it."""
+    """Return an address in network order as text."""
     return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)

@@ -1,7 +1,7 @@
-"""The bytes that downloads and uploads consist of, so that both ends know what is due.
+"""The content of downloads and uploads, known to both ends in advance.
 
-Byte ``i`` of every body is ``PATTERN[i % len(PATTERN)]``: a receiver can check each piece
-as it comes, whatever its size, and a lost or doubled piece is found where it happens.
+Byte ``i`` of every body is ``PATTERN[i % len(PATTERN)]``: a receiver can check each piece of any
+size as it comes, and a lost or doubled piece is found at its place.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _TWICE: Final = PATTERN * 2
 
 
 def piece(offset: int, size: int) -> bytes:
-    """`size` bytes (at most 1 MiB) of the body from `offset` on."""
+    """Return `size` bytes (at most 1 MiB) of the body from `offset` on."""
     start = offset % len(PATTERN)
     return _TWICE[start : start + size]
 
 
 def pieces(size: int) -> Iterator[bytes]:
-    """A whole body, a MiB at a time."""
+    """Yield a whole body, a MiB at a time."""
     for offset in range(0, size, len(PATTERN)):
         yield piece(offset, min(len(PATTERN), size - offset))

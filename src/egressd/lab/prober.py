@@ -1,4 +1,4 @@
-"""The process of `egressd.lab.inside` that a namespace has, seen from outside."""
+"""The process of `egressd.lab.inside` in a namespace, seen from outside."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Prober:
         self._is_ready = False
 
     def start(self) -> None:
-        """Begin to start it, without waiting until it answers."""
+        """Begin to start the process, without waiting until it answers."""
         if not self._program.running:
             self._path.unlink(missing_ok=True)
             self._program.start()
 
     def ready(self) -> Channel:
-        """The way to it, once it answers."""
+        """Return the channel to the process, once it answers."""
         with self._lock:
             if not self._is_ready:
                 self.start()
@@ -37,7 +37,7 @@ class Prober:
         return self._channel
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._channel.close()
         self._program.kill()
         self._path.unlink(missing_ok=True)

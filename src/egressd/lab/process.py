@@ -30,7 +30,8 @@ PACKAGES: Final[Mapping[str, str]] = {
     "pppd": "ppp",
 }
 """The Debian package of each program that a lab runs. Debian 13 has no ``dante-server``,
-``simple-obfs`` and ``shadowsocks-v2ray-plugin``: see `egressd.lab.nodes`."""
+``simple-obfs`` and ``shadowsocks-v2ray-plugin``: see `egressd.lab.nodes`.
+"""
 
 STOP_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2_000
@@ -38,7 +39,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def require(*programs: str) -> None:
-    """Raise Failed naming every missing program's Debian package."""
+    """Raise Failed with the Debian package of every missing program."""
     missing = [p for p in programs if not is_installed(p)]
     if missing:
         packages = " ".join(sorted({PACKAGES.get(p, p) for p in missing}))
@@ -46,12 +47,12 @@ def require(*programs: str) -> None:
 
 
 def is_installed(program: str) -> bool:
-    """Return whether a program of that name can be started."""
+    """True if a program of that name can be started."""
     return shutil.which(program, path=_search_path()) is not None
 
 
 def _search_path() -> str:
-    """PATH with the folders that Debian keeps daemons in."""
+    """Return PATH with Debian's folders for daemons."""
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
@@ -73,18 +74,18 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process id. Raises Failed when it has not been started."""
+        """The process id. Raises Failed if the program has not been started."""
         if self._process is None:
             raise Failed(f"find {self.argv[0]}", "it has not been started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """True if it has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, or leave it alone when it runs."""
+        """Start it, unless it runs already."""
         if self.running:
             return
         with self.log.open("ab") as log:
@@ -98,12 +99,12 @@ class Program:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal it and every process of its group; nothing happens if it has ended."""
+        """Send a signal to it and to every process of its group; do nothing if it has ended."""
         if self.running:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until none of its group runs any more."""
+        """Send SIGKILL, and wait until no process of its group runs any more."""
         if self._process is None:
             return
         self.signal(signal.SIGKILL)
@@ -112,7 +113,9 @@ class Program:
             time.sleep(0.002)
 
     def stop(self, seconds: float = STOP_SECONDS) -> float:
-        """SIGTERM and wait: how many seconds it took. Raises Failed if it had to be killed."""
+        """Send SIGTERM, wait, and return the seconds that this took. Raises Failed if it had to be
+        killed.
+        """
         if self._process is None:
             return 0.0
         begun = time.monotonic()
@@ -128,21 +131,21 @@ class Program:
         return time.monotonic() - begun
 
     def tail(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of its output."""
         if not self.log.exists():
             return ""
         return self.log.read_bytes()[-_LOG_SHOWN:].decode("utf-8", "replace").strip()
 
 
 def resident(pid: int) -> int:
-    """The memory that a process holds, in bytes; 0 when it has ended (proc(5), statm)."""
+    """Return the memory that a process holds, in bytes; 0 if it has ended (proc(5), statm)."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return 0
 
 
 def _group_runs(group: int) -> bool:
-    """Whether a process of the group has not ended yet; zombies have (proc(5), stat)."""
+    """True if a process of the group has not ended yet; zombies have (proc(5), stat)."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, member_of = file.read_text().rpartition(")")[2].split()[:3]

@@ -1,4 +1,4 @@
-"""What happens in the demonstration, as data: one struct a scene. Shown by `egressd.lab.show`."""
+"""The events of the demonstration, as data: one struct a scene. Shown by `egressd.lab.show`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from egressd.lab.observed import Flow
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """``seconds`` is how long the scene took; ``ok`` whether it went as promised."""
+    """``seconds`` is the duration of the scene; ``ok`` is True if it went as promised."""
 
     seconds: float = 0.0
     ok: bool = True
 
 
 class Built(Scene, frozen=True, kw_only=True, tag="built"):
-    """The network is there."""
+    """The network exists."""
 
     lab: str
     clients: int
@@ -39,11 +39,11 @@ class Started(Scene, frozen=True, kw_only=True, tag="started"):
     nodes: int
     health_seconds: float
     rule_seconds: float
-    """The mean time of one rule's POST, until it was stored and in force."""
+    """The mean seconds of one rule's POST, until it was stored and in force."""
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one client left: what the servers saw, or why nothing came back."""
+    """The exit of one client: the addresses that the servers saw, or the reason for no answer."""
 
     client: str
     address: str
@@ -58,14 +58,15 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Departures(Scene, frozen=True, kw_only=True, tag="departures"):
-    """Everybody tries to get out by HTTP, UDP and DNS."""
+    """All clients try to get out by HTTP, UDP and DNS."""
 
     rows: list[Departure]
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A download that was under way. ``trace`` has a letter a tick: ``#`` bytes came, ``.``
-    none came, ``x`` it had been cut."""
+    """A download that was in progress. ``trace`` has a letter for each tick: ``#`` if bytes came,
+    ``.`` if none came, ``x`` if it had been cut.
+    """
 
     client: str
     target: str
@@ -74,12 +75,12 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     longest_pause: float
     is_subject: bool
-    """Whether the event was about this client."""
+    """True if the event was about this client."""
     ok: bool
 
 
 class Event(Scene, frozen=True, kw_only=True):
-    """Something happens in the middle of everybody's downloads."""
+    """Something happens in the middle of all clients' downloads."""
 
     client: str
     tick_seconds: float
@@ -93,7 +94,7 @@ class Change(Event, frozen=True, kw_only=True, tag="change"):
     before: str
     after: str
     request_seconds: float
-    """The PUT, from sending it to its 200."""
+    """Seconds of the PUT, from sending it to its 200."""
     next_seen: str
     """The address seen by the very next request."""
 
@@ -103,11 +104,11 @@ class Outage(Event, frozen=True, kw_only=True, tag="outage"):
 
     node: str
     tries: int
-    """Ways in which its client tried to get out meanwhile."""
+    """Number of ways out that its client tried meanwhile."""
     got_out: list[str]
-    """Those that had an answer: none should have."""
+    """The ways out that had an answer: none should have."""
     error_seconds: float
-    """How soon a new request of its client failed."""
+    """Seconds until a new request of its client failed."""
     packets: int
     """Its client's packets anywhere on the internet's side during the outage."""
 
@@ -119,14 +120,14 @@ class Return(Scene, frozen=True, kw_only=True, tag="return"):
     client: str
     seen: str
     back_seconds: float
-    """From the node's start until its client's request succeeded."""
+    """Seconds from the node's start until its client's request succeeded."""
 
 
 class Verdict(Scene, frozen=True, kw_only=True, tag="verdict"):
-    """What left where it should not have."""
+    """The packets that left by a wrong way."""
 
     packets: int
-    """Captured on the internet's side in the whole story."""
+    """Packets captured on the internet's side in the whole story."""
     tokens: int
     leaks: list[Flow]
 

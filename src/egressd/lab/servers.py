@@ -1,4 +1,4 @@
-"""The internet's servers, seen from outside: starting them, asking whom they saw."""
+"""The internet's servers, seen from outside: starting them, querying their records."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from egressd.lab.wire import Channel
 
 
 class Internet(Host):
-    """The namespace of the servers, and their memory."""
+    """The namespace of the servers, and access to their records."""
 
     def __init__(self, lab: str, folder: Path) -> None:
         super().__init__(lab, "internet", folder)
         self.servers = Channel(folder / "servers.sock")
 
     def configure(self, authority: Authority, zone: Mapping[str, tuple[str, ...]]) -> list[str]:
-        """Write what the servers need to know; the command that starts them."""
+        """Write the servers' configuration, and return the command that starts them."""
         names = [*plan.ZONE, *zone, *plan.WEB_SERVERS, *plan.SERVERS6]
         certificate, key = authority.certificate("servers", names)
         config = Config(
@@ -40,15 +40,19 @@ class Internet(Host):
         return [sys.executable, "-m", "egressd.lab.internet", str(file)]
 
     def mark(self) -> int:
-        """A position in the servers' memory: everything later comes behind it."""
+        """Return the present position in the servers' records: later requests come behind it."""
         return self.servers.call("mark", int)
 
     def seen(self, *, since: int = 0, service: str = "", text: str = "") -> list[Seen]:
-        """What the servers were asked from `since` on, by `service`, with `text` in it."""
+        """Return the requests that the servers received from `since` on, by `service`, with `text`
+        in them.
+        """
         return self.servers.call("seen", list[Seen], mark=since, service=service, text=text)
 
     def put_name(self, name: str, *addresses: str) -> None:
-        """Let the resolvers answer `name` so; without addresses it does not exist."""
+        """Set the addresses of `name` in the resolvers; without addresses the name does
+        not exist.
+        """
         self.servers.call("put_name", type(None), name=name, addresses=addresses)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The demonstration on a terminal: each scene as people like to read it."""
+"""The demonstration on a terminal: each scene in readable form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEXT: Final[Mapping[type[scenes.Scene] | None, str]] = {
     scenes.Outage: "starting the node again",
     scenes.Return: "searching every captured packet",
 }
-"""What goes on behind each scene, for the line that waits."""
+"""The work that follows each scene, for the waiting line."""
 
 _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
 _TRACE: Final = {"#": "━", ".": "╌", "x": " "}
@@ -38,7 +38,7 @@ class Show:
         self._colours: dict[str, str] = {}
 
     def play(self, story: Iterator[scenes.AnyScene]) -> list[scenes.AnyScene]:
-        """Show every scene; all of them in the end."""
+        """Show every scene, and return all of them."""
         played: list[scenes.AnyScene] = []
         while True:
             before = type(played[-1]) if played else None

@@ -1,8 +1,8 @@
-"""Which lab to build, and the addressing plan that follows from it. Pure.
+"""The specification of a lab, and the addressing plan that follows from it. Pure.
 
-All addresses are from ranges set aside for documentation and benchmarks (RFC 5737,
-RFC 2544, RFC 3849), private use (RFC 1918), or belong to well-known resolvers that
-clients name by habit; inside the lab's namespaces none of them leads anywhere else.
+All addresses are from ranges set aside for documentation and benchmarks (RFC 5737, RFC 2544, RFC
+3849), private use (RFC 1918), or belong to well-known resolvers that clients name by habit; inside
+the lab's namespaces none of them leads anywhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from egressd.model.errors import Invalid
 CLIENTS_MAX: Final = 10_000
 WANS_MAX: Final = 64
 OWN_NAMESPACE: Final = 3
-"""So many clients have a namespace each; further ones share the namespace ``crowd``."""
+"""Clients that have a namespace each; further ones share the namespace ``crowd``."""
 _SMALL_LAN_MAX: Final = 200
 
 LAN_ADDRESS: Final = IPv4Address("10.77.0.1")
@@ -41,8 +41,9 @@ RESOLVERS: Final[Mapping[str, str]] = {
     "quad9": "9.9.9.9",
     "alidns": "223.5.5.5",
 }
-"""Resolvers by what they stand for. All answer from the same zone, and each remembers who
-asked it what."""
+"""Resolvers by role. All answer from the same zone, and each records its queries and
+their sources.
+"""
 
 NODE_GATEWAY: Final = "192.0.2.1"
 NODE_NETWORK: Final = IPv4Network("192.0.2.0/24")
@@ -56,22 +57,22 @@ ZONE: Final[Mapping[str, tuple[str, ...]]] = {
     "www.gstatic.com": ("203.0.113.12",),
     "dual.test": ("203.0.113.10", "2001:db8:f::10"),
 }
-"""What the resolvers know. ``*.`` matches any depth beneath it."""
+"""The names that the resolvers know. ``*.`` matches any depth beneath it."""
 WHOAMI: Final = "whoami.test"
-"""Answered, as every name beneath it, with the address that asks."""
+"""Queries for this name, and for every name beneath it, are answered with the querying address."""
 
 HTTP_PORTS: Final = (80, 8000, 8080)
 HTTPS_PORTS: Final = (443, 8443)
 TCP_ECHO_PORTS: Final = (7, 22, 853)
 UDP_ECHO_PORTS: Final = (7, 443, 853, 3478, 17_000)
 DISCARD_PORT: Final = 9
-"""UDP: taken and never answered, so that a flood meets no ICMP error and no echo."""
+"""UDP: taken and never answered, so that a flood causes no ICMP error and no echo."""
 
 _LAB_NAME: Final = re.compile(r"[a-z0-9]{1,12}\Z")
 
 
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lab consists of. The default is what most tests want."""
+    """The parts of a lab. The default suits most tests."""
 
     name: str = ""
     """1 to 12 of ``a-z0-9``; empty for a random one."""
@@ -102,12 +103,12 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lan_prefix(self) -> int:
-        """Prefix length of the first LAN: 24, or 16 when so many clients need it."""
+        """Prefix length of the first LAN: 24, or 16 if the number of clients needs it."""
         return 24 if self.clients <= _SMALL_LAN_MAX else 16
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A LAN client: where its probes run and the address they come from."""
+    """A LAN client: the namespace of its probes, and their source address."""
 
     name: str
     role: str
@@ -131,12 +132,12 @@ class WanPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def metric(self) -> int:
-        """Of its default route in the router's main table: 100, 200, …"""
+        """Metric of its default route in the router's main table: 100, 200, …"""
         return 100 * self.number
 
 
 def wan_plans(spec: LabSpec) -> list[WanPlan]:
-    """The WANs of a lab, by number from 1: consecutive /30s of 198.51.100.0/24."""
+    """Return the WANs of a lab, by number from 1: consecutive /30s of 198.51.100.0/24."""
     if spec.one_arm:
         return [
             WanPlan(
@@ -166,7 +167,7 @@ def wan_plans(spec: LabSpec) -> list[WanPlan]:
 
 
 def client_places(spec: LabSpec) -> list[Place]:
-    """The LAN's clients: ``client1`` at 10.77.0.11 and so on, the guests, the spoofer."""
+    """Return the LAN's clients: ``client1`` at 10.77.0.11 and so on, the guests, the spoofer."""
     places = [_client(n, spec) for n in range(1, spec.clients + 1)]
     places.append(
         Place(
@@ -193,7 +194,7 @@ def _client(n: int, spec: LabSpec) -> Place:
     if spec.lan_prefix == 24:
         address = f"10.77.0.{10 + n}"
     else:
-        # From 10.77.1.1 on, 250 a third octet: away from .0, .254 and .255.
+        # From 10.77.1.1 on, 250 for each third octet: .0, .254 and .255 are not used.
         high, low = divmod(n - OWN_NAMESPACE - 1, 250)
         address = f"10.77.{1 + high}.{1 + low}"
     return Place(name=f"client{n}", role="crowd", address=address)

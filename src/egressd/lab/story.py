@@ -1,4 +1,4 @@
-"""The demonstration: a small network, a rule change, a node that dies, and what leaked.
+"""The demonstration: a small network, a rule change, a node that dies, and a search for leaks.
 
 `play` yields each scene as it ends. It uses egressd as its users do, over the HTTP API.
 """
@@ -32,8 +32,9 @@ RESOLVER: Final = plan.RESOLVERS["google"]
 FORBIDDEN: Final = plan.WEB_SERVERS[1]
 FORBIDDEN6: Final = plan.SERVERS6[0]
 FORBIDDEN_RESOLVER: Final = plan.RESOLVERS["quad9"]
-"""Addresses that are asked only by clients who may not get out: whatever reaches them has
-leaked, also what bears no token, as a bare SYN or a TLS hello."""
+"""Addresses that only clients without a way out send to. Any packet that reaches them has leaked,
+even without a token, such as a bare SYN or a TLS hello.
+"""
 _LANS: Final = tuple(map(ip_network, ("10.77.0.0/16", str(plan.GUEST_NETWORK), f"{plan.LAN6}/64")))
 BACK_SECONDS: Final = 15.0
 
@@ -47,7 +48,7 @@ class Actor:
         self.client = client
         self.target = target
         self.rule: dict[str, Any] = {}
-        """As ``GET /rules`` gave it; empty for none."""
+        """The rule, as ``GET /rules`` returned it; empty for none."""
 
 
 class Story:
@@ -77,7 +78,7 @@ class Story:
     # --- The scenes. ---
 
     def control(self) -> scenes.Control:
-        """Let everybody out without egressd: every client must be seen leaving."""
+        """Let all clients out without egressd: every client must be seen leaving."""
         begun = time.monotonic()
         with self._lab.plain_router(), self._lab.internet.capture() as capture:
             tokens = [new_token() for _ in self._actors]
@@ -116,7 +117,7 @@ class Story:
         )
 
     def departures(self) -> scenes.Departures:
-        """Everybody tries to get out by HTTP, UDP and DNS."""
+        """Let all clients try to get out by HTTP, UDP and DNS."""
         begun = time.monotonic()
         with ThreadPoolExecutor(len(self._actors)) as pool:
             rows = list(pool.map(self._departure, self._actors))
@@ -147,7 +148,7 @@ class Story:
         )
 
     def change(self) -> scenes.Change:
-        """Change one client's rule in the middle of everybody's downloads."""
+        """Change one client's rule in the middle of all clients' downloads."""
         begun = time.monotonic()
         actor = self._actors[0]
         before = actor.target
@@ -177,7 +178,7 @@ class Story:
         )
 
     def outage(self, capture: Capture) -> scenes.Outage:
-        """Kill a node in the middle of everybody's downloads; its client tries every way out."""
+        """Kill a node in the middle of all clients' downloads; its client tries every way out."""
         begun = time.monotonic()
         actor = self._actors[1]
         node = self._lab.nodes[actor.target]
@@ -242,7 +243,7 @@ class Story:
         )
 
     def verdict(self, capture: Capture) -> scenes.Verdict:
-        """Search everything captured for packets that were where they may not be."""
+        """Search everything captured for packets in forbidden places."""
         begun = time.monotonic()
         captured = capture.read()
         leaks = [flow for flow in captured.flows if not self._may_pass(flow)]
@@ -254,10 +255,10 @@ class Story:
             leaks=leaks,
         )
 
-    # --- What is right. ---
+    # --- Expectations. ---
 
     def _reaching(self) -> Sequence[Actor]:
-        """Those whose target leads anywhere."""
+        """Return the actors whose target leads anywhere."""
         return [actor for actor in self._actors if self._expected(actor.target)]
 
     def _token_of(self, actor: Actor) -> str:
@@ -269,7 +270,7 @@ class Story:
         return self._lab.nodes.get(target)
 
     def _expected(self, target: str) -> str:
-        """The address that servers should see for a target; empty for none."""
+        """Return the address that servers should see for a target; empty for none."""
         if node := self._node(target):
             return node.address
         wan = {"DIRECT": 1, "Interface:wan2": 2}.get(target)
@@ -280,10 +281,10 @@ class Story:
         return node is None or bool(node.clash.get("udp"))
 
     def _may_pass(self, flow: Flow) -> bool:
-        """Whether a flow on the internet's side is where its token's target leads.
+        """True if a flow on the internet's side is on the way of its token's target.
 
-        What the internet itself sends are answers. A client of a node is seen coming from
-        the node, and on its way to the node.
+        Packets that the internet itself sends are answers. A node's client is seen coming from the
+        node, and on its way to the node.
         """
         if flow.outgoing or flow.interface == "lo":
             return True

@@ -12,8 +12,9 @@ from egressd.lab.scenes import Held
 from egressd.lab.spec import WEB_SERVERS
 
 PAUSE_MAX: Final = 1.0
-"""Seconds without a byte that count as a cut, in a download that gets some every 0.05 s. A
-busy small machine alone makes pauses of 0.2 s."""
+"""Seconds without a byte that count as a cut, in a download that gets bytes every 0.05 s. The
+delays of a busy small machine alone reach 0.2 s.
+"""
 _LINES: Final = 10_000
 
 
@@ -21,7 +22,7 @@ class Timeline:
     """A context manager: begins a slow download for each client, ends them all."""
 
     TICK: ClassVar = 0.1
-    """Seconds a tick."""
+    """Seconds of a tick."""
 
     def __init__(self, clients: Sequence[tuple[Client, str]]) -> None:
         self._clients = clients
@@ -44,7 +45,7 @@ class Timeline:
         self._stop()
 
     def watch(self, seconds: float) -> None:
-        """Look at every download once a tick for so long."""
+        """Read the progress of every download once a tick, for `seconds`."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(self.TICK)
@@ -53,7 +54,7 @@ class Timeline:
                 self._look(name, download.progress())
 
     def held(self, subject: Client) -> list[Held]:
-        """How each download fared. `subject`'s should have been cut, all others not."""
+        """Return the fate of each download. `subject`'s should have been cut, all others not."""
         rows = []
         for client, target in self._clients:
             progress = self._last[client.name]

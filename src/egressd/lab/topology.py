@@ -22,7 +22,7 @@ from egressd.lab.spec import LabSpec, Place, WanPlan, client_places, wan_plans
 from egressd.model.errors import Failed
 
 _QUIET_IPV6 = (
-    # Addresses are usable at once: nobody else could have them (duplicate detection off).
+    # Addresses are usable at once: no other host could have them (duplicate detection off).
     "net.ipv6.conf.all.accept_dad=0",
     "net.ipv6.conf.default.accept_dad=0",
 )
@@ -35,7 +35,7 @@ _FORWARDING = (
 
 
 class Topology:
-    """The network of one lab, from the outside: what an installer's hands would do."""
+    """The network of one lab, from the outside: the work of an installer."""
 
     def __init__(self, lab: str, spec: LabSpec) -> None:
         self.lab = lab
@@ -44,7 +44,7 @@ class Topology:
         self.places = client_places(spec)
 
     def build(self) -> None:
-        """Make everything but the nodes. Raises Failed with what ``ip`` said."""
+        """Make everything but the nodes. Raises Failed with the error message of ``ip``."""
         roles = ["router", "internet", *dict.fromkeys(p.role for p in self.places)]
         if self.spec.one_arm:
             roles.append("switch")
@@ -61,7 +61,9 @@ class Topology:
         run_ip("-n", namespace(self.lab, role), batch=lines)
 
     def write_etc(self, role: str, name: str, text: str) -> None:
-        """Let the programs of a namespace see `text` as /etc/`name`; a script can be run."""
+        """Let the programs of a namespace see `text` as /etc/`name`; a script becomes
+        executable.
+        """
         file = ETC_DIR / namespace(self.lab, role) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -108,7 +110,7 @@ class Topology:
         )
 
     def add_node(self, name: str, addresses: list[str], *, forwards: bool = False) -> None:
-        """A namespace ``node-<name>`` on the internet, with `addresses` on its ``eth0``."""
+        """Add a namespace ``node-<name>`` to the internet, with `addresses` on its ``eth0``."""
         role = f"node-{name}"
         self._add_namespace(role, _FORWARDING if forwards else ())
         self.write_etc(role, "resolv.conf", f"nameserver {plan.RESOLVERS['node']}\n")
@@ -143,7 +145,7 @@ class Topology:
         self.ip(role, ["link set lo up"])
 
     def _link(self, role: str, end: str, peer_role: str, peer_end: str) -> None:
-        """A veth pair, each end made where it belongs."""
+        """Add a veth pair, with each end made in its own namespace."""
         run_ip(
             *("link", "add", "name", end, "netns", namespace(self.lab, role)),
             *("type", "veth", "peer", "name", peer_end),
@@ -162,7 +164,7 @@ class Topology:
         self.write_etc("router", "resolv.conf", f"nameserver {plan.RESOLVERS['device']}\n")
 
     def _lans(self) -> list[tuple[str, str]]:
-        """Each LAN's interface and the router's address on it."""
+        """Return each LAN's interface and the router's address on it."""
         lans = [("lan0", str(plan.LAN_ADDRESS))]
         if self.spec.second_lan:
             lans.append(("lan1", str(plan.GUEST_NETWORK[1])))
@@ -172,7 +174,7 @@ class Topology:
         prefix = self.spec.lan_prefix if lan == "lan0" else plan.GUEST_NETWORK.prefixlen
         one_arm = self.spec.one_arm and lan == "lan0"
         bridge_role = "switch" if one_arm else "router"
-        # No snooping: it would hold back IPv6's neighbour discovery for want of a querier.
+        # No snooping: without a querier it would hold back IPv6's neighbour discovery.
         self.ip(bridge_role, [f"link add {lan} type bridge mcast_snooping 0", f"link set {lan} up"])
         if one_arm:
             self._link("switch", "p-router", "router", lan)
@@ -191,7 +193,9 @@ class Topology:
             self.ip(role, _client_lines(group, gateway, prefix))
 
     def _ways_back(self, wan: WanPlan) -> list[str]:
-        """Routes of the internet to the LANs' own addresses, for packets that leak un-NATed."""
+        """Return the internet's routes to the LANs' own addresses, for packets that leak without
+        NAT.
+        """
         return [
             f"route replace 10.77.0.0/16 via {wan.address} dev {wan.far}",
             f"route replace {plan.GUEST_NETWORK} via {wan.address} dev {wan.far}",

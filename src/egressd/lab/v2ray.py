@@ -1,7 +1,7 @@
 """Configurations of Debian's v2ray, version 4, as the server of a proxy node. Pure.
 
-It stands in for dante and for the v2ray plugin of Shadowsocks on releases that have neither. Names
-are resolved as by those: by the namespace's resolver, for its own DNS is not configured.
+It replaces dante and the v2ray plugin of Shadowsocks on releases that have neither. Names are
+resolved as by those: by the namespace's resolver, since v2ray's own DNS is not configured.
 https://www.v2fly.org/config/overview.html (sections of version 4)
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 _TIMES_S: Final = {"connIdle": 600, "uplinkOnly": 0}
-"""For how long a connection may say nothing, and may go on after the far end has ended it: v2ray
-passes no half-close on, so until then a client does not see the end."""
+"""Seconds that a connection may be idle, and may go on after the far end has ended it. v2ray passes
+no half-close on, so until then a client does not see the end.
+"""
 _BEHIND_PORT: Final = 8389
 
 
 def socks(address: str, port: int, user: str, password: str) -> dict[str, Any]:
-    """A SOCKS5 server with a password, for TCP and UDP."""
+    """Return a SOCKS5 server with a password, for TCP and UDP."""
     settings = {
         "auth": "password",
         "accounts": [{"user": user, "pass": password}],
@@ -30,10 +31,10 @@ def socks(address: str, port: int, user: str, password: str) -> dict[str, Any]:
 def shadowsocks_in_websocket(
     address: str, port: int, path: str, method: str, password: str
 ) -> dict[str, Any]:
-    """A Shadowsocks server for TCP, behind what the v2ray plugin makes of itself as a server.
+    """Return a Shadowsocks server for TCP, behind the server's side of the v2ray plugin.
 
-    That is a ``dokodemo-door`` within WebSocket whose target's name says that the stream is one of
-    Mux.Cool, and a ``freedom`` that leads each connection in it to the Shadowsocks server.
+    That side is a ``dokodemo-door`` within WebSocket, whose target's name marks the stream as one
+    of Mux.Cool, and a ``freedom`` that leads each connection in it to the Shadowsocks server.
     """
     websocket = {
         "tag": "websocket",
@@ -61,7 +62,9 @@ def shadowsocks_in_websocket(
 def _document(
     inbounds: list[dict[str, Any]], outbounds: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """What leaves by no rule leaves directly: the first outbound is the default one."""
+    """Return a configuration. Traffic that no rule matches leaves directly: the first outbound is
+    the default one.
+    """
     return {
         "log": {"loglevel": "warning"},
         "policy": {"levels": {"0": _TIMES_S}},

@@ -1,8 +1,8 @@
 """A wall clock that jumps, for programs of the lab alone.
 
 Linux has one wall clock for all namespaces (time_namespaces(7) has the monotonic ones only), so
-programs are given theirs by libfaketime, which stands between them and the C library. Programs
-that don't ask the C library, such as Go's, keep the machine's.
+programs get theirs from libfaketime, which stands between them and the C library. Programs that do
+not use the C library for it, such as Go's, keep the machine's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from egressd.model.errors import Failed
 _LIBRARIES: Final = Path("/usr/lib")
 _NAME: Final = "*/faketime/libfaketime.so.1"
 READ_AFTER_S: Final = 2
-"""How long programs may take to notice a jump, in seconds: they look once a second."""
+"""Seconds that programs may take to notice a jump: they check once a second."""
 
 
 class WallClock:
@@ -34,11 +34,11 @@ class WallClock:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DISABLE_SHM": "1",
         }
-        """What programs have to be started with."""
+        """The environment variables that programs have to be started with."""
         self.set(timedelta())
 
     def set(self, offset: timedelta) -> None:
-        """From now on it is so much later than the machine's, or earlier."""
+        """Set the clock's offset from the machine's, from now on; it may be negative."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{offset.total_seconds():+.0f}")
         fresh.chmod(0o644)  # a program of another user reads it too

@@ -1,4 +1,4 @@
-"""A WAN's link, and what can befall it."""
+"""A WAN's link, and its failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Wan:
         self._topology.ip("internet", [f"link set {self.far} down"])
 
     def silence(self) -> None:
-        """Let the far end hear and say nothing any more, with its link up."""
+        """Make the far end neither receive nor send any more, with its link up."""
         hooks = "".join(
             f"  chain {hook} {{\n"
             f"    type filter hook {hook} device {self.far} priority 0; policy drop;\n"
@@ -49,7 +49,7 @@ class Wan:
         self._topology.raise_wan(self.plan)
 
     def delete(self) -> None:
-        """Remove the interface, as a modem that is pulled does."""
+        """Remove the interface, as when a modem is pulled."""
         self._topology.ip("router", [f"link del {self.interface}"])
 
     def recreate(self) -> None:

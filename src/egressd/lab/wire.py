@@ -1,10 +1,10 @@
-"""How a lab talks to its processes in the namespaces: framed questions over Unix sockets.
+"""The protocol between a lab and its processes in the namespaces: framed requests over Unix
+sockets.
 
-A socket's path works across network namespaces, so one process per namespace can serve
-any number of callers. A frame is a 4-byte big-endian length and a msgpack document; a
-question is ``[operation, {arguments}]``, an answer ``[error, result]`` with `error` empty
-or a sentence. File descriptors may ride along with an answer (SCM_RIGHTS, unix(7)), which
-is how a test gets a socket that lives in another namespace.
+A socket's path works across network namespaces, so one process per namespace can serve any number
+of callers. A frame is a 4-byte big-endian length and a msgpack document; a request is ``[operation,
+{arguments}]``, an answer ``[error, result]`` with `error` empty or a sentence. File descriptors may
+come with an answer (SCM_RIGHTS, unix(7)): so a test gets a socket that lives in another namespace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def send(sock: socket.socket, document: object, fds: tuple[int, ...] = ()) -> No
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
-    """One frame and the descriptors that came with it, or None at the end."""
+    """Return one frame and the descriptors that came with it, or None at the end."""
     head, fds, _, _ = socket.recv_fds(sock, LENGTH.size, FDS_MAX)
     if not head:
         return None
@@ -57,7 +57,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 class Channel:
-    """A caller's side. Threads may share it: each call in flight has its own connection."""
+    """A caller's side. Threads may share it: each call in progress has its own connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Channel:
         self._lock = threading.Lock()
 
     def wait_ready(self, seconds: float = 15.0) -> None:
-        """Return once the process listens; raises Failed after `seconds`."""
+        """Wait until the process listens. Raises Failed after `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -78,14 +78,16 @@ class Channel:
                 return
 
     def call(self, operation: str, kind: type[T], /, **arguments: object) -> T:
-        """Ask, wait, and give the result as a `kind`. Raises Failed with the reason."""
+        """Send a request, wait, and return the result as a `kind`. Raises Failed with
+        the reason.
+        """
         result, fds = self._ask(operation, arguments)
         for fd in fds:
             socket.close(fd)
         return msgspec.convert(result, kind)
 
     def call_for_socket(self, operation: str, /, **arguments: object) -> socket.socket:
-        """Ask for a socket. It belongs to the process's namespace, whoever uses it."""
+        """Request a socket. It belongs to the process's namespace, in any other process too."""
         _, fds = self._ask(operation, arguments)
         return socket.socket(fileno=fds[0])
 

@@ -1,4 +1,4 @@
-"""The process in a namespace: listens on a Unix socket, a thread for each caller."""
+"""The process in a namespace: listens on a Unix socket, with a thread for each caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Operations = dict[str, Callable[..., Any]]
 
 
 def operations() -> Operations:
-    """Everything that can be asked for, by name."""
+    """Return all operations that a caller can request, by name."""
     kept = Kept()
     floods = Floods()
     table: Operations = {
@@ -71,7 +71,7 @@ def serve(path: str) -> None:
 
 
 def answer(caller: socket.socket, table: Operations) -> None:
-    """Answer one caller's questions, in order, until it closes."""
+    """Answer one caller's requests, in order, until it closes."""
     with caller:
         try:
             while (asked := wire.receive(caller)) is not None:
@@ -89,7 +89,7 @@ def answer(caller: socket.socket, table: Operations) -> None:
 
 
 def _give_socket(caller: socket.socket, address: str, port: int, timeout: float) -> None:
-    """Hand over a TCP socket of this namespace, connected when `address` is not empty."""
+    """Send a TCP socket of this namespace to the caller, connected if `address` is not empty."""
     try:
         if address:
             sock = connect_tcp(address, port, "", Deadline(timeout))

@@ -18,11 +18,11 @@ from egressd.lab.inside.sockets import Deadline, connect_tcp, fault
 from egressd.lab.observed import EchoReply, Progress
 
 STALLED_S: Final = 60.0
-"""A download without a byte for so long is given up."""
+"""Seconds without a byte after which a download is given up."""
 
 
 class Connection:
-    """A TCP connection to an echo server. Raises OSError when it cannot be made."""
+    """A TCP connection to an echo server. Raises OSError if it cannot be made."""
 
     def __init__(self, address: str, port: int, source: str, timeout: float) -> None:
         deadline = Deadline(timeout)
@@ -32,7 +32,7 @@ class Connection:
         self._seen = json.loads(self._line(deadline))["ip"]
 
     def exchange(self, text: str, timeout: float) -> EchoReply:
-        """Send a line and wait for it to come back, behind those that came late before."""
+        """Send a line and wait for it to come back, behind earlier lines that are still due."""
         deadline = Deadline(timeout)
         self._due.append(text.encode())
         try:
@@ -46,7 +46,7 @@ class Connection:
         return EchoReply(seconds=deadline.elapsed, seen=self._seen, text=text, size=len(text))
 
     def state(self) -> str:
-        """``open``, ``closed`` or the errno's name, found out without sending anything."""
+        """Return ``open``, ``closed`` or the errno's name, without sending anything."""
         try:
             readable, _, _ = select.select([self._sock], [], [], 0)
             if not readable:
@@ -56,7 +56,7 @@ class Connection:
             return fault(error)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._sock.close()
 
     def _line(self, deadline: Deadline) -> bytes:
@@ -71,12 +71,12 @@ class Connection:
 
 
 class Download:
-    """A download in a thread of its own. Raises OSError when it cannot begin."""
+    """A download in a thread of its own. Raises OSError if it cannot begin."""
 
     def __init__(self, url: str, source: str, resolver: str, timeout: float, verify: bool) -> None:
         deadline = Deadline(timeout)
         connection = open_http(url, source, resolver, "", deadline)
-        self._sock = connection.sock  # http.client lets go of it after the answer's head
+        self._sock = connection.sock  # http.client releases it after the answer's head
         connection.request("GET", target_of(urlsplit(url)), headers={"Connection": "close"})
         self._response = connection.getresponse()
         self._seen = self._response.headers.get("X-Seen", "")
@@ -91,7 +91,7 @@ class Download:
         self._thread.start()
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return the progress until now."""
         waiting = 0.0 if self._finished else time.monotonic() - self._last
         return Progress(
             received=self._received,
@@ -102,7 +102,7 @@ class Download:
         )
 
     def stop(self) -> Progress:
-        """End it, if it has not ended, and say how far it came."""
+        """End the download, if it has not ended, and return its progress."""
         progress = self.progress()
         self._stopping = True
         self._response.close()
@@ -125,7 +125,7 @@ class Download:
 
 
 class Kept:
-    """What stays open, by number."""
+    """Open connections and downloads, by number."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -133,7 +133,7 @@ class Kept:
         self._downloads: dict[int, Download] = {}
 
     def connect(self, address: str, port: int, source: str, timeout: float) -> int:
-        """Open a connection to an echo server; its number."""
+        """Open a connection to an echo server, and return its number."""
         number = next(self._numbers)
         self._connections[number] = Connection(address, port, source, timeout)
         return number
@@ -143,7 +143,7 @@ class Kept:
         return self._connections[number].exchange(text, timeout)
 
     def state(self, number: int) -> str:
-        """The state of a connection."""
+        """Return the state of a connection."""
         return self._connections[number].state()
 
     def disconnect(self, number: int) -> None:
@@ -151,15 +151,15 @@ class Kept:
         self._connections.pop(number).close()
 
     def download(self, url: str, source: str, resolver: str, timeout: float, verify: bool) -> int:
-        """Begin a download; its number."""
+        """Begin a download, and return its number."""
         number = next(self._numbers)
         self._downloads[number] = Download(url, source, resolver, timeout, verify)
         return number
 
     def progress(self, number: int) -> Progress:
-        """How a download is doing."""
+        """Return the progress of a download."""
         return self._downloads[number].progress()
 
     def stop_download(self, number: int) -> Progress:
-        """End a download and forget it."""
+        """End a download and forget it; return its progress."""
         return self._downloads.pop(number).stop()

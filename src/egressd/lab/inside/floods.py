@@ -14,20 +14,20 @@ from egressd.lab.inside.sockets import open_socket
 from egressd.lab.observed import FloodReport
 
 BURST_MAX: Final = 256
-"""Packets sent without looking at the clock."""
+"""Packets sent without reading the clock."""
 BEHIND_MAX_S: Final = 0.05
-"""A flood that falls behind by more does not catch up: its rate stays a rate."""
+"""Seconds of delay beyond which a flood does not catch up, so that it never exceeds its rate."""
 _SOURCE_PORTS: Final = range(20_000, 30_000)
 
 Sender = Callable[[int], int]
-"""Sends the packet of that number; the bytes sent."""
+"""A function that sends the packet of a number and returns the bytes sent."""
 
 
 class Flood:
     """Sends in a thread of its own until it is stopped.
 
-    `lanes` are (source, token) pairs served in turn; a source is empty for the
-    namespace's own. TCP lanes send SYNs that carry the token, each from a port of its own.
+    `lanes` are (source, token) pairs served in turn; a source is empty for the namespace's own. TCP
+    lanes send SYNs that carry the token, each from a port of its own.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Flood:
         self._thread.start()
 
     def report(self) -> FloodReport:
-        """What was sent so far."""
+        """Return the number of packets sent until now."""
         return FloodReport(
             sent=self._sent, refused=self._refused, seconds=time.monotonic() - self._started
         )
 
     def stop(self) -> FloodReport:
-        """End the flood."""
+        """End the flood, and return its report."""
         self._stopping.set()
         self._thread.join()
         report = self.report()
@@ -82,12 +82,14 @@ class Flood:
                     send(sequence)
                     self._sent += 1
                 except OSError:
-                    # The router's refusal (an ICMP error for an earlier packet), or a full
-                    # queue. That is an answer to a flood, not an end of it.
+                    # The router's refusal (an ICMP error for an earlier packet), or a full queue.
+                    # Such an answer does not end a flood.
                     self._refused += 1
 
     def _wait_until_due(self, begun: float, done: int) -> float:
-        """Sleep until packet number `done` is due; the clock's new zero if far behind."""
+        """Sleep until packet number `done` is due. Return the clock's zero, a new one if far
+        behind.
+        """
         while not self._stopping.is_set():
             now = time.monotonic()
             early = begun + done / self._rate - now
@@ -133,14 +135,14 @@ class Flood:
 
 
 def own_address(towards: str) -> str:
-    """The source address that the kernel picks towards an address."""
+    """Return the source address that the kernel selects towards an address."""
     with open_socket(towards, socket.SOCK_DGRAM, "") as sock:
         sock.connect((towards, 9))
         return str(sock.getsockname()[0])
 
 
 class Floods:
-    """The floods under way, by number."""
+    """The running floods, by number."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -156,7 +158,7 @@ class Floods:
         size: int,
         lanes: list[tuple[str, str]],
     ) -> int:
-        """Begin a flood; its number."""
+        """Begin a flood, and return its number."""
         number = next(self._numbers)
         self._floods[number] = Flood(
             kind=kind, address=address, port=port, rate=rate, size=size, lanes=lanes
@@ -164,9 +166,9 @@ class Floods:
         return number
 
     def report(self, number: int) -> FloodReport:
-        """What a flood has sent so far."""
+        """Return the number of packets that a flood has sent until now."""
         return self._floods[number].report()
 
     def stop(self, number: int) -> FloodReport:
-        """End a flood and forget it."""
+        """End a flood and forget it; return its report."""
         return self._floods.pop(number).stop()

@@ -2,11 +2,11 @@
 
 ``python -m egressd.lab.inside.obfs MODE ADDRESS PORT PROGRAM ARGUMENT…`` starts the program, a
 Shadowsocks server on that port of 127.0.0.1, and serves obfuscated clients in front of it for as
-long as that runs. It is no SIP003 plugin: those are files to execute, and a lab's files are below
-/run, which Debian mounts noexec.
+long as the program runs. It is no SIP003 plugin: those are files to execute, and a lab's files are
+below /run, which Debian mounts noexec.
 
-What is not simple-obfs is hung up on, where obfs-server would pass plain Shadowsocks on. The format
-is that of its ``obfs_http.c`` and ``obfs_tls.c``
+A client that does not use simple-obfs is disconnected, where obfs-server would pass plain
+Shadowsocks on. The format is that of its ``obfs_http.c`` and ``obfs_tls.c``
 (https://github.com/shadowsocks/simple-obfs): a handshake that carries the first payload each way,
 then the bare stream (http) or records of application data (tls).
 """
@@ -34,25 +34,28 @@ _TLS_1_2: Final = b"\x03\x03"
 _SESSION_TICKET: Final = b"\x00\x23"
 _SESSION_BYTES: Final = 32
 _EXTENSIONS: Final = bytes.fromhex("ff0100010000170000000b00020100")
-"""Extensions of a ServerHello: renegotiation, extended master secret, point formats. Clients count
-on their length."""
+"""Extensions of a ServerHello: renegotiation, extended master secret, point formats. Clients depend
+on their length.
+"""
 
 
 class Refused(Exception):
-    """A client speaks something else."""
+    """A client uses another protocol."""
 
 
 class Mode(Protocol):
     """One connection's obfuscation, seen from the server."""
 
     async def open(self, client: StreamReader) -> bytes:
-        """Read the client's handshake; the payload in it. Raises Refused or EOFError."""
+        """Read the client's handshake and return the payload in it. Raises Refused or EOFError."""
 
     async def read(self, client: StreamReader) -> bytes:
-        """The next payload, empty at the end. Raises Refused or EOFError."""
+        """Return the next payload, empty at the end. Raises Refused or EOFError."""
 
     def wrap(self, payload: bytes) -> bytes:
-        """Wrap a payload of up to `CHUNK` bytes; the first time the handshake comes before it."""
+        """Return a payload of up to `CHUNK` bytes, wrapped; the first call puts the handshake
+        before it.
+        """
 
 
 class Http:
@@ -117,7 +120,7 @@ MODES: Final[dict[str, type[Mode]]] = {"http": Http, "tls": Tls}
 
 
 async def _record(client: StreamReader, kind: bytes) -> bytes:
-    """The content of a TLS record. Raises Refused when it is of another kind."""
+    """Return the content of a TLS record. Raises Refused if it is of another kind."""
     found = await client.readexactly(len(kind))
     if found != kind:
         raise Refused(f"a record begins with {found.hex()}, not {kind.hex()}")
@@ -128,9 +131,9 @@ async def _record(client: StreamReader, kind: bytes) -> bytes:
 
 
 def client_hello(message: bytes) -> tuple[bytes, bytes]:
-    """The session and the session ticket of a ClientHello (RFC 5246, RFC 5077).
+    """Return the session and the session ticket of a ClientHello (RFC 5246, RFC 5077).
 
-    Raises Refused when it is none, or has no ticket with something in it.
+    Raises Refused if the message is no ClientHello, or has no ticket with content.
     """
     body, end = _vector(message, 1, 3)
     if message[:1] != b"\x01" or end != len(message) or body[:2] != _TLS_1_2:
@@ -150,7 +153,7 @@ def client_hello(message: bytes) -> tuple[bytes, bytes]:
 
 
 def server_hello(session: bytes) -> bytes:
-    """The record of a ServerHello that goes on with `session`."""
+    """Return the record of a ServerHello that resumes `session`."""
     chosen = b"\xcc\xa8\x00"  # ECDHE-RSA with ChaCha20-Poly1305, no compression
     extensions = len(_EXTENSIONS).to_bytes(2) + _EXTENSIONS
     body = _TLS_1_2 + os.urandom(32) + bytes([len(session)]) + session + chosen + extensions
@@ -171,7 +174,7 @@ def _vector(data: bytes, at: int, width: int) -> tuple[bytes, int]:
 
 
 async def converse(mode: Mode, client: StreamReader, answers: StreamWriter, port: int) -> None:
-    """Let a client talk to the server on that port of 127.0.0.1, both ways until both have ended.
+    """Connect a client with the server on that port of 127.0.0.1 until both directions have ended.
 
     Raises Refused, OSError or EOFError.
     """
@@ -195,11 +198,12 @@ async def _pass(read: Callable[[], Awaitable[bytes]], target: StreamWriter) -> N
 
 
 async def serve(name: str, address: str, port: int, program: Sequence[str]) -> int:
-    """Serve the mode of that name until the program, which SIGTERM ends too, has ended; its exit
-    status."""
+    """Serve the mode `name` until the program has ended, which SIGTERM ends too. Return its exit
+    status.
+    """
 
     async def meet(client: StreamReader, answers: StreamWriter) -> None:
-        # Cancelled when this process ends: to asyncio's server no way for a connection to end.
+        # CancelledError comes when this process ends: asyncio's server does not expect it here.
         with suppress(OSError, EOFError, asyncio.CancelledError), closing(answers):
             try:
                 await converse(MODES[name](), client, answers, port)
@@ -214,7 +218,7 @@ async def serve(name: str, address: str, port: int, program: Sequence[str]) -> i
 
 
 async def _listening(program: asyncio.subprocess.Process, port: int) -> None:
-    """Wait until the program takes connections, or has ended."""
+    """Wait until the program accepts connections, or has ended."""
     while program.returncode is None:
         try:
             _, writer = await asyncio.open_connection(LOOPBACK, port)

@@ -1,4 +1,4 @@
-"""Probes: one question each to the outside, and how it went."""
+"""Probes: each makes one request to the outside, and returns its outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAULTS: Final = (OSError, ValueError, EOFError, http.client.HTTPException)
 
 
 def dns(*, name: str, server: str, kind: str, tcp: bool, source: str, timeout: float) -> DnsReply:
-    """Ask `server` for `name`."""
+    """Query `server` for `name`."""
     deadline = Deadline(timeout)
     try:
         return ask(name, server, kind=kind, tcp=tcp, source=source, deadline=deadline)
@@ -50,16 +50,16 @@ def http_request(
     verify: bool,
     ca: str,
 ) -> HttpReply:
-    """One request on a connection of its own.
+    """Send one request on a connection of its own.
 
-    `upload` bytes of the pattern are sent as its body. With `verify` the answer's body
-    must be the pattern, and is not kept. `ca` is a file of certificates to trust; empty to
-    trust anybody.
+    `upload` bytes of the pattern are sent as its body. With `verify` the answer's body must be the
+    pattern, and is not kept. `ca` is a file of certificates to trust; if it is empty, any
+    certificate is trusted.
     """
     deadline = Deadline(timeout)
     try:
         connection = open_http(url, source, resolver, ca, deadline)
-        # http.client lets go of a socket whose answer ends with the connection.
+        # http.client releases a socket whose answer ends with the connection.
         with connection.sock as sock:
             parts = urlsplit(url)
             sent = {"Connection": "close", "Content-Length": str(upload)} | headers
@@ -87,7 +87,7 @@ def http_request(
 def open_http(
     url: str, source: str, resolver: str, ca: str, deadline: Deadline
 ) -> http.client.HTTPConnection:
-    """A connection to the URL's server that is open already."""
+    """Return an open connection to the URL's server."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -113,14 +113,15 @@ def _trusting() -> ssl.SSLContext:
 
 
 def target_of(parts: SplitResult) -> str:
-    """The request target of a URL."""
+    """Return the request target of a URL."""
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def body_of(
     sock: socket.socket, response: http.client.HTTPResponse, patience: Callable[[], float]
 ) -> Iterator[bytes]:
-    """The body as it comes, in pieces of at most 1 MiB, waiting `patience` seconds for each.
+    """Yield the body as it arrives, in pieces of at most 1 MiB, waiting `patience` seconds for
+    each.
 
     Raises EOFError if it is cut short.
     """
@@ -167,8 +168,8 @@ def udp_echo(
 ) -> EchoReply:
     """Send one datagram to an echo server and wait for it to come back.
 
-    A `size` above the text's is filled by repeating the text, so that each fragment of a
-    large datagram carries a whole token.
+    A `size` above the text's is filled by repeating the text, so that each fragment of a large
+    datagram carries a whole token.
     """
     deadline = Deadline(timeout)
     payload = _filled(text, size)
@@ -186,13 +187,13 @@ def udp_echo(
 
 
 def check_echo(line: bytes, sent: bytes) -> None:
-    """Raise ValueError unless a line that came back is the one that was sent."""
+    """Raise ValueError unless the echoed line equals the one that was sent."""
     if line != sent:
         raise ValueError("the echo is not what was sent")
 
 
 def check_piece(chunk: bytes, offset: int) -> None:
-    """Raise ValueError unless `chunk` is what a body of the pattern has at `offset`."""
+    """Raise ValueError unless `chunk` equals the pattern at `offset`."""
     if chunk != piece(offset, len(chunk)):
         raise ValueError(f"the body differs within {len(chunk)} bytes from {offset}")
 
@@ -203,7 +204,7 @@ def _filled(text: str, size: int) -> bytes:
 
 
 def ping(*, address: str, text: str, source: str, timeout: float) -> Outcome:
-    """One ICMP or ICMPv6 echo that carries `text`."""
+    """Send one ICMP or ICMPv6 echo request that carries `text`, and wait for the reply."""
     deadline = Deadline(timeout)
     is_v6 = ":" in address
     protocol = packets.ICMPV6 if is_v6 else packets.ICMP
@@ -235,7 +236,7 @@ def raw(
     source_port: int,
     flags: int,
 ) -> Outcome:
-    """Send one IPv4 packet from any `source` at all. Nothing waits for an answer."""
+    """Send one IPv4 packet from any `source` at all, without waiting for an answer."""
     body = text.encode()
     match protocol:
         case packets.UDP:
@@ -254,7 +255,7 @@ def raw(
 
 
 def emit(*, interface: str, packets: list[str], mac: str) -> None:
-    """Send IP packets by an interface to a neighbour, whatever they say: all in hexadecimal.
+    """Send IP packets with any content by an interface to a neighbour: all in hexadecimal.
 
     Raises OSError.
     """
@@ -274,10 +275,10 @@ def every_way(
     source6: str,
     timeout: float,
 ) -> list[ProbeResult]:
-    """Try to get out in every way that leaks are known by, all at once.
+    """Try all kinds of traffic that are known to leak, at once.
 
-    Every probe carries `token`: in a path, a line, a payload or a DNS name. The IPv6 ones
-    are left out when `address6` is empty.
+    Every probe carries `token`: in a path, a line, a payload or a DNS name. The IPv6 probes are
+    left out if `address6` is empty.
     """
     name = f"{token}.test"
     four = {"source": source, "timeout": timeout}

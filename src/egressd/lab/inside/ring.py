@@ -1,9 +1,9 @@
-"""Packet capture from a ring that the kernel shares with us (TPACKET_V3).
+"""Packet capture from a ring that the kernel shares with this process (TPACKET_V3).
 
 The kernel writes packets and its own timestamps into mapped memory, block by block
-(Documentation/networking/packet_mmap.rst; the layouts are <linux/if_packet.h>'s). So there
-is no system call per packet, a busy Python process loses nothing until 64 MiB are full,
-and the kernel says exactly how many packets it had no room for.
+(Documentation/networking/packet_mmap.rst; the layouts are <linux/if_packet.h>'s). So there is no
+system call per packet, a busy Python process loses nothing until 64 MiB are full, and the kernel
+reports exactly how many packets it had no room for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKET_VERSION: Final = 10
 _TPACKET_V3: Final = 2
 _ETH_P_ALL: Final = 0x0003
 _ETH_P_EXPERIMENT: Final = 0x88B5
-"""IEEE 802's EtherType for local experiments: bears our barriers, which nothing else reads."""
+"""IEEE 802's EtherType for local experiments. Barriers carry it; no other program reads them."""
 _ETH_P_IP: Final = 0x0800
 _PAYLOAD_MIN: Final = 46
 """Bytes that an Ethernet frame carries at least."""
@@ -52,7 +52,7 @@ _PACKET_HEAD: Final = struct.Struct("IIIIIIHH")
 """next_offset, sec, nsec, snaplen, len, status, mac, net of ``struct tpacket3_hdr``."""
 _LINK: Final = struct.Struct("!2xH4x2xB")
 _LINK_AT: Final = 48
-"""Where ``struct sockaddr_ll`` follows the header: protocol at 2, packet type at 10."""
+"""The offset of ``struct sockaddr_ll`` behind the header: protocol at 2, packet type at 10."""
 _INDEX: Final = struct.Struct("i")
 _IP_PROTOCOLS: Final = (0x0800, 0x86DD)
 _BARRIER_WAIT_S: Final = 5.0
@@ -61,10 +61,10 @@ Key = tuple[int, bool, packets.Headers, bytes]
 
 
 class Ring:
-    """Captures on one interface, or on all of a namespace's when `interface` is empty.
+    """Captures on one interface, or on all of a namespace's if `interface` is empty.
 
-    `keep` also keeps every packet that carries a token, and not only counts. A ring ends
-    with its process.
+    With `keep` it also keeps every packet that carries a token, and does not only count. A ring
+    ends with its process.
     """
 
     def __init__(self, interface: str, keep: bool) -> None:
@@ -87,7 +87,7 @@ class Ring:
         threading.Thread(target=self._run, daemon=True).start()
 
     def snapshot(self) -> Captured:
-        """Everything captured that had arrived when this was asked."""
+        """Return all that was captured before this call."""
         self._barrier()
         with self._lock:
             self._count_drops()
@@ -99,7 +99,7 @@ class Ring:
             )
 
     def clear(self) -> None:
-        """Forget what was captured so far."""
+        """Discard all that was captured until now."""
         self._barrier()
         with self._lock:
             self._flows.clear()
@@ -107,9 +107,9 @@ class Ring:
             self._total = 0
 
     def inject(self, token: str) -> list[str]:
-        """Send a packet with `token` on each captured interface that is up; their names.
+        """Send a packet with `token` on each captured interface that is up, and return their names.
 
-        It goes to a MAC address that nobody has, so that no host takes it in.
+        It goes to an unused MAC address, so that no host accepts it.
         """
         body = packets.udp(9, 9, token.encode())
         packet = packets.ipv4("192.0.2.254", "192.0.2.253", packets.UDP, body)
@@ -117,10 +117,10 @@ class Ring:
         return [name for name in names if self._send(name, _ETH_P_IP, packet)]
 
     def _barrier(self) -> None:
-        """Return when every packet that arrived before this call has been counted.
+        """Wait until every packet that arrived before this call has been counted.
 
-        A frame of ours is put behind them and awaited. If the interface is down nothing
-        more arrives, and two of the ring's own retirement periods are enough.
+        A marked frame is sent behind them and awaited. If the interface is down, no more packets
+        arrive, and two of the ring's own retirement periods are enough.
         """
         name = self._interface or "lo"
         mark = os.urandom(16)
@@ -136,7 +136,7 @@ class Ring:
 
     @staticmethod
     def _send(name: str, protocol: int, payload: bytes) -> bool:
-        # The kernel puts a link header ahead of it where the interface has one: a tunnel has none.
+        # The kernel adds a link header if the interface has one: a tunnel has none.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as sock,
@@ -237,4 +237,4 @@ def _name_of(index: int) -> str:
     try:
         return socket.if_indextoname(index)
     except OSError:
-        return f"#{index}"  # it is gone already
+        return f"#{index}"  # the interface is gone already

@@ -34,7 +34,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left. Raises TimeoutError when there are none."""
+        """Seconds left. Raises TimeoutError if there are none."""
         left = self._seconds - self.elapsed
         if left <= 0:
             raise TimeoutError
@@ -42,7 +42,7 @@ class Deadline:
 
 
 def fault(error: Exception) -> str:
-    """What went wrong, as `egressd.lab.observed` words it."""
+    """Return an error in the words of `egressd.lab.observed`."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, ssl.SSLError):
@@ -55,12 +55,12 @@ def fault(error: Exception) -> str:
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """AF_INET6 for an address with a colon."""
+    """Return AF_INET6 for an address with a colon, else AF_INET."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an address and needs no resolver."""
+    """True if `host` is an address and needs no resolver."""
     try:
         socket.inet_pton(family_of(host), host)
     except OSError:
@@ -71,10 +71,10 @@ def is_address(host: str) -> bool:
 def open_socket(
     address: str, kind: int, source: str, protocol: int = 0, source_port: int = 0
 ) -> socket.socket:
-    """A socket towards `address`, bound to `source` and `source_port` unless that is empty.
+    """Return a socket towards `address`, bound to `source` and `source_port` unless that is empty.
 
-    ICMP errors are reported by the next call on it, also those that Linux by default
-    keeps from datagram sockets (``IP_RECVERR`` in ip(7)).
+    ICMP errors are reported by the next call on it, including those that Linux by default hides
+    from datagram sockets (``IP_RECVERR`` in ip(7)).
     """
     family = family_of(address)
     sock = socket.socket(family, kind, protocol)
@@ -86,7 +86,7 @@ def open_socket(
                 sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
         if source:
             if kind == socket.SOCK_STREAM:
-                # Thousands of clients in a namespace: pick the port when connecting.
+                # Thousands of clients in a namespace: select the port when connecting.
                 sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
             sock.bind((source, source_port))
     except OSError:
@@ -99,7 +99,7 @@ _IP_BIND_ADDRESS_NO_PORT: Final = 24  # <linux/in.h>
 
 
 def connect_tcp(address: str, port: int, source: str, deadline: Deadline) -> socket.socket:
-    """A connected TCP socket without Nagle's delay."""
+    """Return a connected TCP socket without Nagle's delay."""
     sock = open_socket(address, socket.SOCK_STREAM, source)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -112,7 +112,7 @@ def connect_tcp(address: str, port: int, source: str, deadline: Deadline) -> soc
 
 
 def default_resolver() -> str:
-    """The first name server of this namespace's resolv.conf."""
+    """Return the first name server of this namespace's resolv.conf."""
     for line in Path("/etc/resolv.conf").read_text().splitlines():
         words = line.split()
         if words[:1] == ["nameserver"]:
@@ -123,7 +123,7 @@ def default_resolver() -> str:
 def ask(
     name: str, server: str, *, kind: str, tcp: bool, source: str, deadline: Deadline
 ) -> DnsReply:
-    """Ask one resolver once. Raises OSError or ValueError when no good reply comes."""
+    """Query one resolver once. Raises OSError or ValueError if no good reply comes."""
     number = next(_numbers) & 0xFFFF
     query = dnswire.encode_query(number, name, kind)
     if tcp:
@@ -147,7 +147,7 @@ def ask(
 
 
 def resolve(host: str, resolver: str, source: str, deadline: Deadline) -> str:
-    """An IPv4 address of `host`; `resolver` is empty for resolv.conf's."""
+    """Return an IPv4 address of `host`; `resolver` is empty for resolv.conf's."""
     if is_address(host):
         return host
     reply = ask(

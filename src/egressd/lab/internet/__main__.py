@@ -1,4 +1,4 @@
-"""Start the servers that a configuration names, and answer questions about whom they saw."""
+"""Start the servers that a configuration names, and answer queries about their clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from egressd.lab.internet.web import Web
 
 
 async def serve(config: Config) -> None:
-    """Serve until the process is ended. The control socket appears when all are up."""
+    """Serve until the process is ended. The control socket appears when all servers are up."""
     register = Register()
     zone = Zone(config.zone)
     web = Web(register)

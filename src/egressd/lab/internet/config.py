@@ -1,4 +1,4 @@
-"""What the servers of the internet are told at their start."""
+"""The start parameters of the internet's servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import msgspec
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve. ``control`` is the Unix socket to answer on."""
+    """Addresses, names and certificate of the servers. ``control`` is the Unix socket
+    to answer on.
+    """
 
     control: str
     servers: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Echo servers that say whom they see.
+"""Echo servers that report the address that they see.
 
-TCP: greets with a line of JSON (``{"ip", "port"}``), then gives every line back: a
-protocol in which the server speaks first. UDP: gives every datagram back behind such a
-line. `discard` takes datagrams and never answers.
+TCP: greets with a line of JSON (``{"ip", "port"}``), then sends every line back: a protocol in
+which the server speaks first. UDP: sends every datagram back behind such a line. `discard` takes
+datagrams and never answers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class UdpEcho(asyncio.DatagramProtocol):
         self._transport: Any = None
 
     async def listen(self) -> None:
-        """Serve."""
+        """Begin to serve."""
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: self, local_addr=self._address)
 
@@ -61,13 +61,13 @@ class UdpEcho(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        """Give a datagram back (asyncio's callback)."""
+        """Send a datagram back (asyncio's callback)."""
         self._register.note("udp", self._address, addr, data[:200].decode("utf-8", "replace"))
         self._transport.sendto(_greeting(addr) + data, addr)
 
 
 def discard(host: str, port: int) -> socket.socket:
-    """A UDP socket that is never read: the kernel drops what does not fit its small queue."""
+    """Return a UDP socket that is never read: the kernel drops datagrams beyond its small queue."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""Who was seen: everything that the servers were asked, in order."""
+"""A record of all requests that the servers received, in order."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final
 from egressd.lab.observed import Seen
 
 KEPT: Final = 500_000
-"""Entries kept; older ones are let go."""
+"""Entries kept; older ones are dropped."""
 TEXT_MAX: Final = 200
 
 
 class Register:
-    """An append-only list with positions, so that a reader can ask for what is new."""
+    """An append-only list with positions, so that a reader can request only new entries."""
 
     def __init__(self) -> None:
         self._entries: deque[Seen] = deque(maxlen=KEPT)
         self._count = 0
 
     def note(self, service: str, server: Any, peer: Any, text: str) -> None:
-        """Note a question; `server` and `peer` are socket addresses (address, port, …)."""
+        """Add a request; `server` and `peer` are socket addresses (address, port, …)."""
         entry = Seen(
             time=time.time(),
             service=service,
@@ -36,11 +36,11 @@ class Register:
         self._count += 1
 
     def mark(self) -> int:
-        """The position behind the last entry."""
+        """Return the position behind the last entry."""
         return self._count
 
     def since(self, mark: int, service: str, text: str) -> list[Seen]:
-        """Entries from position `mark` on, of `service` and with `text` in them if given."""
+        """Return entries from position `mark` on, of `service` and with `text` in them if given."""
         first = self._count - len(self._entries)
         return [
             entry

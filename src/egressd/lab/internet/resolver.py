@@ -1,4 +1,4 @@
-"""The resolvers: one zone, many addresses, and a memory of who asked which one what."""
+"""The resolvers: one zone, many addresses, and a record of all queries."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Zone:
         self._names = dict(names)
 
     def put(self, name: str, addresses: list[str]) -> None:
-        """Give a name its addresses; none make it unknown."""
+        """Set a name's addresses; without any, the name becomes unknown."""
         self._names[name] = tuple(addresses)
 
     def find(self, name: str, asker: str) -> tuple[str, ...]:
-        """The addresses of a name, exact entries before wildcards, longer before shorter."""
+        """Return the addresses of a name: exact entries before wildcards, longer before shorter."""
         if name == WHOAMI or name.endswith(f".{WHOAMI}"):
             return (asker,)
         labels = name.split(".")

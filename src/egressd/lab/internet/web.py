@@ -1,4 +1,4 @@
-"""The web server: tells each client its address, and sends or takes any amount of bytes.
+"""The web server: reports each client's address, and sends or takes any amount of bytes.
 
 | request | answer |
 |---|---|
@@ -30,7 +30,7 @@ _BODY_COPIES: Final = 64
 
 
 class Web:
-    """HTTP/1.1 as far as probes, browsers' tests and load generators need it."""
+    """The parts of HTTP/1.1 that probes, browsers' tests and load generators need."""
 
     def __init__(self, register: Register) -> None:
         self._register = register
@@ -51,14 +51,14 @@ class Web:
             while await self._one_request(reader, writer):
                 pass
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
-            pass  # the client went away, or does not speak HTTP
+            pass  # the client went away, or does not use HTTP
         finally:
             writer.close()
 
     async def _one_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request. Return True if another may follow."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         line, *fields = head.rstrip("\r\n").split("\r\n")
         method, target, version = line.split(" ")
@@ -125,7 +125,7 @@ class Web:
 
 
 async def _take(reader: asyncio.StreamReader, size: int) -> bool:
-    """Read a body; whether it was the pattern."""
+    """Read a body. Return True if it was the pattern."""
     received, intact = 0, True
     while received < size:
         chunk = await reader.read(min(len(PATTERN), size - received))
