@@ -1,4 +1,4 @@
-"""The lab: `Lab` builds it, gives its parts, and leaves nothing behind.
+"""The lab: `Lab` builds it, gives access to its parts, and leaves nothing behind.
 
 with Lab() as lab:
     with lab.plain_router():
@@ -130,7 +130,7 @@ class Lab:
         self.remove()
 
     def build(self) -> None:
-        """Build the lab. Raises Failed with a name of each missing or unusable part."""
+        """Build the lab. Raises Failed with the names of missing or unusable parts."""
         if os.geteuid() != 0:
             raise Failed("build the lab", "network namespaces need root")
         if self.name in netns.labs():

@@ -7,8 +7,8 @@ client2 ─┼─ lan0 (router) ──────────┤               
 ```
 
 In one-arm use a namespace ``switch`` holds the bridge, and the router, the clients and the
-internet's ``isp1`` are all plugged into it. The internet knows the way back to the LANs'
-own addresses, so a packet that leaks without NAT is answered and seen, not just lost.
+internet's ``isp1`` are all plugged into it. The internet has routes back to the LANs' own
+addresses, so a packet that leaks without NAT is answered and seen, not just lost.
 """
 
 from __future__ import annotations
