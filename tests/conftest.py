@@ -14,19 +14,19 @@ Need = Callable[[str, bool], None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the emulated machine first: it takes longest, and others can run beside it."""
+    """Put the emulated machine first: it takes longest, and other tests can run beside it."""
     items.sort(key=lambda item: item.get_closest_marker("vm") is None)
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The only event loop that egressd runs on."""
+    """Return the only event loop that egressd runs on."""
     return "asyncio"
 
 
 @pytest.fixture
 def old_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have the planner take the engine for 1.14.2, which loses early data with VMess."""
+    """Make the planner assume engine version 1.14.2, which loses early data with VMess."""
     caches = (engine.affected_protocols, nodes._lost_by_engine, nodes.outbound_of)
     monkeypatch.setattr(engine, "version", lambda: (1, 14, 2))
     for cache in caches:
@@ -38,7 +38,7 @@ def old_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def need() -> Need:
-    """Skip the test when the machine lacks something; in CI, where it must be, fail."""
+    """Return a check that skips the test if the machine lacks something, and fails it in CI."""
 
     def check(what: str, present: bool) -> None:
         if present:

@@ -1,4 +1,4 @@
-"""What breaks text that is generated from it, where it is not refused or quoted (P6)."""
+"""Pieces that break generated text unless they are refused or quoted (P6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File systems for tests to fill up, and to take the writing away from."""
+"""File systems that tests fill up or make read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB, in memory, at `path`. Needs root."""
+    """Mount a file system of 2 MiB, in memory, at `path`. Needs root."""
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", path], check=True)
     try:
@@ -20,7 +20,7 @@ def small_disk(path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take all the room that there is; the file that has it."""
+    """Fill the disk completely, and return the file that fills it."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -34,7 +34,7 @@ def fill(disk: Path) -> Path:
 
 @contextmanager
 def read_only(disk: Path) -> Iterator[None]:
-    """Let nobody write to the file system at `disk`."""
+    """Make the file system at `disk` read-only."""
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Engine instances of the plan, for tests that are not about what they do."""
+"""Engine instances of the plan, for tests that are not about their work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from egressd.planner.registry import MARK_DIRECT, node_mark
 
 
 def node_path(number: int = 1, server: str = "192.0.2.1", *, udp: bool = True) -> NodePath:
-    """The path to a SOCKS5 node of that id."""
+    """Return the path to a SOCKS5 node with this id."""
     outbound = Socks5(server=server, server_port=1080, udp=udp)
     hop = Hop(node=number, outbound=outbound)
     return NodePath(hops=(hop,), mark=MARK_DIRECT, resolver="192.0.2.53")
@@ -17,7 +17,9 @@ def node_path(number: int = 1, server: str = "192.0.2.1", *, udp: bool = True) -
 def node_instance(
     number: int = 1, server: str = "192.0.2.1", *, udp: bool = True, standby: bool = False
 ) -> Instance:
-    """The instance that sends clients to it; another `server` is another configuration."""
+    """Return the instance that sends clients to the node; another `server` is another
+    configuration.
+    """
     work = Dialer(paths=(node_path(number, server, udp=udp),), resolvers=("192.0.2.55",))
     return Instance(key=f"node:{number}", mark=node_mark(number), work=work, standby=standby)
 
@@ -25,7 +27,7 @@ def node_instance(
 def service_instance(
     port: int, number: int = 1, *, username: str = "", password: str = ""
 ) -> Instance:
-    """The instance of a proxy service."""
+    """Return the instance of a proxy service."""
     work = ProxyListener(
         mark=MARK_DIRECT,
         resolver="192.0.2.53",

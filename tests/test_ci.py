@@ -1,4 +1,4 @@
-"""CI's second try of a failed file: who gets one, and what it takes to pass."""
+"""CI's second try of a failed file: the files that get one, and the conditions to pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which room may import which, each ban with its reason. See ARCHITECTURE.md."""
+"""The rooms that each room may import, each ban with its reason. See ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONFINED = {
     "fastapi": ("api", "the use cases know nothing of HTTP"),
     "uvicorn": ("api", "the use cases know nothing of HTTP"),
 }
-"""Third-party package -> the only place that may import it, and why."""
+"""Third-party package -> the only place that may import it, and the reason."""
 
 ALSO_ALLOWED = {"lab": {"singbox"}}
 """The lab runs peers of its own and builds networks."""
@@ -57,7 +57,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, wherever in it."""
+    """Return every module that a file imports, anywhere in it."""
     found: set[str] = set()
     for part in ast.walk(ast.parse(path.read_text())):
         if isinstance(part, ast.Import):

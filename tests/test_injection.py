@@ -1,8 +1,8 @@
-"""P6: no input adds a directive, a shell word or a path to what is generated from it.
+"""P6: no input adds a directive, a shell word or a path to a generated text.
 
-Every generator is given values made of the pieces that break such text, and what it made is read
-back by its reader's own rules: what is read must be what was meant, and nothing more. A case
-passes if the value is refused or stands where it belongs. 10^6 cases a generator:
+Every generator gets values made of the pieces that break such text, and its output is read back by
+its reader's own rules: the result must be the intended value, and nothing more. A case passes if
+the value is refused or appears in its place. 10^6 cases a generator:
 
     EGRESSD_INJECTION_CASES=1000000 .venv/bin/pytest --timeout=0 tests/test_injection.py
 """
@@ -54,14 +54,14 @@ CASES = int(os.environ.get("EGRESSD_INJECTION_CASES", "1500"))
 
 
 def evil(rng: Random) -> str:
-    """A few of the pieces, or now and then 64 KiB of one."""
+    """Return a few of the pieces, or now and then 64 KiB of one."""
     if rng.random() < 0.0005:
         return rng.choice(PIECES) * (65_536 // 8)
     return "".join(rng.choices(PIECES, k=rng.randint(1, 5)))
 
 
 def maybe(rng: Random, good: str) -> str:
-    """A good value, one with something evil in it, or only that."""
+    """Return a good value, one with something evil in it, or only that."""
     draw = rng.random()
     if draw < 0.5:
         return good
@@ -82,7 +82,7 @@ _STATEMENT = re.compile(
 
 
 def read_script(text: str) -> dict[str, dict[str, str]]:
-    """The elements that an nft script adds, by set; fails on anything it should not hold."""
+    """Return the elements that an nft script adds, by set; fail on any other statement."""
     found: dict[str, dict[str, str]] = {}
     assert text.isascii()
     for line in text.split("\n"):
@@ -107,7 +107,7 @@ def _rule_sets(rng: Random) -> dict[str, bytes]:
 
 
 def _problems(change: Change) -> list[str]:
-    """What netd says of a change that comes over its socket."""
+    """Return netd's problems with a change that comes over its socket."""
     try:
         asked = msgspec.msgpack.decode(msgspec.msgpack.encode(change), type=Change)
     except msgspec.ValidationError as error:
@@ -145,7 +145,7 @@ TOPOLOGY = Topology(
 
 
 def nft_case(rng: Random) -> bool:
-    """netd's checks and the renderer together: the api is not trusted."""
+    """Check netd's validation and the renderer together: the api is not trusted."""
     change = _change(rng)
     if _problems(change):
         return False
@@ -161,7 +161,7 @@ def nft_case(rng: Random) -> bool:
 
 
 def limits_case(rng: Random) -> bool:
-    """The netdev table of speed limits."""
+    """Check the netdev table of speed limits."""
     change = _change(rng)
     if _problems(change):
         return False
@@ -175,7 +175,7 @@ def limits_case(rng: Random) -> bool:
 
 
 def interface_case(rng: Random) -> bool:
-    """Names that the kernel allows, found on the machine itself."""
+    """Check names that the kernel allows, found on the machine itself."""
     name = maybe(rng, "eth1")[:15]
     address = (IPv4Interface("192.168.1.1/24"),)
     found = Interface(name=name, index=3, kind="", is_up=True, addresses=address)
@@ -197,11 +197,11 @@ def interface_case(rng: Random) -> bool:
     return True
 
 
-# --- What daemons of lines read. -----------------------------------------------------------
+# --- Files of lines' daemons. --------------------------------------------------------------
 
 
 def pppd_case(rng: Random) -> bool:
-    """pppd's options, L2TP's and PPTP's: the pty command is run by a shell."""
+    """Check pppd's options, L2TP's and PPTP's: a shell runs the pty command."""
     username, password = maybe(rng, "user"), maybe(rng, "secret")
     texts = {field: maybe(rng, "x") for field in ("server", "comment", "secret")}
     given = dial(username=username, password=password, **texts)
@@ -217,7 +217,7 @@ def _plain_options(render: Callable[[Dial], str]) -> dict[str, list[bytes]]:
 
 
 def xl2tpd_case(rng: Random) -> bool:
-    """xl2tpd's configuration holds addresses and numbers only."""
+    """Check that xl2tpd's configuration holds addresses and numbers only."""
     fields = ("name", "server", "username", "password", "secret", "comment", "interface")
     given = dial(**{field: maybe(rng, "x") for field in fields})
     assert sections(xl2tpd.configuration(given)) == sections(xl2tpd.configuration(dial()))
@@ -225,7 +225,7 @@ def xl2tpd_case(rng: Random) -> bool:
 
 
 def daemon_case(rng: Random) -> bool:
-    """What is run for a line, and which lines are refused."""
+    """Check the programs that run for a line, and the lines that are refused."""
     fields = {
         "name": maybe(rng, "l2tp_1"), "server": maybe(rng, "vpn.example"),
         "username": maybe(rng, "u"), "password": maybe(rng, "p"), "secret": maybe(rng, "s"),
@@ -248,10 +248,10 @@ def daemon_case(rng: Random) -> bool:
 
 
 def vici_case(rng: Random) -> bool:
-    """VICI counts its bytes: what charon reads is what was said."""
+    """Check that charon reads the secret that was sent: VICI counts its bytes."""
     secret = maybe(rng, "secret")
     if len(secret.encode()) > 0xFFFF:
-        return False  # more than VICI's lengths can say; the API takes 255 characters
+        return False  # longer than VICI's length fields allow; the API takes 255 characters
     said = ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
     heard = Message.deserialize(_Transport(Message.serialize(said)))
     assert heard == {
@@ -275,7 +275,9 @@ _HEADERS = ("headers",)
 
 
 def _keys(value: Any, at: str = "") -> set[str]:
-    """Every key of a document with its place; what a header is called is the user's own."""
+    """Return every key of a document with its place, except the names of headers, which users
+    choose.
+    """
     if isinstance(value, dict):
         if at.endswith(_HEADERS):
             return set()
@@ -294,7 +296,7 @@ for _protocol, _config in ACCEPTED:
 
 
 def _poison(rng: Random, value: Any) -> Any:
-    """The value with something evil somewhere in it."""
+    """Return the value with something evil somewhere in it."""
     if isinstance(value, dict):
         if not value or rng.random() < 0.3:
             key = rng.choice((*FOREIGN, "tor", "key_path", "rule_set", "type", evil(rng)))
@@ -307,7 +309,9 @@ def _poison(rng: Random, value: Any) -> Any:
 
 
 def outbound_case(rng: Random) -> bool:
-    """A node's configuration, every protocol: only known keys, each in its known place."""
+    """Check a node's configuration, for every protocol: only known keys, each in its
+    known place.
+    """
     protocol, config = rng.choice(ACCEPTED)
     try:
         made = options_of(build(node(protocol, _poison(rng, config))))
@@ -319,7 +323,7 @@ def outbound_case(rng: Random) -> bool:
 
 
 def document_case(rng: Random) -> bool:
-    """Names that people give reach no document of the engine, and no key of the plan."""
+    """Check that user-defined names reach no document of the engine, and no key of the plan."""
     name, group = maybe(rng, "tokyo"), maybe(rng, "fast")
     if node_name_problem(name) or node_name_problem(group):
         return False
@@ -344,7 +348,7 @@ def document_case(rng: Random) -> bool:
 
 
 def service_case(rng: Random) -> bool:
-    """A proxy service's own user name and password stand in its document as they are."""
+    """Check that a proxy service's user name and password appear unchanged in its document."""
     username, password = maybe(rng, "u"), maybe(rng, "p")
     service = ProxyService(
         id=1, name=maybe(rng, "s"), outbound_interface="wan1", port=1080,
@@ -364,7 +368,7 @@ def service_case(rng: Random) -> bool:
 
 
 def whitelist_case(rng: Random) -> bool:
-    """Whitelists that were stored unchecked still add nothing."""
+    """Check that whitelists that were stored unchecked still add nothing."""
     listed = Whitelist(domains=maybe(rng, "example.com"), ips=maybe(rng, "192.0.2.0/24"))
     try:
         plan = compile_plan(load({"whitelist": {"": listed}}, 1), RESOLVERS)
@@ -382,7 +386,7 @@ def _address(rng: Random) -> IPv4Address:
 
 
 def route_case(rng: Random) -> bool:
-    """What the kernel is told of a route is what was meant."""
+    """Check that a route's message to the kernel decodes to the same route."""
     device = rng.choice(("", "lan0", "wan1"))
     route = RouteEntry(
         table=rng.choice((99, 100, 1000 + rng.getrandbits(16))),
@@ -399,7 +403,9 @@ def route_case(rng: Random) -> bool:
 
 
 def rule_case(rng: Random) -> bool:
-    """What the kernel is told of a policy rule is what was meant, whatever the interface's name."""
+    """Check that a policy rule's message to the kernel decodes to the same rule, for any interface
+    name.
+    """
     name = maybe(rng, "lan0")
     if not is_interface_name(name):
         return False
@@ -420,7 +426,7 @@ def rule_case(rng: Random) -> bool:
 
 
 def queue_case(rng: Random) -> bool:
-    """A limit's class and queue, as the kernel lists them."""
+    """Check a limit's class and queue, as the kernel lists them."""
     shape = shaping.shape(rng.choice((1, 8, rng.randint(1, 10_000_000), 10_000_000)))
     handle, index = rng.getrandbits(32), rng.randint(1, 1 << 20)
     wanted = messages.class_of(shape)

@@ -56,7 +56,7 @@ def table() -> dict[tuple[str, str, str, str], tuple[str, str]]:
 
 
 def tags(python: str, machine: str) -> set[Tag]:
-    """Return the tags of wheels that a Python on a processor takes."""
+    """Return the tags of wheels that a Python on a processor accepts."""
     version = [int(part) for part in python.split(".")]
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
     platforms += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux1", "linux")]

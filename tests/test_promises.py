@@ -1,4 +1,4 @@
-"""docs/promises.md says where each promise is tested: what it names is there."""
+"""docs/promises.md names the tests of each promise: they exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-up: what stops it is told in a sentence, and it goes on when the cause is gone."""
+"""Set-up: it reports a failure in a sentence, and continues once the cause is removed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def programs(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """Return a setter of what programs say: the first words of a command -> status and output."""
+    """Return a setter of programs' results: the first words of a command -> status and output."""
 
     def say(**said: tuple[int, str]) -> None:
         def captured(*argv: str, **_: object) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def test_an_unsupported_processor(setup: ModuleType, monkeypatch: pytest.MonkeyP
     assert sentence(setup.check_machine).endswith("runs on x86_64 and aarch64; this is armv7l")
 
 
-# What apt 3.0 and 2.6 say.
+# Messages of apt 3.0 and 2.6.
 UNREACHED = (
     "W: Failed to fetch http://192.0.2.1/debian/dists/trixie/InRelease  "
     "Unable to connect to 192.0.2.1:80:\n"
@@ -158,7 +158,7 @@ def test_a_half_made_environment_is_made_anew(setup: ModuleType, left: str) -> N
 
 
 def test_each_release_has_a_server_for_each_node_of_the_lab() -> None:
-    """A package that is gone from one release has a replacement there."""
+    """A package that is missing in one release has a replacement there."""
     found = load("setup").RELEASE_PACKAGES
     assert {"dante-server", "shadowsocks-v2ray-plugin"} <= found["bookworm"].keys()
     assert "v2ray" in found["trixie"]

@@ -1,4 +1,4 @@
-"""The systemd units: systemd reads them as they are meant, and they are confined."""
+"""The systemd units: systemd reads them as intended, and they are confined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_systemd = pytest.mark.skipif(
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The units as script/install writes them."""
+    """Return the units as script/install writes them."""
     for unit in UNITS:
         (tmp_path / unit.name).write_text(unit.read_text().replace("@ROOT@", str(ROOT)))
     return tmp_path
@@ -63,7 +63,7 @@ def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
     guard = settings("egressd-guard.service")
     assert {"network-pre.target", "egressd-netd.service"} <= set(guard["Before"])
     assert guard["DefaultDependencies"] == ["no"]
-    assert guard["After"] == ["nftables.service"]  # whose ruleset begins with a flush
+    assert guard["After"] == ["nftables.service"]  # its ruleset begins with a flush
     assert guard["ExecStart"][0] == "/usr/sbin/nft"
     assert guard["RemainAfterExit"] == ["yes"]  # or a later start of netd would start it again
     assert "ExecStop" not in guard
@@ -73,10 +73,11 @@ def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     netd = settings("egressd-netd.service")
     assert "network-pre.target" in netd["Before"]
     assert "network-pre.target" in netd["Wants"]
-    assert netd["DefaultDependencies"] == ["no"]  # or it would be ordered after sysinit.target
+    # otherwise it would be ordered after sysinit.target
+    assert netd["DefaultDependencies"] == ["no"]
     assert netd["Type"] == ["notify"]  # not started before the guard is in force
     assert netd["KillMode"] == ["process"]
-    assert netd["OOMPolicy"] == ["continue"]  # or the loss of a worker would be everybody's
+    assert netd["OOMPolicy"] == ["continue"]  # otherwise the loss of a worker would end netd
     assert netd["Restart"] == ["always"]
     assert netd["StartLimitIntervalSec"] == ["0"]
     assert "ExecStopPost" not in netd
@@ -89,7 +90,7 @@ def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> No
     assert "egressd-block.service" in netd["Wants"]
     assert " ".join(block["ExecStop"]).endswith("-P -m egressd.app block; sleep 0.1; done'")
     assert block["RemainAfterExit"] == ["yes"]
-    # It takes known flows' short way away, which is found by what the kernel tells of programs.
+    # It removes the fast path of known flows, which it finds by the kernel's list of programs.
     assert "bpf" in block["SystemCallFilter"]
     assert "CAP_SYS_ADMIN" in block["CapabilityBoundingSet"]
 

@@ -1,4 +1,4 @@
-"""Processes whose calls of the kernel are recorded, or fail when told to."""
+"""Processes whose system calls are recorded, or fail on request."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Boots a Debian kernel under QEMU over this machine's own files, to run something in it.
+"""Boots a Debian kernel under QEMU over this machine's own files, to run a module in it.
 
-The kernel of the package ``linux-image-amd64`` has what containers and small virtual machines
-often lack: PPP, L2TP, MPPE, ESP. virtme-ng makes an initramfs that mounts the host's files over
-9p, read-only; what has to be written is in memory, but for one folder that is written through.
+The kernel of the package ``linux-image-amd64`` has parts that containers and small virtual machines
+often lack: PPP, L2TP, MPPE, ESP. virtme-ng makes an initramfs that mounts the host's files over 9p,
+read-only; writable files are in memory, except for one folder that is written through.
 
-virtme-ng's own init starts udev, and its mounts are not cached: without KVM that makes a
-program's start take seconds. So the machine has an init of its own, and sees the host's files
-by a second mount that trusts them not to change.
+virtme-ng's own init starts udev, and its mounts are not cached: without KVM that makes a program's
+start take seconds. So the machine has an init of its own, and sees the host's files by a second
+mount, which relies on their not changing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PROGRAMS: Final = {
     "charon-systemd": "charon-systemd",
     "swanctl": "strongswan-swanctl",
 }
-"""Program -> the Debian package that brings it."""
+"""Program -> the Debian package that contains it."""
 
 NINE_P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
 
@@ -73,7 +73,7 @@ exec {python} -m {module} {shared} {arguments}
 
 
 def kernel() -> Path:
-    """The newest Debian kernel, or skip (fail in CI) when something for the VM is missing."""
+    """Return the newest Debian kernel. Skip (fail in CI) if a requirement of the VM is missing."""
     wanted = list(missing())
     if not wanted:
         return _kernels()[-1]
@@ -84,7 +84,7 @@ def kernel() -> Path:
 
 
 def missing() -> Iterator[str]:
-    """What this machine lacks for it."""
+    """Yield the requirements that this machine lacks."""
     if os.geteuid() != 0:
         yield "root"
     packages = makes.absent(_PROGRAMS)
@@ -105,12 +105,12 @@ def _mkinitramfs() -> Path:
 
 
 def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
-    """Run ``python -m MODULE SHARED ARGUMENTS`` in the machine; what its console said.
+    """Run ``python -m MODULE SHARED ARGUMENTS`` in the machine, and return its console's output.
 
-    `shared` is the folder that is written through. The machine has nothing else to keep, and is
-    switched off as soon as the module has made `DONE` there. Raises subprocess.TimeoutExpired.
+    `shared` is the folder that is written through. The machine keeps nothing else, and is switched
+    off as soon as the module has made `DONE` there. Raises subprocess.TimeoutExpired.
     """
-    # The guest cannot write what it compiles, and would compile everything each time.
+    # The guest cannot store compiled modules, and would compile all of them at each run.
     compileall.compile_dir(ROOT / "src", quiet=2)
     compileall.compile_dir(ROOT / "tests" / "vm", quiet=2)
     init, initramfs = shared / "init", shared / "initramfs"
@@ -149,21 +149,20 @@ def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
 
 
 def is_emulated() -> bool:
-    """Whether there is no KVM for it.
+    """True if there is no KVM for it.
 
-    A ``/dev/kvm`` of a processor that runs no machines itself (the kernel's ``kvm_pvm``) only runs
-    kernels that were made for it.
+    A ``/dev/kvm`` of a processor that cannot run machines itself (the kernel's ``kvm_pvm``) only
+    runs kernels that were made for it.
     """
     flags = set(Path("/proc/cpuinfo").read_text().split())
     return not (flags & {"vmx", "svm"} and os.access("/dev/kvm", os.R_OK | os.W_OK))
 
 
 def _processor() -> list[str]:
-    """KVM where the processor itself runs machines, else emulation.
+    """Return QEMU's options: KVM if the processor itself can run machines, else emulation.
 
-    An emulated machine's clock counts its instructions, a billion a second, and real time while
-    there is nothing to do: so what it measures is that of one slow processor, however busy this
-    machine is.
+    An emulated machine's clock counts its instructions, a billion a second, and real time while it
+    is idle: so it measures the times of one slow processor, independent of this machine's load.
     """
     if not is_emulated():
         return ["-accel", "kvm", "-cpu", "host", "-smp", "2"]
@@ -172,7 +171,9 @@ def _processor() -> list[str]:
 
 
 def folders(shared: Path) -> list[str]:
-    """QEMU's options for this machine's files, by two tags, and for `shared`, to be written to."""
+    """Return QEMU's options for this machine's files, by two tags, and for the writable
+    `shared`.
+    """
 
     def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
         backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
@@ -186,7 +187,7 @@ def folders(shared: Path) -> list[str]:
 
 
 def _command(image: Path, shared: Path) -> list[str]:
-    # Others' tests have to keep time; an emulated machine's clock waits for it.
+    # Other tests have to keep time; an emulated machine's clock waits for it.
     polite = ["nice", "-n", "10"] if is_emulated() else []
     return [
         *polite,

@@ -1,9 +1,9 @@
 """A whole machine under systemd with egressd installed, and its neighbours on this side.
 
 The kernel and the files are those of `tests.vm.boot`; over the files lies an overlay in memory, so
-that the machine can be set up as an administrator would: units, configuration, a network that
-other software brings up, forwarding that somebody switched on in ``/etc/sysctl.d``. Its two
-network cards end in a namespace here, where clients flood and the WAN is captured.
+that the machine can be set up as an administrator would do: units, configuration, a network that
+other software brings up, forwarding that ``/etc/sysctl.d`` switches on. Its two network cards end
+in a namespace here, where clients flood and the WAN is captured.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ echo "network is up" > {shared}/network.done
 
 
 class Machine:
-    """One boot. `driver` is the shell script that is run once all is up; then it powers off."""
+    """One boot. `driver` is the shell script that runs once all is up; then the machine
+    powers off.
+    """
 
     def __init__(self, shared: Path, side: Side, driver: str, *, installed: bool) -> None:
         self._shared = shared
@@ -130,7 +132,9 @@ class Machine:
         self.console = shared / "console"
 
     def run(self, timeout_s: float) -> str:
-        """Boot, wait until it is off, and give what the driver said. Kills it after a while."""
+        """Boot, wait until the machine is off, and return the driver's output. Kill the machine
+        after `timeout_s`.
+        """
         text = {
             "shared": self._shared,
             "ninep": boot.NINE_P,
@@ -182,7 +186,7 @@ class Machine:
 
 
 def _filled(text: str, values: Mapping[str, object]) -> str:
-    """`text` with the values in it. Shell has braces of its own, so no format string."""
+    """Return `text` with the values filled in. No format string, since shell uses braces itself."""
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
     return text
@@ -196,14 +200,14 @@ class Side:
         self.namespace = host.namespace
 
     def client(self, address: str) -> Client:
-        """A client on the LAN."""
+        """Return a client on the LAN."""
         return Client(self.host, Place(name=address, role="outside", address=address))
 
     def capture(self, *, keep: bool = False) -> Capture:
-        """Of all that passes here. What leaves the machine arrives on ``wan``.
+        """Start a capture of all traffic here. Packets that leave the machine arrive on ``wan``.
 
-        Cards of a machine that is off pass nothing on, so the capture's own proof has to wait for
-        what the tests send through the machine.
+        Cards of a machine that is off pass nothing on, so the capture can be proved only by packets
+        that the tests send through the machine.
         """
         return self.host.capture(keep=keep)
 

@@ -1,8 +1,8 @@
 """P1 under systemd: a client floods while a whole machine boots, and while the service is killed,
 upgraded and stopped; nothing gets out.
 
-A boot takes a minute and a half where the processor is emulated, more on a busy machine, so
-they are asked for: ``EGRESSD_BOOTS=20 script/test tests/vm/test_boot_vm.py``.
+A boot takes a minute and a half on an emulated processor, more on a busy machine, so boots must be
+requested: ``EGRESSD_BOOTS=20 script/test tests/vm/test_boot_vm.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.vm import boot, machine
 BOOTS = int(os.environ.get("EGRESSD_BOOTS", "0"))
 BOOT_S = 1800.0
 SETTLE_NS: Final = 1_000_000_000
-"""What the clocks of both machines may differ by."""
+"""Nanoseconds that the clocks of both machines may differ by."""
 
 pytestmark = [
     pytest.mark.vm,

@@ -1,6 +1,6 @@
 """Chaos with VPN lines, on a kernel that has PPP: see `egressd.lab.chaos`.
 
-It takes a quarter of an hour where the processor is emulated, so it is asked for:
+It takes a quarter of an hour on an emulated processor, so it must be requested:
 ``EGRESSD_CHAOS=MINUTES script/test tests/vm/test_chaos_vm.py``.
 """
 

@@ -1,4 +1,4 @@
-"""Known flows' short way on Debian's own kernel, where connection tracking is a module."""
+"""The fast path of known flows on Debian's own kernel, where connection tracking is a module."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Lines by real daemons, against real servers, on a real Debian kernel: see `inside.main`.
 
 To run some of them: ``pytest tests/vm/test_lines_vm.py -k 'charon or wan'``. With
-``EGRESSD_LINES=long`` in the environment there are those, too, that take long.
+``EGRESSD_LINES=long`` in the environment, scenarios that take long run too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CHOSEN = [
     for name in (scenario.__name__ for scenario in ALL if IS_LONG or scenario not in LONG)
 ]
 
-# An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
-# is. One with KVM would.
+# An emulated machine's clock counts its instructions, so this machine's load does not affect its
+# times. It would affect a machine with KVM.
 pytestmark = [
     pytest.mark.vm,
     pytest.mark.timeout(TIMEOUT_S + 60),
@@ -48,7 +48,7 @@ class Boot:
 
 @pytest.fixture(scope="module")
 def booted(request: pytest.FixtureRequest) -> Boot:
-    """All scenarios that are to be tested, in one boot."""
+    """Run all scenarios that are to be tested, in one boot."""
     boot.kernel()
     chosen = [
         str(item.callspec.params["name"])
