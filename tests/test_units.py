@@ -77,7 +77,7 @@ def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     assert netd["DefaultDependencies"] == ["no"]
     assert netd["Type"] == ["notify"]  # not started before the guard is in force
     assert netd["KillMode"] == ["process"]
-    assert netd["OOMPolicy"] == ["continue"]  # otherwise the loss of a worker would end netd
+    assert netd["OOMPolicy"] == ["continue"]  # otherwise the loss of a worker would stop the unit
     assert netd["Restart"] == ["always"]
     assert netd["StartLimitIntervalSec"] == ["0"]
     assert "ExecStopPost" not in netd

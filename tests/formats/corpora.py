@@ -1,10 +1,10 @@
-"""Texts to import, in the shapes that panels, servers and programs write, with what is right.
+"""Texts to import, in the shapes that panels, servers and programs write, with the right results.
 
 A file of ``corpus/`` holds cases: a line with its title, the text, and a line for each node or
 reason that the import must give, in order. Values are made up.
 
     ## title
-    =type socks5                             (where it is not others)
+    =type socks5                             (if it is not others)
     the text, as it is pasted
     => name {the engine's outbound} [notes]
     =! line 3: the reason that a row is refused for
@@ -29,7 +29,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A text to import, and the lines that describe what it must give."""
+    """A text to import, and the lines that describe its right result."""
 
     title: str
     text: str
@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def cases_of(file: Path) -> Iterator[Case]:
-    """The cases of a file."""
+    """Yield the cases of a file."""
     for block in f"\n{file.read_text()}".split("\n## ")[1:]:
         title, *lines = block.removesuffix("\n").split("\n")
         kind = "others"
@@ -53,23 +53,23 @@ def cases_of(file: Path) -> Iterator[Case]:
 
 
 def cases() -> list[Case]:
-    """The cases of all files."""
+    """Return the cases of all files."""
     return [case for file in sorted(CORPUS.glob("*.txt")) for case in cases_of(file)]
 
 
 def options_of(protocol: str, config_json: str) -> dict[str, Any]:
-    """What the engine is told of a node."""
+    """Return a node's options for the engine."""
     node = Node(id=1, name="n", protocol=protocol, config_json=config_json, group="", created_at="")
     return engine_options(build(node))
 
 
 def outbound_of(protocol: str, config_json: str) -> dict[str, Any]:
-    """What the engine is told of a node, but for what is empty."""
+    """Return a node's options for the engine, without empty values."""
     return dict(_told(options_of(protocol, config_json)))
 
 
 def imported(text: str, import_type: str = "others") -> list[str]:
-    """What an import gives, as files of the corpus describe it."""
+    """Return the result of an import, in the notation of the corpus."""
     lines = []
     for row in parse_nodes(import_type, text):
         if isinstance(row, BadRow):
@@ -86,7 +86,7 @@ def imported(text: str, import_type: str = "others") -> list[str]:
 
 
 def outbounds(case: Case) -> Iterator[dict[str, Any]]:
-    """The outbounds that a case must give."""
+    """Yield the outbounds that a case must give."""
     for line in case.expected:
         if line.startswith("=> "):
             begin = line.index(" {") + 1

@@ -2,8 +2,8 @@
 
 v2rayN: https://github.com/2dust/v2rayN/wiki (its JSON, "ver-2") and Xray's proposal,
 https://github.com/XTLS/Xray-core/discussions/716, which both follow; mihomo's provider of links:
-https://wiki.metacubex.one/en/config/proxy-providers/content/. Each gives the fields of a node that
-the program knows, under Clash's names; what is empty is left out.
+https://wiki.metacubex.one/en/config/proxy-providers/content/. Each reader returns the fields of a
+node that the program knows, under Clash's names, without empty values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def unpadded(text: str) -> str:
 
 
 def secure(query: Mapping[str, str], insecure: str) -> dict[str, Any]:
-    """TLS as Xray's proposal has it."""
+    """Return TLS settings in the form of Xray's proposal."""
     return {
         "servername": query.get("sni"),
         "alpn": query["alpn"].split(",") if query.get("alpn") else None,
@@ -46,7 +46,7 @@ def secure(query: Mapping[str, str], insecure: str) -> dict[str, Any]:
 
 
 def websocket(path: str, host: str, *, early: bool) -> dict[str, Any]:
-    """A WebSocket's path asks for early data as Xray's does."""
+    """Return a WebSocket's options; a path can request early data, as Xray's does."""
     asked = re.search(r"[?&]ed=([0-9]+)\Z", path) if early else None
     options: dict[str, Any] = {"path": path, "headers": given({"Host": host})}
     if asked:
@@ -82,7 +82,7 @@ def transport(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def vless(link: str) -> dict[str, Any]:
-    """Both programs: Xray's proposal."""
+    """Return a node as both programs read it, by Xray's proposal."""
     url, query = parts_of(link)
     packets = {"none": "none", "packet": "packetaddr"}.get(query.get("packetEncoding", ""), "xudp")
     return given(
@@ -102,7 +102,7 @@ def trojan(link: str) -> dict[str, Any]:
 
 
 def vmess(link: str) -> dict[str, Any]:
-    """v2rayN's JSON: all of its values are texts."""
+    """Return a node of v2rayN's JSON, in which all values are texts."""
     document = json.loads(b64decode(link.removeprefix("vmess://"), validate=True))
     texts = ("v", "ps", "add", "port", "id", "aid", "scy", "net", "type", "host", "path", "tls")
     assert all(isinstance(document[key], str) for key in texts)
@@ -195,7 +195,7 @@ def socks5(link: str) -> dict[str, Any]:
 
 
 def http(link: str) -> dict[str, Any]:
-    """Of proxies behind HTTP there is no form but the address itself."""
+    """Return a node of an HTTP proxy; its link has no form but the address itself."""
     return socks5(link) | ({"tls": True} if link.startswith("https:") else {})
 
 

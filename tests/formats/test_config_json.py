@@ -1,4 +1,4 @@
-"""A node's configuration: every fault told by name, settings kept beside the rest."""
+"""A node's configuration: every fault is named, and settings are kept beside other keys."""
 
 import json
 from collections.abc import Iterator
@@ -320,7 +320,7 @@ ODD += [*([odd] for odd in ODD), [None], [[]], [{}], {}, {"a": 1}, {"a": None}, 
 
 
 def paths(table: Table) -> Iterator[tuple[str, ...]]:
-    """The keys of a table, and of those in it."""
+    """Yield the paths of a table's keys, and of those in tables within it."""
     for key, kind in table.keys.items():
         yield (key,)
         if isinstance(kind, Table):

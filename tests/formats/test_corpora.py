@@ -1,4 +1,4 @@
-"""Texts in the shapes that people have give the nodes, notes and reasons that are right."""
+"""Imports of texts in common shapes give the right nodes, notes and reasons."""
 
 from __future__ import annotations
 

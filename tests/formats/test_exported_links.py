@@ -25,16 +25,20 @@ OURS = {
     "hysteria2": {"udp", "hop-interval"},
     "tuic": {"udp", "udp-over-stream", "reduce-rtt"},
 }
-"""Protocol -> the fields that only our own links have words for; elsewhere it is ``udp`` alone."""
+"""Protocol -> the fields that only egressd's links can express; for other protocols
+only ``udp``.
+"""
 UNSAID = {
     "vless": {"encryption": "none", "packet-encoding": "xudp"},
     "vmess": {"cipher": "auto"},
 }
-"""What all programs take where a link says nothing."""
+"""The defaults of all programs for fields that a link does not contain."""
 
 
 def filled(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is not empty, at any depth, and no server's name that is its address anyhow."""
+    """Return the fields without empty values, at any depth, and without a server name that equals
+    the address.
+    """
     if fields.get("servername") == fields.get("server"):
         fields = {key: value for key, value in fields.items() if key != "servername"}
     inner = {key: filled(v) if isinstance(v, dict) else v for key, v in fields.items()}
@@ -42,7 +46,7 @@ def filled(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(protocol: str, config: dict[str, Any]) -> dict[str, Any]:
-    """A node's fields as far as other programs have words for them in links."""
+    """Return the fields of a node that links of other programs can express."""
     fields = deepcopy(read_config(protocol, json.dumps(config)).fields)
     found = {**UNSAID.get(protocol, {}), **fields}
     for key in OURS.get(protocol, {"udp"}):

@@ -1,4 +1,4 @@
-"""docs/formats.md: its example gives what it says."""
+"""docs/formats.md: its example prints the shown output."""
 
 from __future__ import annotations
 

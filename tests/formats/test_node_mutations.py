@@ -1,8 +1,8 @@
 """A fuzz run over the node parsers: rows, links and documents, and the corpora, damaged at random.
 
-Whatever comes out must be a reason, or a node that reads as valid, gives an engine outbound of its
-protocol, and comes back the same from its share link where the link has words for all of it.
-``EGRESSD_FUZZ=1000000`` sets how many damaged texts are tried.
+Each result must be a reason, or a node that reads as valid, gives an engine outbound of its
+protocol, and is the same after a round trip through its share link if the link can express it.
+``EGRESSD_FUZZ=1000000`` sets the number of damaged texts.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def damaged(chance: random.Random) -> str:
 
 
 def options_of(protocol: str, config_json: str) -> dict[str, Any]:
-    """What the engine is told of such a node."""
+    """Return a node's options for the engine."""
     node = Node(id=1, name="n", protocol=protocol, config_json=config_json, group="", created_at="")
     options = engine_options(build(node))
     if options.get("tls", {}).get("server_name") == options["server"]:
-        del options["tls"]["server_name"]  # the name that it has without
+        del options["tls"]["server_name"]  # the default without it
     return options
 
 
@@ -145,5 +145,5 @@ def test_damaged_rows_and_links_give_valid_nodes_or_reasons() -> None:
         except BaseException as error:
             error.add_note(f"seed {seed}, run {run}: {text!r}")
             raise
-    # Or it would have tried nothing but reasons.
+    # Otherwise nearly every text would have been refused, and no node checked.
     assert accepted > RUNS / 100

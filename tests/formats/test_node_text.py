@@ -1,5 +1,6 @@
-"""What stands around the rows of a text changes nothing of its nodes: line ends, byte order marks,
-characters that cannot be seen, base64; and line numbers are those of the text as it is."""
+"""Line ends, byte order marks, invisible characters and base64 around the rows of a text do not
+change its nodes; and line numbers are those of the original text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NAMES = ["a", "b", "c"]
 
 
 def outcome(text: str, import_type: str = "others") -> list[tuple[int, str]]:
-    """Each row's line, and its node's configuration or the reason that there is none."""
+    """Return each row's line, and its node's configuration or the reason that there is none."""
     return [
         (row.line, row.draft.config_json if isinstance(row, Accepted) else row.reason)
         for row in parse_nodes(import_type, text)
@@ -48,7 +49,7 @@ def test_lines_are_those_of_the_text(case: Case) -> None:
 
 
 def is_plain(case: Case) -> bool:
-    """Whether a case's text holds no base64 of its own."""
+    """True if a case's text holds no base64 of its own."""
     return not re.search(
         r"^[\"\s]*(?:data:.*,)?[A-Za-z0-9+/_-]{16,}(?:=|%3D)*\"?\s*$", case.text, re.MULTILINE
     )

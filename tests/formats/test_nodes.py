@@ -18,7 +18,7 @@ REALITY_KEY = "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0"
 
 
 def parse(import_type: str, text: str) -> list[tuple[str, str, dict[str, Any]] | str]:
-    """Each node as (name, protocol, configuration), or its reason as it is shown."""
+    """Return each node as (name, protocol, configuration), or its reason as it is shown."""
     return [
         (r.draft.name, r.draft.protocol, json.loads(r.draft.config_json))
         if isinstance(r, Accepted)
@@ -358,7 +358,7 @@ def test_the_injection_corpus_in_each_field_of_a_row(place: int, text: str) -> N
         if isinstance(result, Accepted):
             config = json.loads(result.draft.config_json)
             kept = [config["server"], str(config["port"]), config["cipher"], config["password"]]
-            # Whatever got through did so as one value of one field, unchanged.
+            # Accepted text is one value of one field, unchanged.
             assert [*kept, result.draft.name] == [field.strip() for field in row]
             assert place in (3, 4)
 

@@ -1,4 +1,4 @@
-"""Nodes written in other programs' configurations are read back as they were."""
+"""Nodes written in other programs' configurations are read back unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRITERS = {
 
 
 def imported(text: str) -> list[NodeDraft]:
-    """The nodes of a text all of which can be used."""
+    """Return the nodes of a text; every row must be valid."""
     rows = list(parse_nodes("others", text))
     assert all(isinstance(row, Accepted) for row in rows), rows
     return [row.draft for row in rows if isinstance(row, Accepted)]

@@ -77,7 +77,7 @@ def test_an_item_of_many_lines_spoils_no_other() -> None:
 
 @pytest.mark.parametrize("kind", ["socks5", "others"])
 def test_a_name_of_very_many_marks_is_cut_at_once(kind: str) -> None:
-    name = "a" + "\u0301\u0316" * 30_000  # in order they are in a second or more
+    name = "a" + "\u0301\u0316" * 30_000  # sorting the marks takes a second or more
     row = {
         "socks5": f"8.8.8.8,1080,u,p,{name}",
         "others": f"{{name: {name}, type: socks5, server: 8.8.8.8, port: 1080}}",
@@ -165,7 +165,7 @@ def test_fields_refused(row: str, reason: str) -> None:
 
 
 def told(results: Any) -> list[object]:
-    """Each row's draft, or its reason as it is shown."""
+    """Return each row's draft, or its reason as it is shown."""
     return [r.draft if isinstance(r, Accepted) else str(r) for r in results]
 
 

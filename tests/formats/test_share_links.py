@@ -1,4 +1,4 @@
-"""Share links: real-world forms are read, and what is written is read back."""
+"""Share links: real-world forms are read, and written links are read back."""
 
 import json
 from base64 import b64encode, urlsafe_b64encode
@@ -335,7 +335,7 @@ def test_bad_links(link: str, reason: str) -> None:
 
 @pytest.mark.parametrize("end", ["%5C", "%5C%5C"])
 def test_a_backslash_at_the_end_of_a_plugins_options_is_one(end: str) -> None:
-    # Where no option would match there, each of its characters was begun at in vain.
+    # With a pattern that fails at the end, each start position would be tried in vain.
     options = "a" * 20_000
     link = f"ss://YWVzLTI1Ni1nY206cA==@192.0.2.1:443/?plugin=obfs-local%3Bobfs%3D{options}{end}#x"
     assert parse_link(link).config["plugin-opts"] == {"mode": options + "\\"}
@@ -446,7 +446,7 @@ NETWORKS = {
 
 
 def layers(*networks: str, tls: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """TLS or none, over each network that goes with it."""
+    """Return TLS or none, over each network that it can be combined with."""
     without = [NETWORKS[n] for n in networks if n != "h2"]
     within = [NETWORKS[n] for n in networks if n != "http"]
     secure = st.one_of(
@@ -568,7 +568,7 @@ def test_what_is_written_is_read_back(protocol: str, data: st.DataObject, name: 
     assert {key: after[key] for key in before if before[key]} == {
         k: v for k, v in before.items() if v
     }
-    # Writing what was read gives the same link: nothing is added on the way.
+    # Writing the read configuration gives the same link: nothing is added on the way.
     assert render_link(name, protocol, write_object(back.config)) == link
     assert link.text.isascii()
     assert not any(c in link.text for c in " \"'<>\\")

@@ -1,4 +1,4 @@
-"""The whitelist's text, and every bad entry told by name."""
+"""The whitelist's text; every bad entry is named."""
 
 from ipaddress import IPv4Network
 

@@ -40,7 +40,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Boot:
-    """One boot of the machine: what it said, and how each scenario went."""
+    """One boot of the machine: its output, and the verdict of each scenario."""
 
     said: str
     verdicts: dict[str, Verdict]

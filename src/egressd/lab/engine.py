@@ -33,8 +33,7 @@ def node_document(inbounds: Sequence[dict[str, Any]], addresses: Sequence[str]) 
         ],
         "route": {
             "rules": [
-                # The same for every session: other makes of servers do not inspect a session's
-                # content.
+                # One timeout for every session: servers of other makes do not choose it by content.
                 {"network": "udp", "action": "route-options", "udp_timeout": "5m"},
                 *({"inbound": f"in{n}", "outbound": f"out{n}"} for n, _ in numbered),
             ],
