@@ -41,7 +41,7 @@ SECOND = "2026-11-20T22:58:40Z"
 
 
 class Admission:
-    """The license, as a test wants it."""
+    """The license, in the state that a test needs."""
 
     def __init__(self) -> None:
         self.refused: str | None = None
@@ -77,7 +77,7 @@ class SessionDouble:
 
 
 class Device:
-    """A device that serves its API. Requests bear the token unless told otherwise."""
+    """A device that serves its API. Requests carry the token by default."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -119,8 +119,8 @@ class Device:
         self.client = self.client_at("192.0.2.10")
 
     async def become(self, state: DesiredState) -> None:
-        """Go on with that state, and forget all else."""
-        # Lists are kept by revision, and revisions only rise.
+        """Reset the device to `state`, and forget everything else."""
+        # Lists are cached by revision, and revisions only rise.
         fresh = msgspec.structs.replace(state, revision=self.bench.ledger.revision + 1)
         self.bench.store.real = cast(Database, MemoryStore(fresh))
         self.bench.store.failing = []
@@ -139,7 +139,7 @@ class Device:
         await self.bench.ledger.resync()
 
     def client_at(self, address: str, token: str | None = TOKEN) -> httpx.AsyncClient:
-        """A client with that source address."""
+        """Return a client with that source address."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(self.app, client=(address, 40000))
         return httpx.AsyncClient(transport=transport, base_url="http://device", headers=headers)
@@ -151,13 +151,13 @@ class Device:
         return await self.client.request(method, PREFIX + path, **more)
 
     async def answer(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """The document that a call is answered with, status 200."""
+        """Return the document that a call is answered with, status 200."""
         response = await self.call(method, path, body, **more)
         assert response.status_code == 200, response.text
         return response.json()
 
     async def problem(self, method: str, path: str, body: Any = None, **more: Any) -> str:
-        """The text of a call that is answered with status 400."""
+        """Return the text of a call that is answered with status 400."""
         response = await self.call(method, path, body, **more)
         assert response.status_code == 400, response.text
         document = response.json()
@@ -166,7 +166,7 @@ class Device:
         return text
 
     async def raw(self, method: str, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
-        """Status and document of a request whose path is sent as it stands, byte for byte."""
+        """Return status and document of a request whose path is sent unchanged, byte for byte."""
         sent: list[Message] = []
 
         async def receive() -> Message:
@@ -202,7 +202,7 @@ class Device:
 
 
 class MemoryChanges:
-    """A record of changes that forgets."""
+    """A record of changes in memory."""
 
     def __init__(self) -> None:
         self.records: list[ChangeRecord] = []
@@ -215,7 +215,7 @@ class MemoryChanges:
 
 
 class MemoryStore:
-    """A store that forgets. What the real one promises, its own tests hold it to."""
+    """A store in memory. The real one's promises are tested by its own tests."""
 
     def __init__(self, state: DesiredState) -> None:
         self._stored = state
@@ -255,14 +255,16 @@ _documents: list[dict[str, Any]] = []
 
 
 def build_document_once(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document, which is the same for every device and takes half of the time to make one."""
+    """Build the document once: it is the same for every device, and takes half of the time to make
+    one.
+    """
     if not _documents:
         _documents.append(_build_document(app, endpoints))
     return _documents[0]
 
 
 async def start_device() -> Device:
-    """A device that runs, with nothing configured."""
+    """Return a running device with an empty configuration."""
     store = MemoryStore(DesiredState())
     bench = Bench(cast(Database, store), NetdDouble(), Path(tempfile.gettempdir()))
     await bench.start()
@@ -272,7 +274,7 @@ async def start_device() -> Device:
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What is logged meanwhile."""
+    """Return the log entries of the test."""
     with structlog.testing.capture_logs() as entries:
         yield entries
 
@@ -282,8 +284,8 @@ _shared: list[Device] = []
 
 @pytest.fixture
 async def device() -> AsyncIterator[Device]:
-    """A device that runs, with nothing configured. Making one takes longer than most tests do,
-    so that they share one that forgets.
+    """Return a running device with an empty configuration. Making one takes longer than most tests,
+    so they share one that is reset.
     """
     if not _shared:
         _shared.append(await start_device())
@@ -295,7 +297,7 @@ async def device() -> AsyncIterator[Device]:
 
 @pytest.fixture
 async def fresh_device() -> AsyncIterator[Device]:
-    """A device that nobody has called yet."""
+    """Return a device that no client has called yet."""
     device = await start_device()
     yield device
     await device.bench.ledger.close()

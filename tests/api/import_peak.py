@@ -1,8 +1,9 @@
-"""Import a text in a process of its own, and print what that took: run with the text on standard
-input, it prints the status of the answer, the nodes imported, and the bytes that the process's
-resident memory grew by at its peak.
+"""Import a text in a process of its own, and print the cost.
 
-The request goes through the whole api; a double stands for netd.
+Run with the text on standard input, it prints the status of the answer, the number of imported
+nodes, and the bytes by which the process's resident memory grew at its peak.
+
+The request goes through the whole api, with a double in place of netd.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _WARM_UP = "socks5://203.0.113.9:1080#warm\n"
 
 
 def peak() -> int:
-    """The largest resident size so far, in bytes (proc_pid_status(5), VmHWM)."""
+    """Return the largest resident size so far, in bytes (proc_pid_status(5), VmHWM)."""
     found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
 
 
 async def import_text(device: Device, text: str) -> tuple[int, int]:
-    """The status of the answer, and how many nodes were imported."""
+    """Return the status of the answer, and the number of imported nodes."""
     body = json.dumps({"type": "others", "text": text}, ensure_ascii=False).encode()
     del text
     headers = {"content-type": "application/json"}

@@ -35,7 +35,7 @@ async def restore(
 
 
 def changed(backup: bytes, folder: Path, statement: str) -> bytes:
-    """The backup after somebody has written to it."""
+    """Return the backup after a statement has changed it."""
     file = folder / "changed.db"
     file.write_bytes(backup)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:

@@ -1,4 +1,4 @@
-"""Which connections there may be, and which of them make room."""
+"""The connections that may exist, and those that are ended to make room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL: Final = Limits(address=3, network=6, shares=(10, 14, 16, 18))
 
 
 class World:
-    """Connections of a clock that a test sets."""
+    """Connections under a clock that a test sets."""
 
     def __init__(self, limits: Limits = SMALL) -> None:
         self.now = 1000.0
@@ -34,7 +34,9 @@ class World:
         return held
 
     def fill(self, addresses: str, count: int, stage: Stage = Stage.WORKING) -> list[Held]:
-        """So many connections of each address that ``10.0.{}.1`` stands for, as far as they go."""
+        """Open up to `count` connections of each address that ``10.0.{}.1`` stands for; return
+        those that were admitted.
+        """
         opened = [self.open(addresses.format(n), stage) for n in range(256) for _ in range(count)]
         return [held for held in opened if held is not None]
 
@@ -71,7 +73,7 @@ def test_an_address_and_a_network_have_their_bounds() -> None:
 
 
 def test_strangers_of_any_number_of_networks_leave_what_is_kept_for_others() -> None:
-    # Found by an attack: nine addresses with 256 connections each had shut out everybody.
+    # Found by an attack: nine addresses with 256 connections each had shut out all other clients.
     world = World()
     assert len(world.fill("10.0.{}.5", 3)) == SMALL.shares[Share.STRANGERS]
     assert world.open("10.9.9.9") is None

@@ -204,7 +204,7 @@ QUERIES = {
 
 
 class Document:
-    """The served document, with its references followed."""
+    """The served document, with its references resolved."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document

@@ -32,7 +32,7 @@ class Listener:
         )
 
     def abort(self) -> None:
-        """As the server does it."""
+        """Abort the stream as the server does."""
         self.gone.set()
 
     async def _receive(self) -> Message:
@@ -135,7 +135,7 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Found by an audit: such streams outlived their sessions, and nobody else got one.
+    # Found by an audit: such streams outlived their sessions, and no other client got one.
     monkeypatch.setattr(events_module, "SEND_TIMEOUT_S", 0.05)
     monkeypatch.setattr(events_module, "STREAMS_MAX", 1)
 

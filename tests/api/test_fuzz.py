@@ -1,7 +1,7 @@
-"""Schemathesis against the whole API in process: what its document promises, it keeps.
+"""Schemathesis against the whole API in process: the API behaves as its document describes.
 
-Two of its checks are left out, since the contract says otherwise: an unknown method is
-answered 403 (not 405), and what fits its schema may still name what is not there.
+Two of its checks are left out, since the contract differs: an unknown method is answered 403 (not
+405), and a body that fits its schema may still name objects that do not exist.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 def excluded(case: Case[Any]) -> list[Any]:
-    """The checks to leave out. Each request has the token, so that a case whose wrong part was
-    just that header is a right one.
+    """Return the checks to leave out. Each request has the token, so a case whose only wrong part
+    was that header is a correct one.
     """
     part = case.meta.components.get(ParameterLocation.HEADER) if case.meta is not None else None
     if part is not None and part.mode is GenerationMode.NEGATIVE:
@@ -42,7 +42,7 @@ def excluded(case: Case[Any]) -> list[Any]:
 
 
 async def seeded(device: Device) -> DesiredState:
-    """What the document's examples speak of, and more of each kind."""
+    """Return a state with the objects of the document's examples, and more of each kind."""
     config = '{"server": "203.0.113.9", "port": 1080}'
     line = {"server": "vpn.example.com", "username": "u", "password": "p"}
     for number in range(1, 9):
@@ -74,13 +74,13 @@ schema = schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_api_keeps_what_its_document_promises(case: Case[Any]) -> None:
-    # Each case meets the same device, so that none is refused for what an earlier one did.
+    # Each case meets the same device, so that no case is refused because of an earlier one.
     asyncio.run(device.become(SEED))
     case.call_and_validate(headers=HEADERS, excluded_checks=excluded(case))
 
 
 class Caller(schema.as_state_machine()):  # type: ignore[misc]
-    """Follows the links between operations: what one creates, another changes and deletes."""
+    """Follows the links between operations: one creates an object, others change and delete it."""
 
     def setup(self) -> None:
         asyncio.run(device.become(SEED))

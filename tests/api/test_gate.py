@@ -1,5 +1,6 @@
-"""Who gets in, and in which order it is looked at. Promise P7: nobody without the token reads
-or changes anything."""
+"""Access to the API, and the order of its checks. Promise P7: without the token, no client reads or
+changes anything.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PREFIX = "/svc/api/v1"
 
 @pytest.fixture
 def device(fresh_device: Device) -> Device:
-    """A device that has not seen any wrong token yet."""
+    """Return a device that has not seen any wrong token yet."""
     return fresh_device
 
 
@@ -173,7 +174,7 @@ async def test_a_token_that_was_reset_counts_no_more(device: Device) -> None:
 
 
 async def test_without_a_token_to_compare_nobody_gets_in(device: Device) -> None:
-    """Nor is anybody told that the token is wrong: it may be the right one."""
+    """The answer does not call the token wrong either: it may be the right one."""
     right, device.token = device.token, ""
     for path in ("/svc/api/v1/rules", "/svc/api/v1/unknown", "/ops/metrics"):
         for token, status in ((right, 500), ("x", 500), ("", 401), (None, 401)):

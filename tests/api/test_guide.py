@@ -1,4 +1,4 @@
-"""The guide's recipes are run as they stand, with a real curl against a real server."""
+"""The guide's recipes run unchanged, with a real curl against a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGES = ("api.md", "decisions.md")
 
 
 async def run(script: str, port: int, token: str) -> str:
-    """What bash prints for the script; it must succeed."""
+    """Return bash's output for the script, which must succeed."""
     process = await asyncio.create_subprocess_exec(
         "bash",
         "-euo",

@@ -1,4 +1,4 @@
-"""A row that cannot be used stops no other one, whatever is imported."""
+"""A row that cannot be used stops no other one, in imports of every kind."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_a_body_of_anything_else(raw: list[tuple[bytes, bytes]]) -> None:
 
 
 def chunks(*bodies: bytes, pause_s: float = 0) -> Receive:
-    """The receiving side of a body in several parts."""
+    """Return the receiving side of a body in several parts."""
     left = list(bodies)
 
     async def receive() -> Message:

@@ -1,7 +1,7 @@
-"""P6 at the API: a line's field takes a value as it is, or refuses it and says which field it was.
+"""P6 at the API: a line's field takes a value unchanged, or refuses it and names the field.
 
-What daemons are then given is `tests/test_injection.py`'s; that servers let such people in,
-`tests/vm`'s.
+`tests/test_injection.py` tests the daemons' files of such values, `tests/vm` that servers accept
+the logins.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROW: Final = ("server", "port", "username", "password", "secret", "name", "comme
 
 
 def values(good: str) -> Iterator[str]:
-    """Each piece alone, before and in what is good, and far too much of it."""
+    """Yield each piece alone, before and inside a good value, and far too much of it."""
     for piece in PIECES:
         yield from (piece, piece + good, f"{good[:5]}{piece}{good[5:]}")
         yield piece * (65_536 // len(piece))
@@ -49,7 +49,9 @@ def values(good: str) -> Iterator[str]:
 
 
 def is_carried(field: str, value: str) -> bool | None:
-    """Whether a line may have this value; None where no rule as short as this tells."""
+    """Return True if a line may have this value, False if not, None if this short rule cannot
+    decide.
+    """
     if has_control_characters(value):
         return False
     if field in CREDENTIALS:
@@ -58,12 +60,12 @@ def is_carried(field: str, value: str) -> bool | None:
 
 
 def assert_as_given(line: dict[str, Any], field: str, value: str) -> None:
-    """The line has the value, and nothing else came of it."""
+    """Assert that the line has the value, and that its other fields are unchanged."""
     if field != "server":
         assert line[field] == value
     elif value.isascii():
         assert line[field] == value.lower()
-    else:  # what DNS is asked for (RFC 5891), which leaves invisible characters out
+    else:  # the name in DNS (RFC 5891), which leaves invisible characters out
         assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*", line[field]), (value, line[field])
     assert {name: line[name] for name in WHOLE if name not in (field, "name")} == {
         name: WHOLE[name] for name in WHOLE if name not in (field, "name")
@@ -71,7 +73,7 @@ def assert_as_given(line: dict[str, Any], field: str, value: str) -> None:
 
 
 async def send(device: Device, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
-    """A body as JSON's escapes have it, which may name what UTF-8 cannot."""
+    """Send a body with JSON's escapes, which can express code points that UTF-8 cannot."""
     kind = {"content-type": "application/json"}
     return await device.call(method, path, content=json.dumps(body), headers=kind)
 

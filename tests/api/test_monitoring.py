@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def metrics(device: Device) -> dict[str, float]:
-    """Samples by name and labels: ``name{a=b}``."""
+    """Return samples by name and labels: ``name{a=b}``."""
     text = (await device.client.get("http://device/ops/metrics")).text
     return {
         sample.name + "".join(f"{{{k}={v}}}" for k, v in sorted(sample.labels.items())): float(

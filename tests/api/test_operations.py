@@ -139,7 +139,7 @@ async def test_the_overview_tells_how_fast_each_targets_clients_are(
     device = fresh_device
     await rule(device, "10.0.0.1", "DIRECT")
     (key,) = device.bench.ledger.state.rules
-    # Without waiting for the next reading.
+    # The next reading must not wait.
     monkeypatch.setattr("egressd.service.overview.READ_EVERY_S", 0.0)
     device.bench.netd.counted = {key: RuleCount(0, 0, 0, 0)}
     await get(device, "/overview")
@@ -278,7 +278,7 @@ async def test_the_whitelist_is_told_as_it_works(
     await rule(device, "10.0.0.1", "Interface:wan1")
     told = await explained(device, "10.0.0.1", destination, **more)
     assert told["whitelist"]["entry"] == entry
-    # Questions for names go the client's own way, whoever is asked.
+    # DNS queries go the client's own way, to any resolver.
     is_redirected = bool(entry) and more.get("port") != "53"
     assert told["target"] == ("tokyo" if is_redirected else "Interface:wan1")
     assert any("DNS goes the client's own way" in s for s in told["steps"]) == (
@@ -295,7 +295,7 @@ async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Devi
     await device.client.put(f"{OPS}/settings", json={**settings, "unmanaged": "tokyo"})
 
     async def told() -> tuple[str, str, str]:
-        """For clients without a rule and with one, and on the overview."""
+        """Return the reasons for clients without a rule and with one, and those on the overview."""
         stranger = await explained(device, "10.0.0.2", "example.com")
         own = await explained(device, "10.0.0.1", "example.com")
         overview = await get(device, "/overview")
@@ -324,7 +324,7 @@ async def test_nodes_that_fail_are_told(device: Device) -> None:
     await rule(device, "10.0.0.2", "Group_hk")
 
     async def told(*failing: int) -> tuple[str, str]:
-        """What the overview says of a node and of its group."""
+        """Return the overview's problems of a node and of its group."""
         reasons = {f"node:{number}": f"no answer of {number}" for number in failing}
         device.bench.netd.shown = Status(state="running", revision=1, failing=reasons)
         flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
@@ -337,7 +337,7 @@ async def test_nodes_that_fail_are_told(device: Device) -> None:
     all_fail = f"all of its nodes fail: no answer of {first}"
     assert await told(first, second, third) == (fails, all_fail)
     answer = await explained(device, "10.0.0.1", "example.com")
-    # To try is what shows whether it is still so.
+    # Only a new attempt shows whether this still holds.
     assert (answer["is_blocked"], answer["reason"], answer["problem"]) == (True, fails, fails)
     assert answer["steps"][-1] == f"it is blocked: {fails}"
     assert answer["since"] == "2026-11-20T22:58:40Z"
@@ -417,7 +417,7 @@ async def test_a_probe_goes_the_clients_way(device: Device) -> None:
     device.bench.netd.delay_of = delay_of
     body = {"client": "10.0.0.1", "destination": "example.com", "url": "http://who.test/"}
     told = (await post(device, "/probe", body)).json()
-    # The fastest is not for that the client's.
+    # The fastest path is not necessarily the client's path.
     assert (told["target"], told["way"], told["exit_ip"]) == ("Group_hk", "", "")
     assert (told["url"], told["in_force"]) == ("http://who.test/", True)
     assert [(way["name"], way["delay"]) for way in told["ways"]] == [
@@ -481,7 +481,7 @@ async def test_a_preview_tells_and_changes_nothing(
     assert len(told["errors"]) == 1
     assert told["errors"][0].startswith("line 2: ")
     assert device.bench.ledger.state is before
-    # The import itself comes to the same.
+    # The import itself has the same result.
     done = await device.answer("POST", f"/{what}/import", body)
     assert (done["imported"], done["skipped"]) == (2, 1)
 

@@ -277,7 +277,7 @@ async def test_a_flag_of_the_wrong_type_is_told_with_the_rest(device: Device) ->
     text = await device.problem("PATCH", "/rules/batch", body)
     for place in ("ips[0]", "ips[2]", "update_target", "update_upload"):
         assert place in text
-    assert "update_download" not in text  # they may have been meant to be true
+    assert "update_download" not in text  # the other flags may have been meant to be true
 
 
 async def test_rules_are_imported(device: Device) -> None:

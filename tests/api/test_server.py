@@ -37,9 +37,9 @@ CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the size of the body. ``/slow`` takes its time, ``/from`` tells who asks;
-    ``/much`` says more than buffers hold, and ``/abort`` has enough before that is taken.
-    ``/hasty`` begins to answer before it looks at the body. There is no tunnel.
+    """Answer with the size of the body. ``/slow`` waits first, ``/from`` answers with the client's
+    address; ``/much`` answers with more than buffers hold, and ``/abort`` aborts before that is
+    read. ``/hasty`` begins to answer before it reads the body. There is no tunnel.
     """
     if scope["path"] == "/hasty":
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -80,7 +80,7 @@ def tls(tmp_path: Path) -> Tls:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate of localhost and its key."""
+    """Return a self-signed certificate of localhost and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -107,12 +107,12 @@ class Served:
         self.stop = stop
         self.task = task
         self.trusting: ssl.SSLContext | None = None
-        """Of a server that speaks TLS: what its clients go by."""
+        """The clients' TLS context; None for a server without TLS."""
 
     async def connect(
         self, source: str = "127.0.0.1", *, silent: bool = False
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection; a silent one does not even begin with TLS."""
+        """Open a connection; a silent one does not even begin with TLS."""
         return await asyncio.open_connection(
             "127.0.0.1",
             self.port,
@@ -124,7 +124,7 @@ class Served:
     async def ask(
         self, request: bytes, source: str = "127.0.0.1", *, silent: bool = False
     ) -> bytes:
-        """What the server says until it closes the connection."""
+        """Return the server's output until it closes the connection."""
         reader, writer = await self.connect(source, silent=silent)
         try:
             writer.write(request)
@@ -133,7 +133,7 @@ class Served:
             writer.close()
 
     async def is_shut(self, source: str = "127.0.0.1", *, silent: bool = False) -> bool:
-        """Whether a connection comes to an end without an answer."""
+        """True if a connection ends without an answer."""
         with suppress(ConnectionError):
             return not await self.ask(b"", source, silent=silent)
         return True
@@ -191,7 +191,7 @@ def test_a_request_is_answered_without_naming_the_server() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1])
 def test_a_head_that_is_too_large_is_refused(cut: int) -> None:
-    """At a stroke, or without ever coming to an end."""
+    """The head arrives at once, or never comes to an end."""
 
     async def scenario(server_: Served) -> None:
         head = request("/", "X-Filler: " + "a" * HEAD_MAX)
@@ -304,7 +304,8 @@ def test_the_second_head_of_a_connection_has_its_time_too(monkeypatch: pytest.Mo
         reader, writer = await server_.connect()
         writer.write(request("/", "Content-Length: 0", connection="keep-alive"))
         assert (await reader.readuntil(b"0 bytes")).startswith(b"HTTP/1.1 200 ")
-        await asyncio.sleep(0.5)  # idle between requests is another thing: kept alive
+        # an idle wait between requests differs: the connection is kept alive
+        await asyncio.sleep(0.5)
         writer.write(request("/", "Content-Length: 1", connection="keep-alive") + b"a")
         assert (await reader.readuntil(b"1 bytes")).startswith(b"HTTP/1.1 200 ")
         writer.write(b"POST / HT")
@@ -329,7 +330,9 @@ def test_a_request_under_way_is_answered_when_the_server_stops() -> None:
 
 
 def places(address: str) -> Source:
-    """Loopback's addresses as if they were a LAN's, the third number of them the network's."""
+    """Return the source of a loopback address as if it were a LAN's, with the third number as its
+    network's.
+    """
     return Source(address, address.rpartition(".")[0])
 
 
@@ -350,7 +353,7 @@ async def eventually(check: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter."""
+    """Return a folder that every user may enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -386,7 +389,9 @@ def test_connections_that_ask_nothing_make_room(tls: Tls, encrypted: bool, held_
 @pytest.mark.usefixtures("lan")
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_network_of_strangers_shuts_out_nobody_else(tls: Tls, encrypted: bool) -> None:
-    """Whose requests the device works on, so that nothing of theirs can end."""
+    """The device works on the strangers' requests, so that none of their connections
+    can be ended.
+    """
     bounds = few(address=4, network=8, shares=(12, 20, 20, 20))
     going_on = asyncio.Event()
     waiting = 0
@@ -539,7 +544,7 @@ def test_the_rest_of_a_body_whose_request_is_answered_has_its_time(
 
 
 def test_an_answer_is_taken_at_a_pace_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes a little now and then would hold a connection for as long as they like."""
+    """A client that reads a little now and then would hold a connection for any length of time."""
     monkeypatch.setattr(protocol, "STALL_TIMEOUT_S", 1)
     monkeypatch.setattr(protocol, "RATE_MIN", 50_000_000)
     bounds = Bounds()
@@ -584,7 +589,9 @@ def test_an_answer_reaches_a_client_that_is_still_sending(sent: int) -> None:
 def test_little_is_read_before_others_have_their_turn(
     tls: Tls, monkeypatch: pytest.MonkeyPatch, encrypted: bool
 ) -> None:
-    """h11 takes some microseconds for each chunk: 250 KiB of tiny ones would hold all up."""
+    """h11 takes some microseconds for each chunk: 250 KiB of tiny ones would hold all
+    clients up.
+    """
     read: list[int] = []
     received = protocol.BoundedProtocol.data_received
 
@@ -679,7 +686,7 @@ def test_who_never_finishes_a_handshake_is_dropped(
 
 
 def test_who_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose answer is complete, too: the server would wait for such a reader to take it."""
+    """This holds for a complete answer, too: the server would wait until such a client reads it."""
     monkeypatch.setattr(server, "STALL_TIMEOUT_S", 1)
     bounds = Bounds()
 

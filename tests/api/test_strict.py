@@ -1,4 +1,4 @@
-"""What the parser takes for a request: never two readings of one byte stream."""
+"""The byte streams that the parser accepts as requests: none has two readings."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ TAKEN: Final[dict[str, tuple[bytes, Request]]] = {
 
 
 def read(parts: Iterable[bytes]) -> tuple[list[Request], str]:
-    """The requests that a server sees, each answered at once, and why it hangs up, or nothing."""
+    """Return the requests that a server sees, each answered at once, and the reason why it
+    disconnects, or nothing.
+    """
     connection = StrictConnection()
     requests: list[Request] = []
     head: h11.Request | None = None

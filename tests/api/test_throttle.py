@@ -12,7 +12,7 @@ HOST, NEIGHBOUR, ELSEWHERE = map(source_of, ("10.0.0.5", "10.0.0.6", "10.0.1.5")
 
 
 def source(number: int) -> Source:
-    """One of 65,536 addresses, each of a network of its own."""
+    """Return one of 65,536 addresses, each of a network of its own."""
     return source_of(f"10.{number // 256}.{number % 256}.1")
 
 

@@ -1,4 +1,4 @@
-"""What the api does before it serves."""
+"""The api's preparations before it serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration file: every key has a default, and what is wrong is told by its key."""
+"""The configuration file: every key has a default, and each fault is reported with its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens is handed on to everyone who listens, or they are told that they missed it."""
+"""Each listener gets every event, or a notice that it missed some."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def here() -> Endpoint:
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Where systemd hears of what it is to keep."""
+    """Return the socket on which systemd receives the descriptors that it is to keep."""
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(path)
@@ -40,7 +40,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def is_free(endpoint: Endpoint) -> bool:
-    """Whether another program can take the port, as it would try to."""
+    """True if another program could bind the port and listen on it."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -57,7 +57,7 @@ def test_what_is_held_is_listened_at_and_nobody_elses(here: Endpoint) -> None:
     before = held.descriptors
     assert not is_free(here)
     with socket.create_connection(("127.0.0.1", here.port), 5):
-        pass  # it waits until somebody accepts it
+        pass  # it waits until a server accepts it
     held.want((here, other))
     assert held.descriptors == before
     held.want((other,))
@@ -83,7 +83,7 @@ def test_a_port_that_is_taken_leaves_all_as_it_was(here: Endpoint) -> None:
 
 @pytest.mark.parametrize("after", ["127.0.0.1", "[::]", "[::1]"])
 def test_another_address_of_the_same_port_is_listened_at(after: str) -> None:
-    # Seen: a listen that was narrowed to 127.0.0.1 left the device without an API.
+    # Seen: a listen address that was narrowed to 127.0.0.1 left the device without an API.
     port = free_endpoint().port
     held = listening.Held()
     for address in ("0.0.0.0", after, "0.0.0.0"):
@@ -154,7 +154,7 @@ def test_what_systemd_hands_over_is_taken(
     (taken,) = listening.taken((here,), handed)
     assert taken.fileno() == first.detach()
     with pytest.raises(BlockingIOError):
-        systemd.recv(100)  # it has it already
+        systemd.recv(100)  # systemd has it already
     taken.close()
     assert is_free(here)
 
@@ -171,7 +171,7 @@ def test_systemd_lets_go_of_what_is_in_the_way(
         listening.taken((here,), handed)
     first.detach()
     assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
-    kept.close()  # as systemd does then
+    kept.close()  # systemd closes it then
     (made,) = listening.taken((here,), {})
     assert made.getsockname() == ("127.0.0.1", here.port)
     made.close()

@@ -1,4 +1,4 @@
-"""Where commands of root's call the api, and nobody can pose as it."""
+"""The socket on which root's commands call the api, and that no other user can take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One whose path is longer than that of a socket can be."""
+    """Return a folder whose path is too long for a Unix socket's address."""
     with TemporaryDirectory() as name:
         deep = Path(name, "a" * 120, "api")
         deep.mkdir(mode=0o700, parents=True)

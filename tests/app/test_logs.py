@@ -1,4 +1,4 @@
-"""What becomes of log lines."""
+"""Log lines that cannot be written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ print("at work")
 
 
 def test_p2_no_work_fails_since_nothing_can_be_logged() -> None:
-    with Path("/dev/full").open("wb") as full:  # as a disk is, or a terminal that is gone
+    with Path("/dev/full").open("wb") as full:  # like a full disk, or a terminal that is gone
         done = subprocess.run(
             [sys.executable, "-c", SPEAK], stdout=subprocess.PIPE, stderr=full, check=False
         )

@@ -1,4 +1,4 @@
-"""One netd at a time: with a run directory, and in a network namespace."""
+"""One netd at a time: for a run directory, and in a network namespace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hold(folder: Path, seconds: float) -> str:
-    """Be netd for so long. Why that cannot be, or nothing."""
+    """Be netd for `seconds`. Return the reason if that is impossible, else nothing."""
 
     async def body() -> str:
         nft = Nft()
@@ -53,7 +53,7 @@ def until_held(folder: Path) -> None:
 
 
 def test_there_is_one_in_a_network_namespace(tmp_path: Path) -> None:
-    # Found by an audit: each undid what the other did, without an end.
+    # Found by an audit: each undid the other's work, endlessly.
     first, second = tmp_path / "first", tmp_path / "second"
     with Namespace() as network, Namespace() as other_network:
         network.start(hold, first, 60)
@@ -71,7 +71,7 @@ def test_there_is_one_with_a_run_directory(tmp_path: Path) -> None:
 
 
 def test_no_user_without_rights_can_hold_it_up() -> None:
-    """Who locks all files that there are of an earlier netd, and takes all names."""
+    """A user without rights locks all files of an earlier netd, and takes all of its names."""
     with TemporaryDirectory() as name, Namespace() as network:
         run_dir = Path(name)
         run_dir.chmod(0o755)
@@ -88,13 +88,13 @@ def test_no_user_without_rights_can_hold_it_up() -> None:
 
 
 def abstract_names() -> list[str]:
-    """The names of Unix sockets here that no file stands for (proc_pid_net(5))."""
+    """Return the names of this namespace's Unix sockets without a file (proc_pid_net(5))."""
     lines = Path("/proc/net/unix").read_text().splitlines()
     return [line.partition("@")[2] for line in lines if "@" in line]
 
 
 def take_all(run_dir: Path, names: list[str]) -> None:
-    """Lock and take what a user without rights can, for a minute."""
+    """Lock and take all that a user without rights can, for a minute."""
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
@@ -115,7 +115,8 @@ def take_all(run_dir: Path, names: list[str]) -> None:
 
 
 def test_a_daemon_that_outlives_it_does_not_hold_its_place(tmp_path: Path) -> None:
-    # Seen: a VPN line's daemon had the socket that owns the claim, and no netd could start again.
+    # Seen: a VPN line's daemon had inherited the socket that owns the claim, and no netd could
+    # start again.
     folder = tmp_path / "netd"
     with Namespace() as network:
         daemon = network.run(end_beside_a_daemon, folder)
@@ -127,7 +128,7 @@ def test_a_daemon_that_outlives_it_does_not_hold_its_place(tmp_path: Path) -> No
 
 
 def end_beside_a_daemon(folder: Path) -> int:
-    """Be a netd that starts a daemon and is killed; the daemon's pid."""
+    """Be a netd that starts a daemon and is killed. Return the daemon's pid."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

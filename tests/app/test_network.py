@@ -1,4 +1,4 @@
-"""What the api can see of the machine's network."""
+"""The api's view of the machine's network."""
 
 from __future__ import annotations
 

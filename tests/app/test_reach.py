@@ -1,4 +1,4 @@
-"""An unprivileged process gets at its directories below one that only root may enter."""
+"""An unprivileged process reaches its directories below one that only root may enter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user
 
 
 def as_nobody(directory: Path, *, reachable: bool) -> str:
-    """What a child that became nobody sees: the content of its file, or the error's name."""
+    """Return the view of a child that became nobody: the content of its file, or the
+    error's name.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

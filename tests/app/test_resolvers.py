@@ -1,4 +1,4 @@
-"""Which servers the device asks for names: as configured, or as resolv.conf says at the moment."""
+"""The device's DNS servers: as configured, or as resolv.conf names them at the moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNNAMED = Dns(domestic=(IPv4Address(DOMESTIC),))
 
 @pytest.fixture
 def listing(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a resolv.conf with these servers, and tells where it is."""
+    """Return a writer of a resolv.conf with given servers, which returns its path."""
 
     def write(*servers: str) -> Path:
         file = tmp_path / "resolv.conf"
@@ -32,14 +32,16 @@ def listing(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The interface that leads to a server, by its address: in place of the machine's routes."""
+    """Return the interface towards each server, by its address: it replaces the
+    machine's routes.
+    """
     known: dict[str, str] = {}
     monkeypatch.setattr(network, "way_to", lambda address: known.get(str(address), ""))
     return known
 
 
 def settle(resolvers: DeviceResolvers) -> tuple[str, ...]:
-    """What it comes to when all stays as it is."""
+    """Return the device's servers once they have settled, while nothing changes."""
     resolvers.look()
     resolvers.look()
     assert not resolvers.look()
@@ -127,7 +129,7 @@ def test_servers_that_are_named_are_asked_whatever_the_machine_says(
 def test_a_resolver_on_this_machine_is_not_one_for_clients(
     listing: Callable[..., Path], servers: list[str], device: str
 ) -> None:
-    # Found by an audit: what clients asked was sent to the router itself, and dropped there.
+    # Found by an audit: clients' queries were sent to the router itself, and dropped there.
     with Namespace() as namespace:
         namespace.shell("ip address add 192.168.7.1/24 dev lo")
         found = namespace.run(DeviceResolvers, UNNAMED, listing(*servers)).current

@@ -1,4 +1,4 @@
-"""The keeper of the two processes: what happens to them when it is killed itself."""
+"""The supervisor of the two processes: their fate when the supervisor itself is killed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], Path, Path]:
 
 
 def test_p2_children_end_in_good_order_when_their_keeper_is_killed(tmp_path: Path) -> None:
-    # Found by chaos: the children of a killed keeper lived on, and two netd healed what the
-    # other one did without an end.
+    # Found by chaos: the children of a killed supervisor lived on, and two netd repaired each
+    # other's work endlessly.
     keeper, _, ended = start_keeper(tmp_path)
     keeper.kill()
     keeper.wait()

@@ -1,4 +1,4 @@
-"""What is near the device is what the machine has."""
+"""The devices near this one are those that the machine knows."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_first_start_that_was_cut_short_is_made_up_for(tmp_path: Path) -> None
     tls.context(tmp_path)
     key = (tmp_path / tls.KEY).read_bytes()
     (tmp_path / tls.CERTIFICATE).unlink()
-    tls.context(tmp_path)  # which would not take one that is another key's
+    tls.context(tmp_path)  # it would refuse a certificate of another key
     assert (tmp_path / tls.KEY).read_bytes() == key
 
 

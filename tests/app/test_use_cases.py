@@ -1,4 +1,4 @@
-"""The use cases as the api wires them: by its license, and by the resolvers of the moment."""
+"""The use cases as the api wires them: with its license, and with the resolvers of the moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Device:
-    """An api without its sockets, before a netd without a machine."""
+    """An api without its sockets, with a double of netd."""
 
     def __init__(self, folder: Path, mode: Mode) -> None:
         self.netd = NetdDouble()
@@ -57,7 +57,9 @@ class Device:
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:
-        """Who answers a client, as its target's egress has it and as it is explained."""
+        """Return the resolver that answers a client, by its target's egress and by its
+        explanation.
+        """
         services = self.cases.services
         (target,) = [
             r.target_node for r in self.cases.ledger.state.rules.values() if r.host == client
@@ -72,7 +74,7 @@ OpenDevice = Callable[[Mode], AbstractAsyncContextManager[Device]]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> OpenDevice:
-    """A device that runs, with a rule to a WAN and one to a line that has a DNS profile."""
+    """Return an opener of a device with a rule to a WAN and one to a line with a DNS profile."""
 
     @asynccontextmanager
     async def open_device(mode: Mode) -> AsyncIterator[Device]:
@@ -114,7 +116,7 @@ async def test_other_resolvers_are_in_force_when_all_is_told_anew(opened: OpenDe
 
 @asynccontextmanager
 async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The device's plan is kept as it should be meanwhile, as by the api."""
+    """Keep the device's plan up to date during the block, as the api does."""
     monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
     named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
     following = asyncio.create_task(api_process._follow(named, device.cases))

@@ -1,4 +1,4 @@
-"""Debian's Chromium inside of a lab's namespace, driven by Playwright."""
+"""Debian's Chromium inside a lab's namespace, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egressd.lab import netns
 
 CHROMIUM: Final = "/usr/bin/chromium"
 SCREENSHOTS: Final = Path(__file__).resolve().parents[2] / "build" / "screenshots"
-"""Kept after the tests, for people to look at. Git passes ``build`` over."""
+"""Screenshots, kept after the tests for review. Git ignores ``build``."""
 
 _ARGUMENTS: Final = (
     "--no-sandbox",
@@ -33,7 +33,7 @@ _ARGUMENTS: Final = (
 def chromium(namespace: str) -> Iterator[Browser]:
     """A headless Chromium whose network is the namespace's, with a profile of its own."""
     with tempfile.TemporaryDirectory(prefix="chromium-") as folder:
-        # Playwright starts one program and talks to it over inherited pipes.
+        # Playwright starts one program and communicates with it over inherited pipes.
         start = Path(folder) / "chromium"
         command = shlex.join(netns.exec_argv(namespace, [CHROMIUM]))
         start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
@@ -56,9 +56,9 @@ def context(
     language: str = "en",
     state: Any = None,
 ) -> BrowserContext:
-    """A visitor of their own, with window and tastes; `state` holds cookies to begin with.
+    """Return a new visitor's context, with window and preferences; `state` holds initial cookies.
 
-    The device's certificate is of its own making, so nobody can vouch for it.
+    The device's certificate is self-made, so no authority vouches for it.
     """
     made = browser.new_context(
         viewport={"width": width, "height": 844 if width < 500 else 800},
@@ -73,6 +73,6 @@ def context(
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Keep what the page looks like."""
+    """Save a screenshot of the page."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")

@@ -15,7 +15,7 @@ from tests.web.site import Site
 
 @pytest.fixture(scope="module")
 def fresh_site(namespaces: None) -> Iterator[Site]:  # noqa: F811
-    """A device at its first start: nobody has chosen a password."""
+    """A device at its first start: no password has been chosen."""
     with Lab() as lab:
         lab.start_egressd()
         with chromium(netns.namespace(lab.name, "client3")) as browser:

@@ -1,4 +1,4 @@
-"""The device's console as somebody at one of its clients sees it."""
+"""The device's console as a user at one of its clients sees it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTS: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]]] =
         lambda rows: {"items": [{key: row[key] for key in ("type", "name")} for row in rows]},
     ),
 }
-"""How rows of a list are deleted: where, and by which body."""
+"""The way to delete rows of each list: the path, and the body of the request."""
 _CODE: Final = re.compile(r'"setup_code": "([0-9A-Z-]{14})"')
 
 
@@ -36,17 +36,17 @@ class Site:
     lab: Lab
     browser: Browser
     state: Any = field(default=None)
-    """The cookies of who is logged in."""
+    """The cookies of the user who is logged in."""
 
     def setup_code(self) -> str:
-        """The code that the service showed when it started."""
+        """Return the setup code that the service logged at its start."""
         found = _CODE.findall(self.lab.device.program.log.read_text())
         assert found
         return str(found[-1])
 
     @contextmanager
     def visit(self, path: str = "#/overview", **tastes: Any) -> Iterator[Page]:
-        """A page of the console. Whatever the browser complains of fails the test."""
+        """Open a page of the console. Any complaint of the browser fails the test."""
         made = context(self.browser, **tastes, state=self.state)
         page = made.new_page()
         complaints = watched(page)
@@ -72,8 +72,9 @@ class Site:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """What the block adds to the lists goes with it, and settings and whitelist become what
-        they were, also when it fails."""
+        """Remove the rows that the block adds, and restore settings and whitelist, also if it
+        fails.
+        """
         api = self.lab.api
         settings = api.ask("GET", "/ops/settings").body
         whitelist = api.get("/whitelist")
@@ -90,7 +91,7 @@ class Site:
                     api.delete(path, body(made))
 
     def rename_line(self, old: str, new: str) -> None:
-        """As another operator does it."""
+        """Rename a line as another operator would."""
         (line,) = [one for one in self.lab.api.get("/vpn-lines")["data"] if one["name"] == old]
         body = {field: line[field] for field in line.keys() - {"id", "is_online"}}
         self.lab.api.put(f"/vpn-lines/{line['type']}/{old}", body | {"name": new})
@@ -102,7 +103,7 @@ class Site:
 
 @contextmanager
 def hidden(page: Page) -> Iterator[None]:
-    """The page as in another tab, where it listens to nothing."""
+    """Hide the page as in an inactive tab, where it receives no events."""
     shown = page.get_by_text("Running", exact=True).locator("visible=true")
     expect(shown).to_be_visible()
     page.evaluate(
@@ -119,11 +120,13 @@ def hidden(page: Page) -> Iterator[None]:
 
 
 def watched(page: Page) -> list[str]:
-    """What the browser complains of: script errors, policy violations, dialogs."""
+    """Return a list that collects the browser's complaints: script errors, policy violations,
+    dialogs.
+    """
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-    # A refused request is told too: those are what tests provoke.
+    # A refused request is reported too: tests provoke those.
     page.on(
         "console",
         lambda message: (

@@ -17,7 +17,7 @@ ROOMS = ("api", "console", "formats", "model", "netd", "planner", "service")
 
 
 def constants() -> str:
-    """All text constants of the rooms that speak to operators."""
+    """Return all text constants of the rooms that produce text for operators."""
     return "\n".join(
         node.value
         for room in ROOMS
@@ -64,7 +64,7 @@ def test_reasons_changes_and_refusals_are_told_in_chinese(site: Site) -> None:
 
         page.goto(page.url.replace("overview", "lines"))
         state = page.get_by_role("row").filter(has_text="pptp_zh")
-        # What keeps it from being dialled depends on the machine that the lab is on.
+        # The reason why it is not dialled depends on the machine that the lab is on.
         why = "正在拨号 192.0.2.1|192.0.2.1 无响应|没有路由|当前内核不支持 PPP"
         expect(state).to_contain_text(re.compile(why))
 

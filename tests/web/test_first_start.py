@@ -1,4 +1,4 @@
-"""The way in: setup code, password, login, logout, and what happens when a session ends."""
+"""The way in: setup code, password, login, logout, and the end of a session."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("alert").filter(has_text="code")).to_be_visible()
 
-    # As people type it: the device does not mind.
+    # As users type it: the device accepts it.
     page.get_by_label("Setup code").fill(fresh_site.setup_code().lower().replace("-", " "))
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    # Nobody has a rule: that is no good news.
+    # No client has a rule: that is no good news.
     blocked = page.get_by_role("region", name="What is blocked, and why")
     expect(blocked).to_contain_text("There is no rule yet, and clients without a rule are blocked.")
     expect(blocked).to_contain_text(re.compile(r"\d+ clients? (is|are) in the LAN\."))
@@ -45,7 +45,7 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     expect(page.get_by_label("Password", exact=True)).to_be_focused()
-    # A guess that nobody made would count as well.
+    # An empty guess would be counted as well.
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     page.get_by_role("button", name="Log in").click()
@@ -80,7 +80,7 @@ def test_an_answer_that_is_lost_is_no_dead_end(fresh_site: Site) -> None:
 
 
 def logged_in(site: Site, path: str) -> Page:
-    """A page of somebody who has a session of their own."""
+    """Return a page of a user who has a session of their own."""
     page = context(site.browser).new_page()
     page.goto(URL + path)
     log_in(page)
@@ -156,7 +156,7 @@ def test_what_was_typed_outlives_the_session(fresh_site: Site) -> None:
     expect(other.get_by_role("status").filter(has_text="whitelist")).to_be_visible()
     assert fresh_site.lab.api.get("/whitelist")["domains"] == "typed.test"
 
-    # Who logs out on purpose leaves nothing behind, also of a session that had ended.
+    # A logout on purpose leaves nothing behind, also if the session had ended.
     domains.fill("left.test")
     other.context.clear_cookies()
     other.get_by_role("button", name="Log out").click()
@@ -224,7 +224,7 @@ def test_a_revoked_session_is_shown_the_login(fresh_site: Site) -> None:
         sessions = page.get_by_role("region", name="Sessions")
         sessions.get_by_role("button", name="Revoke all others").click()
         expect(sessions.get_by_role("button", name="Revoke")).to_have_count(0)
-    # The stream ends with the session; nobody has to click anything.
+    # The stream ends with the session, without a click.
     expect(other.get_by_role("heading", name="Log in")).to_be_visible(timeout=15_000)
     other.context.close()
 

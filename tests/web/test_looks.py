@@ -1,4 +1,6 @@
-"""Every page in both languages and themes, on a desk and on a phone: looked at, and by axe-core."""
+"""Every page in both languages and themes, on a desktop and on a phone: screenshots,
+and axe-core.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ PAGE_MAX = 150 * 1024
 
 @pytest.fixture(scope="module")
 def furnished(site: Site) -> Iterator[Site]:
-    """With something to see on each page."""
+    """A site with content on each page."""
     lab = site.lab
     for kind in ("socks5", "http", "ss"):
         lab.api.post("/nodes", lab.nodes[kind].draft("pool"))
@@ -77,7 +79,7 @@ def furnished(site: Site) -> Iterator[Site]:
 
 
 def serious(page: Page) -> list[str]:
-    """What axe-core finds that is serious or worse, and where."""
+    """Return the findings of axe-core that are serious or worse, and their places."""
     page.evaluate(AXE.read_text())
     found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
     return [
@@ -136,7 +138,7 @@ def test_forms_and_dialogs_are_fit_to_be_read_out(furnished: Site, width: int) -
 
 
 def test_names_are_shown_as_text_wherever_they_stand(furnished: Site) -> None:
-    # `visit` fails on a dialog and on whatever the content policy refuses.
+    # `visit` fails on a dialog and on any violation of the content policy.
     with furnished.visit("#/rules") as page:
         expect(page.get_by_role("row").filter(has_text=HOSTILE).first).to_be_visible()
         page.get_by_role("button", name="Add a rule").click()

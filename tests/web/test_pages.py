@@ -1,4 +1,4 @@
-"""The main path of every page but the rules', against a real device."""
+"""The main path of every page except the rules page, against a real device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELAY_URL = f"http://{WEB_SERVERS[2]}/generate_204"
 
 @pytest.fixture(scope="module")
 def served(site: Site) -> Site:
-    """With nodes, and a client that goes through one of them."""
+    """A site with nodes, and a client that uses one of them."""
     lab = site.lab
     with site.visit("#/settings") as page:
         # The lab has no such host as the device's default.
@@ -159,7 +159,7 @@ def test_the_menu_of_a_phone_closes(served: Site) -> None:
     with served.visit("#/rules", width=390) as page:
         menu, add = (page.get_by_role("button", name=name) for name in ("Menu", "Add a rule"))
         menu.click()
-        # Turned on its side, it has room for both.
+        # Turned to landscape, the screen has room for both.
         page.set_viewport_size({"width": 844, "height": 390})
         add.click()
         page.get_by_role("form").get_by_role("button", name="Cancel").click()
@@ -178,9 +178,9 @@ def test_a_device_that_says_nothing_is_asked_again(served: Site) -> None:
 
     with served.visit("#/settings") as page:
         settings = page.url
-        # What this one still asks is not to be taken for what the next one does.
+        # Requests of this page must not be counted as the next one's.
         page.goto("about:blank")
-        # Ten seconds pass in half of one.
+        # Ten seconds pass in half a second.
         page.add_init_script(
             "const timeout = AbortSignal.timeout.bind(AbortSignal);"
             "AbortSignal.timeout = (ms) => timeout(ms / 20)"
@@ -226,7 +226,7 @@ def test_a_newer_page_is_loaded_once_nothing_is_being_typed(served: Site) -> Non
 
 @contextmanager
 def downloading(client: Client) -> Iterator[None]:
-    """Some Mbit/s for as long as the block takes."""
+    """Download some Mbit/s for as long as the block takes."""
     done = Event()
 
     def download() -> None:
@@ -276,7 +276,7 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         dialog.get_by_label("Set the group").check()
         dialog.get_by_label("Group", exact=True).fill("moved")
         dialog.get_by_label("Reached by").select_option("An interface")
-        # An empty name would take the egress away.
+        # An empty name would remove the egress.
         dialog.get_by_role("button", name="Save").click()
         expect(dialog.get_by_label("Interface", exact=True)).to_be_focused()
         dialog.get_by_label("Reached by").select_option("Another node")
@@ -302,14 +302,14 @@ def test_nodes_that_the_page_has_are_not_sent_again(served: Site) -> None:
             with page.expect_response(is_list) as answered:
                 form.get_by_role("button", name="Save").click()
             expect(form).to_have_count(0)
-            # The browser keeps no list, which holds passwords: it is the page that has the nodes.
+            # The browser caches no list, since lists hold passwords: the page itself has the nodes.
             assert answered.value.header_value("cache-control") == "no-store"
             assert answered.value.status in (status, 304)
         expect(page.get_by_role("row").filter(has_text="socks5").first).to_be_visible()
 
 
 def test_a_delay_test_is_cancelled(served: Site) -> None:
-    # Documentation addresses (RFC 5737) that nobody in the lab has: each takes its 5 s.
+    # Documentation addresses (RFC 5737) that no host of the lab has: each takes its 5 s.
     rows = "\n".join(f"203.0.113.{n},1080,,,dead-{n}" for n in range(100, 130))
     served.lab.api.post("/nodes/import", {"type": "socks5", "text": rows})
     with served.visit("#/nodes?q=dead") as page:
@@ -343,7 +343,7 @@ def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
         held[0].abort()
         held[1].fulfill(json={"delay": 42})
         expect(badges[1]).to_contain_text("42 ms")
-        # Who was not reached has not failed.
+        # A node that was not reached yet has not failed.
         expect(badges[0]).to_contain_text("test")
         held[2].fulfill(json={"delay": -1, "error": "timed out"})
         expect(badges[2]).to_have_accessible_name(re.compile("^failed .* timed out$"))
@@ -365,7 +365,9 @@ def test_who_is_blocked_is_told_before_nodes_are_deleted(tidy: Site) -> None:
         question = page.get_by_role("dialog", name=re.compile("^Delete "))
 
         def ask(button: Locator, answer: str) -> None:
-            """Until the page has loaded what the answer takes, which it does beside the list."""
+            """Wait until the page has loaded the data for the answer, which it does beside the
+            list.
+            """
             for _ in range(50):
                 button.click()
                 if answer in question.inner_text():
@@ -496,7 +498,7 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         page.get_by_role("button", name="Add a service").click()
         form = page.get_by_role("form", name="Add a service")
         form.get_by_label("Name", exact=True).fill("scraper")
-        # No place for the console's password, which the browser may keep.
+        # The browser must not fill in the console's password, which it may have stored.
         expect(form.get_by_label("Password")).to_have_attribute("autocomplete", "new-password")
         form.get_by_label("Leaves by").fill("wan2")
         form.get_by_label("Port").fill("8787")
@@ -541,7 +543,7 @@ def test_why_is_red_for_a_client_whose_node_is_dead(tidy: Site) -> None:
             verdict = page.locator(".verdict")
             expect(verdict).to_contain_text("its node fails: connection refused")
             expect(verdict).to_contain_text("Since ")
-            # To try shows whether it is still so.
+            # Only a new attempt shows whether this still holds.
             expect(page.get_by_role("button", name="Prove it")).to_be_enabled()
             page.evaluate("location.hash = '#/overview'")
             blocked = page.get_by_role("region", name="What is blocked, and why")
@@ -676,7 +678,7 @@ def test_a_backup_that_the_device_does_not_take_is_told(served: Site) -> None:
     why = "the backup has 3 proxy services, and 2 are allowed"
     with served.visit("#/settings") as page:
         page.route("**/ops/restore", lambda route: route.fulfill(json={"error": why}))
-        # The file's field is unseen, and shown where it stands.
+        # The file's input is invisible; its focus is shown on its label.
         restore = page.get_by_text("Restore…")
         page.get_by_role("button", name="Download a backup").focus()
         page.keyboard.press("Tab")

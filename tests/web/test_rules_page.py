@@ -116,7 +116,7 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
 
 def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "rules.csv"
-    # As a spreadsheet in Chinese saves it.
+    # As a Chinese spreadsheet program saves it.
     file.write_bytes("10.77.1.200,DIRECT,客厅\n".encode("gbk") + b"bad\n" * 1200)
     with site.visit("#/rules") as page:
         page.get_by_role("button", name="More").click()
@@ -149,7 +149,7 @@ def test_an_imports_notes_stand_with_their_rows(site: Site) -> None:
         page.get_by_role("menuitem", name="Import").click()
         dialog = page.get_by_role("dialog", name="Import rules")
         rows = dialog.get_by_label("Rows to import")
-        # The device has such notes to give with nodes, by the engine in force.
+        # With nodes, the device returns such notes, depending on the engine in force.
         notes = ["line 2: of this row", "of them all"]
         told = {"imported": 2, "skipped": 0, "bad": 0, "errors": [], "notes": notes}
         page.route("**/ops/preview/rules", lambda route: route.fulfill(json=told))
@@ -178,7 +178,7 @@ def test_an_import_that_is_under_way_is_not_left(site: Site) -> None:
         expect(dialog.get_by_role("button", name="Cancel")).to_be_disabled()
         page.keyboard.press("Escape")
         dialog.get_by_role("button", name="Close", exact=True).click()
-        # No question is asked beside it, and it stays.
+        # No other question is shown beside it, and it stays.
         expect(dialog).to_have_accessible_name("Import rules")
         held[0].continue_()
         expect(dialog).to_have_count(0)
@@ -197,7 +197,7 @@ def test_an_export_says_what_its_form_has_no_place_for(site: Site) -> None:
         page.get_by_role("button", name="More").click()
         with page.expect_download() as downloading:
             page.get_by_role("menuitem", name="Export").click()
-        # With the mark that spreadsheets know UTF-8 by.
+        # With the byte order mark by which spreadsheets recognise UTF-8.
         assert Path(downloading.value.path()).read_text("utf-8").splitlines() == [
             "\ufeff10.77.5.1,DIRECT,partly",
             "# 10.77.5.2,DIRECT,partly",
@@ -221,13 +221,13 @@ def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
         target.press("Enter")
         expect(target).to_have_value("exact")
 
-        # Escape closes what is on top, one thing at a time.
+        # Escape closes the topmost element, one at a time.
         target.click()
         expect(page.get_by_role("listbox")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("listbox")).to_have_count(0)
         expect(target).to_have_value("exact")
-        # What was typed is not lost by the key alone.
+        # The key alone does not discard typed text.
         question = page.get_by_role("dialog", name="Leave what you typed?")
         page.keyboard.press("Escape")
         expect(question).to_be_visible()
@@ -344,7 +344,7 @@ def test_rules_are_asked_for_before_the_page_has_come(site: Site) -> None:
     assert len(held) == 1
     held[0].continue_()
     expect(page.get_by_role("row").filter(has_text="10.77.4.1")).to_be_visible()
-    # What was asked early is not asked again.
+    # Early requests are not repeated.
     assert [asked.count(path) for path in ("ops/rules?since=0", "console/session")] == [1, 1]
     made.close()
 
@@ -356,7 +356,7 @@ def test_what_others_change_appears_by_itself(site: Site) -> None:
         site.lab.api.post("/rules", {"ip": "10.77.9.9", "target_node": "DIRECT"})
         expect(grid).to_have_attribute("aria-rowcount", "2")
 
-        # A hidden page listens to nothing, and catches up when it is seen again.
+        # A hidden page receives no events, and catches up when it is seen again.
         with hidden(page):
             site.lab.api.post("/rules", {"ip": "10.77.9.99", "target_node": "DIRECT"})
             page.wait_for_timeout(1500)

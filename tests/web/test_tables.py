@@ -1,4 +1,4 @@
-"""Lists under the hands of several operators: what is seen is what is edited and deleted."""
+"""Lists that several operators edit: the row that is seen is the one that is edited and deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ip(n: int) -> str:
 
 
 def rules(site: Site) -> dict[str, dict[str, Any]]:
-    """The rules there are, by address."""
+    """Return the present rules, by address."""
     return {rule["ip"]: rule for rule in site.lab.api.get("/rules")["data"]}
 
 
@@ -44,7 +44,7 @@ def box(page: Page, n: int) -> Locator:
 
 
 def edit(page: Page, n: int) -> Locator:
-    """The form of a row, once its button was pressed."""
+    """Press a row's edit button, and return its form."""
     page.get_by_role("button", name=f"Edit the rule of {ip(n)}").click()
     return page.get_by_role("form")
 
@@ -61,7 +61,7 @@ def test_another_row_that_is_edited_has_a_form_of_its_own(four: Site) -> None:
         expect(form.get_by_label("Comment")).to_have_value("four changed")
         form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
-        # The keys are the table's again.
+        # The table has the keyboard focus again.
         expect(page.get_by_role("grid", name="Rules")).to_be_focused()
 
         page.get_by_role("button", name="Add a rule").click()
@@ -121,7 +121,7 @@ def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
             expect(row(page, 1)).to_contain_text(new)
         form = edit(page, 1)
         form.get_by_label("Comment").fill("four mine")
-        # Nor where the page has not heard of it.
+        # The same if the page has not been notified of it.
         with hidden(page):
             four.rename_line("l2tp_c", "l2tp_d")
             form.get_by_role("button", name="Save").click()
@@ -153,7 +153,7 @@ def test_a_node_that_is_renamed_is_so_in_every_form(four: Site) -> None:
         page.get_by_role("button", name="Edit third").click()
         form = page.get_by_role("form", name="Edit third")
         form.get_by_label("password").fill("new")
-        # What others change of the same text is another field.
+        # Another operator's change of the same text concerns another field.
         api.patch("/nodes/batch", {"ids": [node["id"]], "interface_name": "wan2"})
         expect(page.get_by_role("row").filter(has_text="third").first).to_contain_text("wan2")
         form.get_by_role("button", name="Save").click()
@@ -200,7 +200,7 @@ def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four
             page.wait_for_timeout(300)
             expect(told).to_be_visible()
         assert api.ask("GET", "/ops/settings").body["check_interval_s"] == 98
-        # Nothing is taken back by what is there already.
+        # A value that is in force already conflicts with nothing.
         interval.fill("98")
         expect(told).to_have_count(0)
         interval.fill("76")
@@ -217,7 +217,7 @@ def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four
 
 
 def leaving(page: Page) -> Locator:
-    """The question before what was typed is left."""
+    """Return the question that is asked before typed text is discarded."""
     return page.get_by_role("dialog", name="Leave what you typed?")
 
 
@@ -275,7 +275,9 @@ def test_what_is_asked_of_many_rows_is_not_left_by_accident(four: Site) -> None:
 
 
 def hold_puts(page: Page, url: str) -> list[Route]:
-    """What is sent to such addresses from now on: it waits for the test's answer."""
+    """Return a list that collects PUT requests to such addresses from now on, for the test to
+    answer.
+    """
     held: list[Route] = []
 
     def hold(route: Route) -> None:
