@@ -347,7 +347,7 @@ def few(**limits: Any) -> Bounds:
 
 async def eventually(check: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not check():  # noqa: ASYNC110 - nothing tells
+        while not check():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
 
 

@@ -30,7 +30,7 @@ def here() -> Endpoint:
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Return the socket on which systemd receives the descriptors that it is to keep."""
+    """Yield the socket on which systemd receives the descriptors that it is to keep."""
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(path)

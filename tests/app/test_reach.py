@@ -17,9 +17,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user
 
 
 def as_nobody(directory: Path, *, reachable: bool) -> str:
-    """Return the view of a child that became nobody: the content of its file, or the
-    error's name.
-    """
+    """Return the view of an unprivileged child: the content of its file, or the error's name."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

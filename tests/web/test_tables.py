@@ -193,7 +193,7 @@ def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four
             save.click()
             told = routing.get_by_role("alert").filter(has_text="Somebody else")
             expect(told).to_be_visible()
-            # What is saved since is told of again.
+            # A later save by another operator is reported again.
             api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 98})
             with page.expect_response("**/ops/settings"):
                 save.click()
