@@ -154,7 +154,7 @@ def test_what_is_clear_is_taken_and_the_next_request_too(name: str, step: int) -
 
 
 def test_an_empty_line_between_requests_is_passed_over() -> None:
-    """Old clients send one behind a body, with it or later."""
+    """Old clients send an empty line behind a body, together with it or later."""
     first, request = TAKEN["a length"]
     asked = [request, ("GET", "/next", b"")]
     assert read([first + b"\r\n" + NEXT]) == (asked, "")

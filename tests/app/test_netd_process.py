@@ -31,7 +31,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hold(folder: Path, seconds: float) -> str:
-    """Be netd for `seconds`. Return the reason if that is impossible, else nothing."""
+    """Run as netd for `seconds`. Return the reason if it could not begin, else an empty string."""
 
     async def body() -> str:
         nft = Nft()
@@ -128,7 +128,7 @@ def test_a_daemon_that_outlives_it_does_not_hold_its_place(tmp_path: Path) -> No
 
 
 def end_beside_a_daemon(folder: Path) -> int:
-    """Be a netd that starts a daemon and is killed. Return the daemon's pid."""
+    """Run as a netd that starts a daemon and is killed. Return the daemon's pid."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

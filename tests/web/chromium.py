@@ -31,7 +31,7 @@ _ARGUMENTS: Final = (
 
 @contextmanager
 def chromium(namespace: str) -> Iterator[Browser]:
-    """A headless Chromium whose network is the namespace's, with a profile of its own."""
+    """Run a headless Chromium whose network is the namespace's, with a profile of its own."""
     with tempfile.TemporaryDirectory(prefix="chromium-") as folder:
         # Playwright starts one program and communicates with it over inherited pipes.
         start = Path(folder) / "chromium"

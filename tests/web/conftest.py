@@ -15,7 +15,7 @@ from tests.web.site import Site
 
 @pytest.fixture(scope="module")
 def fresh_site(namespaces: None) -> Iterator[Site]:  # noqa: F811
-    """A device at its first start: no password has been chosen."""
+    """Yield a device at its first start: no password has been chosen."""
     with Lab() as lab:
         lab.start_egressd()
         with chromium(netns.namespace(lab.name, "client3")) as browser:
@@ -24,6 +24,6 @@ def fresh_site(namespaces: None) -> Iterator[Site]:  # noqa: F811
 
 @pytest.fixture(scope="module")
 def site(fresh_site: Site) -> Site:
-    """A device with an administrator, who is logged in."""
+    """Return a device with an administrator, who is logged in."""
     fresh_site.log_in()
     return fresh_site

@@ -44,7 +44,7 @@ PAGE_MAX = 150 * 1024
 
 @pytest.fixture(scope="module")
 def furnished(site: Site) -> Iterator[Site]:
-    """A site with content on each page."""
+    """Yield a site with content on each page."""
     lab = site.lab
     for kind in ("socks5", "http", "ss"):
         lab.api.post("/nodes", lab.nodes[kind].draft("pool"))

@@ -27,7 +27,7 @@ DELAY_URL = f"http://{WEB_SERVERS[2]}/generate_204"
 
 @pytest.fixture(scope="module")
 def served(site: Site) -> Site:
-    """A site with nodes, and a client that uses one of them."""
+    """Return a site with nodes, and a client that uses one of them."""
     lab = site.lab
     with site.visit("#/settings") as page:
         # The lab has no such host as the device's default.
@@ -43,7 +43,7 @@ def served(site: Site) -> Site:
 
 @pytest.fixture
 def tidy(served: Site) -> Iterator[Site]:
-    """The same, for a test that leaves nothing behind."""
+    """Yield the same site, for a test that leaves nothing behind."""
     with served.kept():
         yield served
 
@@ -338,7 +338,7 @@ def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
         page.get_by_role("button", name="Test delays").click()
         expect(badges[2]).to_contain_text("…")
         page.wait_for_timeout(300)
-        # The rest of the browser's connections is for the page.
+        # The browser's other connections are left for the page.
         assert len(held) == 3
         held[0].abort()
         held[1].fulfill(json={"delay": 42})

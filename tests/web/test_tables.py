@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.browser]
 
 @pytest.fixture
 def four(site: Site) -> Iterator[Site]:
-    """A device with rules for 10.77.7.1 to .4."""
+    """Yield a device with rules for 10.77.7.1 to .4."""
     with site.kept():
         for n in range(1, 5):
             rule = {"ip": ip(n), "target_node": "DIRECT", "comment": f"four {n}"}
@@ -121,7 +121,7 @@ def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
             expect(row(page, 1)).to_contain_text(new)
         form = edit(page, 1)
         form.get_by_label("Comment").fill("four mine")
-        # The same if the page has not been notified of it.
+        # The new target stays even if the page has not been notified of it.
         with hidden(page):
             four.rename_line("l2tp_c", "l2tp_d")
             form.get_by_role("button", name="Save").click()

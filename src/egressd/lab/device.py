@@ -49,23 +49,25 @@ class Api:
         self.token = token
 
     def get(self, path: str) -> Any:
-        """GET below the API prefix. These five raise Failed unless the answer is a success."""
+        """Send a GET request below the API prefix. These five raise Failed unless the answer is a
+        success.
+        """
         return self._checked("GET", path, None)
 
     def post(self, path: str, body: object) -> Any:
-        """POST."""
+        """Send a POST request below the API prefix."""
         return self._checked("POST", path, body)
 
     def put(self, path: str, body: object) -> Any:
-        """PUT."""
+        """Send a PUT request below the API prefix."""
         return self._checked("PUT", path, body)
 
     def patch(self, path: str, body: object) -> Any:
-        """PATCH."""
+        """Send a PATCH request below the API prefix."""
         return self._checked("PATCH", path, body)
 
     def delete(self, path: str, body: object = None) -> Any:
-        """DELETE."""
+        """Send a DELETE request below the API prefix."""
         return self._checked("DELETE", path, body)
 
     def ask(

@@ -19,8 +19,10 @@ _MTUS: Final = (0, 68, 552, 1280, 1400, 65_535)
 def attack(
     rng: Random, *, ways: list[list[str]], servers: list[list[object]], sources: list[str]
 ) -> Iterator[str]:
-    """`ways`: interface, address and Ethernet address of each WAN; `servers`: addresses and ports
-    that flows may lead to.
+    """Send forged ICMP errors.
+
+    `ways`: interface, address and Ethernet address of each WAN; `servers`: addresses and ports that
+    flows may lead to.
     """
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as sock:
         while True:

@@ -42,7 +42,7 @@ def attack(
     servers6: list[str],
     router: list[str],
 ) -> Iterator[str]:
-    """`router`: addresses of the router, including those of its WANs."""
+    """Send packets of all kinds. `router`: addresses of the router, including those of its WANs."""
     makes = {
         "datagram": lambda: _ipv4(rng, own, servers + router),
         "odd source": lambda: _odd(rng, servers + router),

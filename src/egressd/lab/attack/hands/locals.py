@@ -23,8 +23,10 @@ _IDLE_MAX: Final = 600
 def attack(
     rng: Random, *, folders: list[str], ports: list[int], token: str, pids: list[int]
 ) -> Iterator[str]:
-    """`folders`: the data and run folders; `ports`: egressd's ports; `token`: the API's token,
-    which must not be readable in any file.
+    """Try everything that an unprivileged user can.
+
+    `folders`: the data and run folders; `ports`: egressd's ports; `token`: the API's token, which
+    must not be readable in any file.
     """
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)

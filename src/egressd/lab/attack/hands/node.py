@@ -17,7 +17,7 @@ _WAIT_S: Final = 0.2
 
 
 def attack(rng: Random, *, address: str, port: int, names: list[str]) -> Iterator[str]:
-    """`names`: addresses in whose name it answers, in addition to its own."""
+    """Serve as the node. `names`: addresses in whose name it answers, in addition to its own."""
     poll = selectors.DefaultSelector()
     with (
         socket.create_server((address, port), backlog=500) as listener,
