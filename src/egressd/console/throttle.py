@@ -90,7 +90,7 @@ class Throttle:
         """Failed guesses: checked and wrong, or refused without a check."""
 
     def charge(self, source: Source, device: str = "") -> float:
-        """Charge a guess from `source`. Return 0.0, or the seconds for which it is refused.
+        """Charge a guess from `source` and return 0.0, or return the seconds of its refusal.
 
         `device` names a browser that a user has logged in with.
         """

@@ -30,7 +30,7 @@ _LISTS: Final = (
     ("listed.test", ""),
     ("listed.test", "203.0.113.12"),
 )
-"""Domains and addresses. Floods go to none of them; with domains, the floods' QUIC is inspected."""
+"""Domains and addresses. Floods request none of them; with domains, their QUIC is inspected."""
 _PORTS: Final = (18_001, 18_002, 18_003)
 _REST: Final = {
     "mac": "", "comment": "", "is_enabled": True,
