@@ -18,7 +18,7 @@ class Kernel:
     def __init__(self) -> None:
         self.counted: dict[Refused, int] = {}
         self.changes = 0
-        self.refusals = Refusals(Bounds, self.changed, read=lambda: dict(self.counted))
+        self.refusals = Refusals(Bounds, self.changed, read=lambda _: dict(self.counted))
 
     def changed(self) -> None:
         self.changes += 1
@@ -64,7 +64,7 @@ def test_callers_are_told_with_the_service_that_they_call() -> None:
 def test_whom_netd_lets_in_no_further_is_told_too() -> None:
     crowd = Crowd(frozenset({"203.0.113.9"}), is_full=True)
     greedy = [Greedy("10.0.0.7", "tcp"), Greedy("10.0.0.8", "udp", is_of_network=True)]
-    refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, dict)
+    refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, lambda _: {})
     refusals.look(0.0)
     assert [(each.kind, each.source, each.bound) for each in refusals.reached] == [
         ("calls", "203.0.113.9", Bounds().callers),

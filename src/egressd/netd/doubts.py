@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from egressd.netd.kernel import questions, traffic
+from egressd.netd.kernel.netlink import NETFILTER, KeptSocket
 from egressd.netd.kernel.traffic import Traffic
 from egressd.netd.resolvers import Resolvers
 
@@ -85,7 +87,7 @@ class Questions:
     cost a rule for each packet.
     """
 
-    def __init__(self, read: Callable[[], Mapping[int, int]] = questions.read) -> None:
+    def __init__(self, read: Callable[[], Mapping[int, int]]) -> None:
         self._read = read
         self._noticed: dict[int, tuple[int, float]] = {}
         """Mark of a way -> count of its questions when last noticed, and the time of that."""
@@ -112,7 +114,8 @@ class Doubts:
 
     def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
         self._silence = Silence(wans)
-        self._questions = Questions()
+        self._kernel = KeptSocket(NETFILTER)
+        self._questions = Questions(partial(questions.read, self._kernel))
         self._resolvers = resolvers
         self._task: asyncio.Task[None] | None = None
 
@@ -125,6 +128,7 @@ class Doubts:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._kernel.close()
 
     async def _attend(self) -> None:
         now = asyncio.get_running_loop().time

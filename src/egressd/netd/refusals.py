@@ -15,6 +15,7 @@ import structlog
 
 from egressd.model.messages import Reached
 from egressd.netd.kernel import refused
+from egressd.netd.kernel.netlink import NETFILTER, KeptSocket
 from egressd.netd.kernel.refused import Refused
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
@@ -45,7 +46,7 @@ class Refusals:
         changed: Callable[[], None],
         greedy: Callable[[], Collection[Greedy]] = tuple,
         crowd: Callable[[], Crowd] = Crowd,
-        read: Callable[[], dict[Refused, int]] = refused.read,
+        read: Callable[[KeptSocket], dict[Refused, int]] = refused.read,
     ) -> None:
         """`greedy` and `crowd` give the clients and callers that netd itself has found beyond their
         bounds (`egressd.netd.surplus` and `egressd.netd.crowd`).
@@ -55,6 +56,7 @@ class Refusals:
         self._greedy = greedy
         self._crowd = crowd
         self._read = read
+        self._kernel = KeptSocket(NETFILTER)
         self._counted: Mapping[Refused, int] = {}
         self._last: dict[Refused, float] = {}
         """Refusal -> the time when it was seen last, by the loop's clock."""
@@ -84,6 +86,7 @@ class Refusals:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._kernel.close()
 
     def look(self, now: float) -> None:
         """Read the refusals since the last call. Raises OSError."""
@@ -94,7 +97,7 @@ class Refusals:
         found |= dict.fromkeys((Refused(refused.CALLS, each) for each in self._crowd().callers), 0)
         if self._crowd().is_full:
             found[Refused(refused.OUTSIDE)] = 0
-        found |= self._read()
+        found |= self._read(self._kernel)
         for each, packets in found.items():
             before = self._counted.get(each, 0)
             # The count of an element that has expired meanwhile starts again at 0.

@@ -228,6 +228,34 @@ def _raise_for(flags: int, body: bytes) -> None:
     raise NetlinkError(number, reason)
 
 
+class KeptSocket:
+    """Lends a `NetlinkSocket` that stays open, for a task that reads something regularly.
+
+    To close a socket of NETLINK_NETFILTER takes some 5 ms after a transaction of nf_tables: the
+    kernel first waits until what the transaction removed is destroyed (nft_rcv_nl_event in
+    net/netfilter/nf_tables_api.c). Not to be shared between threads. A context manager.
+    """
+
+    def __init__(self, protocol: int) -> None:
+        self._protocol = protocol
+        self._socket: NetlinkSocket | None = None
+
+    def __enter__(self) -> NetlinkSocket:
+        if self._socket is None:
+            self._socket = NetlinkSocket(self._protocol)
+        return self._socket
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None:
+            self.close()  # answers may be left in it
+
+    def close(self) -> None:
+        """Close the socket. May be called again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
 class Listener:
     """Receives multicast messages in the running event loop.
 

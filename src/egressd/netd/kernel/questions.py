@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.set_elements import INET, dump
 
 _SET: Final = "questions"
 
 
-def read() -> dict[int, int]:
+def read(kept: KeptSocket) -> dict[int, int]:
     """Return mark -> number of query flows, for the egresses used for queries in the last minute.
 
-    Raises OSError.
+    `kept`: of the protocol NETFILTER. Raises OSError.
     """
-    with NetlinkSocket(NETFILTER) as kernel:
+    with kept as kernel:
         return {
             int.from_bytes(each.key, sys.byteorder): int.from_bytes(each.packets, "big")
             for each in dump(kernel, INET, _SET)

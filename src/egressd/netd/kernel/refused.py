@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from typing import Final, NamedTuple
 
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.set_elements import INET, RawElement, dump
 from egressd.planner.bounds import NETWORK_BITS
 
@@ -47,10 +47,13 @@ class Refused(NamedTuple):
     port: int = 0
 
 
-def read() -> dict[Refused, int]:
-    """Return the refusals of the last seconds, with the packets of each. Raises OSError."""
+def read(kept: KeptSocket) -> dict[Refused, int]:
+    """Return the refusals of the last seconds, with the packets of each.
+
+    `kept`: of the protocol NETFILTER. Raises OSError.
+    """
     found = {}
-    with NetlinkSocket(NETFILTER) as kernel:
+    with kept as kernel:
         for name, kind in _BY_ADDRESS.items():
             for each in dump(kernel, INET, name):
                 found[Refused(kind, _address(each.key))] = _packets(each)
