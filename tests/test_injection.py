@@ -155,7 +155,9 @@ def nft_case(rng: Random) -> bool:
     expected = {name: content for name, content in elements.items() if content}
     assert read_script(nft.INET.update({}, elements)) == expected
     (address, mark), *_ = change.hosts.put.items()
-    assert read_script(nft.host_update({}, change)) == {"hosts": {address: f"{mark:#010x}"}}
+    assert read_script(nft.host_update({}, change).script()) == {
+        "hosts": {address: f"{mark:#010x}"}
+    }
     assert str(IPv4Address(address)) == address
     return True
 

@@ -16,6 +16,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, Floor, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
+from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.netd.machine import Machine
 from egressd.planner import nft as script
 from egressd.planner.chains import RETIRED_MAPS
@@ -48,6 +49,59 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
             )
         assert (nft.chains(), nft.elements("hosts")) == before
         assert before[1] == {"192.0.2.1": "0x10000001"}
+
+    namespace.run(body)
+
+
+def test_hosts_move_without_the_library(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE)
+        nft.move_hosts((), {"192.0.2.1": 0x3000_0001, "192.0.2.2": 0x1000_0002})
+        nft.move_hosts(["192.0.2.1"], {"192.0.2.1": 0x1000_0003, "192.0.2.9": 0x7FFF_FFFF})
+        nft.move_hosts(["192.0.2.2"], {})
+        nft.move_hosts((), {})
+        assert nft.elements("hosts") == {"192.0.2.1": "0x10000003", "192.0.2.9": "0x7fffffff"}
+
+    namespace.run(body)
+
+
+@pytest.mark.parametrize(
+    ("stale", "fresh"),
+    [
+        (["192.0.2.1", "192.0.2.7"], {"192.0.2.1": 1}),  # the second one is not there
+        (["192.0.2.2"], {"192.0.2.1": 0x1000_0003}),  # the first one has another mark
+        (["192.0.2.1"] * 2, {"192.0.2.9": 1}),
+    ],
+)
+def test_a_move_of_hosts_that_fails_changes_nothing(
+    namespace: Namespace, stale: list[str], fresh: dict[str, int]
+) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE)
+        nft.move_hosts((), {"192.0.2.1": 0x3000_0001, "192.0.2.2": 0x1000_0002})
+        with pytest.raises(Failed, match="change nftables"):
+            nft.move_hosts(stale, fresh)
+        assert nft.elements("hosts") == {"192.0.2.1": "0x30000001", "192.0.2.2": "0x10000002"}
+        nft.move_hosts(["192.0.2.1"], {"192.0.2.1": 0x3000_0002})  # the socket is still in step
+        assert nft.elements("hosts") == {"192.0.2.1": "0x30000002", "192.0.2.2": "0x10000002"}
+        nft.run("delete table inet egressd\n")
+        with pytest.raises(Failed, match="change nftables"):
+            nft.move_hosts(stale, fresh)
+
+    namespace.run(body)
+
+
+def test_as_many_hosts_move_at_once_as_one_message_has_room_for(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE)
+        hosts = {f"192.0.2.{number}": number for number in range(SWAPPED_MAX)}
+        nft.move_hosts((), hosts)
+        nft.move_hosts(list(hosts), {address: mark + 1 for address, mark in hosts.items()})
+        found = {address: int(mark, 16) for address, mark in (nft.elements("hosts") or {}).items()}
+        assert found == {address: mark + 1 for address, mark in hosts.items()}
 
     namespace.run(body)
 

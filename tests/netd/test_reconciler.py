@@ -30,6 +30,7 @@ from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.serving import Serving
+from egressd.planner.nft import HostUpdate
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import Topology
 from tests.instances import node_instance, service_instance
@@ -108,13 +109,15 @@ class Kernel:
         self.is_full = False
         self.on_update: Callable[[], object] = lambda: None
 
-    def host_script(self, *_: object) -> str:
-        return ""
+    def host_update(self, *_: object) -> HostUpdate:
+        return HostUpdate()
 
     def served(self) -> set[int]:
         return {MARK + int(key.partition(":")[2]) for key in self.ports}
 
-    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
+    async def update(
+        self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate | None = None
+    ) -> None:
         if self.is_full:
             raise Failed("change nftables", "no memory")
         self.on_update()

@@ -83,7 +83,7 @@ def test_an_opened_device_has_clients_without_a_rule_only() -> None:
 
 def test_one_host_is_one_element_out_and_one_in() -> None:
     change = Change(base=0, revision=1, hosts=Patch(put={"10.77.0.11": 0x3000_0000}))
-    assert nft.host_update(PLAN.hosts, change) == (
+    assert nft.host_update(PLAN.hosts, change).script() == (
         "delete element inet egressd hosts { 10.77.0.11 }\n"
         "add element inet egressd hosts { 10.77.0.11 : 0x30000000 }\n"
     )
@@ -95,7 +95,7 @@ def test_a_new_host_and_one_that_goes() -> None:
         revision=1,
         hosts=Patch(put={"10.77.0.13": 0x3000_0000}, drop=("10.77.0.12", "10.77.0.99")),
     )
-    assert nft.host_update(PLAN.hosts, change) == (
+    assert nft.host_update(PLAN.hosts, change).script() == (
         "delete element inet egressd hosts { 10.77.0.12 }\n"
         "add element inet egressd hosts { 10.77.0.13 : 0x30000000 }\n"
     )

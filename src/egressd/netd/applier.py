@@ -42,6 +42,7 @@ from egressd.netd.serving import Serving
 from egressd.netd.steering import Steering
 from egressd.planner import local
 from egressd.planner.lines.address import Taken
+from egressd.planner.nft import HostUpdate
 from egressd.planner.resolvers import asked
 from egressd.planner.topology import Topology
 
@@ -88,7 +89,7 @@ class Applier:
         started, failed, choices = await self._start(change, strict=strict)
         ports = self._ports_after({*change.instances.drop, *failed}, started)
         undo = change.inverse(self.plan)
-        hosts = self._machine.host_script(self.plan, change)
+        hosts = self._machine.host_update(self.plan, change)
         move = self._moves.foresee(change)
         before = self._steering.settle(choices)
         is_regrouped = choices != before
@@ -203,7 +204,7 @@ class Applier:
         return ports | {key: running.port for key, running in started.items()}
 
     async def _flip(
-        self, change: Change, ports: Mapping[str, int], hosts: str, *, is_regrouped: bool
+        self, change: Change, ports: Mapping[str, int], hosts: HostUpdate, *, is_regrouped: bool
     ) -> None:
         """Run the nftables transaction of a change; `self.plan` is already the new plan."""
         if change.floor is not None:

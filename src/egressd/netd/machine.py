@@ -27,12 +27,13 @@ from egressd.netd.kernel import (
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
+from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner import exits, local, routing, sysctls
 from egressd.planner import nft as script
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken, objection
-from egressd.planner.nft import Crowd, Greedy
+from egressd.planner.nft import Crowd, Greedy, HostUpdate
 from egressd.planner.registry import MARK_DIRECT, MARK_ENGINE
 from egressd.planner.resolvers import Resolver, asked, read_resolver
 from egressd.planner.sets import Elements
@@ -49,6 +50,7 @@ from egressd.planner.topology import (
 log = structlog.get_logger()
 
 _BOUNDS: Final = Bounds()
+_NO_HOSTS: Final = HostUpdate()
 _UNKNOWN = ""
 """Placeholder for unknown chains: nft never lists a table as an empty text."""
 _SHORT = 4096
@@ -280,8 +282,10 @@ class Machine:
             raise failure
         self.fast_path.settle()
 
-    async def update(self, plan: Plan, ports: Mapping[str, int], hosts: str = "") -> None:
-        """Change the elements that differ, and run the `hosts` script, in one transaction.
+    async def update(
+        self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate = _NO_HOSTS
+    ) -> None:
+        """Change the elements that differ, and `hosts`, in one transaction.
 
         Raises Failed; the table is then unchanged.
         """
@@ -290,18 +294,26 @@ class Machine:
             await self.load(plan, ports)
             return
         self.fast_path.follow(plan, self.facts, self.topology, self._roles, everybody=False)
-        if text := script.INET.update(self._elements, wanted) + hosts:
-            await self._transact_or_load(text, plan, ports)
+        if text := script.INET.update(self._elements, wanted) + hosts.script():
+            try:
+                await self._transact(text)
+            except Failed as error:
+                await self._load_after(error, plan, ports)
             self._elements = wanted
         self.fast_path.settle()
 
-    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: str) -> None:
-        """Carry out a script that only moves hosts: O(change). Raises Failed."""
+    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate) -> None:
+        """Carry out an update that only moves hosts: O(change). Raises Failed."""
         if self._is_doubtful:
             await self.load(plan, ports)
             return
-        if hosts:
-            await self._transact_or_load(hosts, plan, ports)
+        try:
+            if max(len(hosts.stale), len(hosts.fresh)) <= SWAPPED_MAX:
+                self._nft.move_hosts(hosts.stale, hosts.fresh)
+            else:
+                await self._transact(hosts.script())
+        except Failed as error:
+            await self._load_after(error, plan, ports)
         self.fast_path.settle()
 
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
@@ -358,9 +370,9 @@ class Machine:
         """True if the chains are as they were loaded."""
         return await asyncio.to_thread(self._nft.chains) == self._chains
 
-    def host_script(self, plan: Plan, change: Change) -> str:
+    def host_update(self, plan: Plan, change: Change) -> HostUpdate:
         """Return the nft script that moves the hosts of `change`, which starts from `plan`."""
-        return script.host_update(plan.hosts, change) if plan.floor.is_ruled else ""
+        return script.host_update(plan.hosts, change) if plan.floor.is_ruled else _NO_HOSTS
 
     def _wanted(self, plan: Plan, ports: Mapping[str, int], *, hosts: bool = True) -> Elements:
         return script.elements(
@@ -384,13 +396,10 @@ class Machine:
             if is_line(name) and objection(name, self.facts, self.taken):
                 yield name
 
-    async def _transact_or_load(self, text: str, plan: Plan, ports: Mapping[str, int]) -> None:
-        try:
-            await self._transact(text)
-        except Failed as error:
-            # The kernel's sets are not what we left there.
-            log.warning("loading all sets, since a change did not fit them", cause=error.cause)
-            await self.load(plan, ports)
+    async def _load_after(self, error: Failed, plan: Plan, ports: Mapping[str, int]) -> None:
+        """Load the table after a failed change: the kernel's sets are not as netd left them."""
+        log.warning("loading all sets, since a change did not fit them", cause=error.cause)
+        await self.load(plan, ports)
 
     async def _transact(self, text: str) -> None:
         if len(text) < _SHORT:

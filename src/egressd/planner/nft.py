@@ -44,6 +44,21 @@ _LEFT_OUT = ("localif",)
 """Sets among `_INLINED` that are empty on most devices; rules about an empty one are left out."""
 
 
+class HostUpdate(NamedTuple):
+    """An update of the map ``hosts``, at a cost that grows only with the change."""
+
+    stale: Collection[str] = ()
+    """Addresses to take out first."""
+    fresh: Mapping[str, int] = {}
+    """Addresses to put in, with their marks."""
+
+    def script(self) -> str:
+        """Return the update as commands; empty if there is nothing to do."""
+        fresh = {ip: _mark(mark) for ip, mark in self.fresh.items()}
+        lines = INET.swap("hosts", self.stale, fresh)
+        return "\n".join(lines) + "\n" if lines else ""
+
+
 class Greedy(NamedTuple):
     """A client that has too much open in the engine by a protocol, ``tcp`` or ``udp``."""
 
@@ -330,14 +345,11 @@ def needs_load(before: Elements, after: Elements) -> bool:
     return any(before.get(name) != after[name] for name in _INLINED)
 
 
-def host_update(before: Mapping[str, int], change: Change) -> str:
-    """Return the transaction for the hosts of `change`, at a cost that grows only with the
-    change.
-    """
+def host_update(before: Mapping[str, int], change: Change) -> HostUpdate:
+    """Return the update for the hosts of `change`."""
     patch = change.hosts
     stale = [ip for ip in (*patch.put, *patch.drop) if ip in before]
-    lines = INET.swap("hosts", stale, {ip: _mark(mark) for ip, mark in patch.put.items()})
-    return "\n".join(lines) + "\n" if lines else ""
+    return HostUpdate(stale, patch.put)
 
 
 def shield(ports: Iterable[int]) -> str:

@@ -45,6 +45,8 @@ _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHECK = 1, 10, 11, 12
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
+_BATCH_BEGIN, _BATCH_END = 0x10, 0x11  # NFNL_MSG_BATCH_*
+_BATCH = struct.Struct("=BBH")  # nfgenmsg: family, version, subsystem (big endian)
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
 _DUMP_ATTEMPTS = 8
 
@@ -181,10 +183,46 @@ class NetlinkSocket:
         if interrupted:
             raise InterruptedError(errno.EINTR, "the list changed while it was read")
 
+    def transact(self, subsystem: int, requests: Iterable[tuple[int, int, bytes]]) -> None:
+        """Send requests (kind, flags, body) to a subsystem of nfnetlink as one batch: the kernel
+        carries out all of them, or none.
+
+        The kernel answers every request that it refuses, and the last one; an error of the batch as
+        a whole bears the number of the beginning (nfnetlink_rcv_batch in
+        net/netfilter/nfnetlink.c). Raises NetlinkError, the first one.
+        """
+        edge = _BATCH.pack(0, 0, socket.htons(subsystem))
+        *others, (kind, flags, body) = requests
+        batch = (
+            self._framed(_BATCH_BEGIN, REQUEST, edge),
+            *(self._framed(kind, REQUEST | flags, body) for kind, flags, body in others),
+            self._framed(kind, REQUEST | ACK | flags, body),
+            self._framed(_BATCH_END, REQUEST, edge),
+        )
+        self._socket.send(b"".join(batch))
+        last = self._sequence - 1
+        begin = self._sequence + 1 - len(batch)
+        failure: NetlinkError | None = None
+        while True:
+            for message in _split(self._socket.recv(_RECEIVE_BYTES)):
+                if message.kind != _ERROR or not begin <= message.sequence <= last:
+                    continue
+                try:
+                    _raise_for(message.flags, message.body)
+                except NetlinkError as error:
+                    failure = failure or error
+                if message.sequence not in (begin, last):
+                    continue
+                if failure is not None:
+                    raise failure
+                return
+
     def _send(self, kind: int, flags: int, body: bytes) -> None:
+        self._socket.send(self._framed(kind, flags, body))
+
+    def _framed(self, kind: int, flags: int, body: bytes) -> bytes:
         self._sequence += 1
-        size = _HEADER.size + len(body)
-        self._socket.send(_HEADER.pack(size, kind, flags, self._sequence, 0) + body)
+        return _HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0) + body
 
     def _answers(self) -> Iterator[Message]:
         """Yield the messages that answer the last request, up to its end."""
