@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,16 +25,30 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def old_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make the planner assume engine version 1.14.2, which loses early data with VMess."""
+@contextmanager
+def _engine_of(version: tuple[int, ...]) -> Iterator[None]:
     caches = (engine.affected_protocols, nodes._lost_by_engine, nodes.outbound_of)
-    monkeypatch.setattr(engine, "version", lambda: (1, 14, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "version", lambda: version)
+        for cache in caches:
+            cache.cache_clear()
+        yield
     for cache in caches:
         cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
+
+
+@pytest.fixture
+def old_engine() -> Iterator[None]:
+    """Make the planner assume engine version 1.14.2, which loses early data with VMess."""
+    with _engine_of((1, 14, 2)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def new_engine() -> Iterator[None]:
+    """Make the planner assume engine version 1.14.3, whichever this Python has."""
+    with _engine_of((1, 14, 3)):
+        yield
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import pytest
 
 from tests.formats.corpora import CORPUS, Case, cases, imported
 
+pytestmark = pytest.mark.usefixtures("new_engine")
+
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_what_an_import_gives_is_what_is_right(case: Case) -> None:

@@ -18,6 +18,7 @@ from egressd.formats.rows import Accepted, BadRow
 from egressd.model.errors import Invalid
 from tests.formats.corpora import Case, cases, imported
 
+pytestmark = pytest.mark.usefixtures("new_engine")
 CASES = cases()
 FEED = "trojan://p@203.0.113.1:443#a\ntrojan://q@203.0.113.2:443#b\nsocks5://203.0.113.3#c\n"
 NAMES = ["a", "b", "c"]
