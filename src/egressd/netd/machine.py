@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
@@ -295,10 +295,7 @@ class Machine:
             return
         self.fast_path.follow(plan, self.facts, self.topology, self._roles, everybody=False)
         if text := script.INET.update(self._elements, wanted) + hosts.script():
-            try:
-                await self._transact(text)
-            except Failed as error:
-                await self._load_after(error, plan, ports)
+            await self._or_load(self._transact(text), plan, ports)
             self._elements = wanted
         self.fast_path.settle()
 
@@ -307,13 +304,7 @@ class Machine:
         if self._is_doubtful:
             await self.load(plan, ports)
             return
-        try:
-            if max(len(hosts.stale), len(hosts.fresh)) <= SWAPPED_MAX:
-                self._nft.move_hosts(hosts.stale, hosts.fresh)
-            else:
-                await self._transact(hosts.script())
-        except Failed as error:
-            await self._load_after(error, plan, ports)
+        await self._or_load(self._move(hosts), plan, ports)
         self.fast_path.settle()
 
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
@@ -371,7 +362,7 @@ class Machine:
         return await asyncio.to_thread(self._nft.chains) == self._chains
 
     def host_update(self, plan: Plan, change: Change) -> HostUpdate:
-        """Return the nft script that moves the hosts of `change`, which starts from `plan`."""
+        """Return the update that moves the hosts of `change`, which starts from `plan`."""
         return script.host_update(plan.hosts, change) if plan.floor.is_ruled else _NO_HOSTS
 
     def _wanted(self, plan: Plan, ports: Mapping[str, int], *, hosts: bool = True) -> Elements:
@@ -396,10 +387,21 @@ class Machine:
             if is_line(name) and objection(name, self.facts, self.taken):
                 yield name
 
-    async def _load_after(self, error: Failed, plan: Plan, ports: Mapping[str, int]) -> None:
-        """Load the table after a failed change: the kernel's sets are not as netd left them."""
-        log.warning("loading all sets, since a change did not fit them", cause=error.cause)
-        await self.load(plan, ports)
+    async def _or_load(
+        self, transaction: Awaitable[None], plan: Plan, ports: Mapping[str, int]
+    ) -> None:
+        try:
+            await transaction
+        except Failed as error:
+            # The kernel's sets are not as netd left them.
+            log.warning("loading all sets, since a change did not fit them", cause=error.cause)
+            await self.load(plan, ports)
+
+    async def _move(self, hosts: HostUpdate) -> None:
+        if max(len(hosts.stale), len(hosts.fresh)) <= SWAPPED_MAX:
+            self._nft.move_hosts(hosts.stale, hosts.fresh)
+        else:
+            await self._transact(hosts.script())
 
     async def _transact(self, text: str) -> None:
         if len(text) < _SHORT:

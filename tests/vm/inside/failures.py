@@ -254,13 +254,6 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
     old, new = WANS["wan1"], "10.1.0.77"
     elsewhere = suite.taps["wan2"].by_address
     foreign = elsewhere[old], elsewhere[new]
-
-    def is_dialled_anew(name: str, process: int) -> bool:
-        """True once another process dials the line; it may be online again by then."""
-        with suppress(FileNotFoundError):  # between two
-            return leader(name) != process
-        return False
-
     by_gateway = "route replace default via 10.1.0.1 dev wan1 metric 100"
     sh("sysctl -qw net.ipv4.conf.wan1.promote_secondaries=1")  # as systemd does
     for what, gone, here, steps in (
@@ -273,7 +266,7 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
         since = time.monotonic()
         sh(f"ip -batch - <<END\n{batch}\nEND")
         for name in hit:
-            while not is_dialled_anew(name, before[name]):
+            while not _is_dialled_anew(name, before[name]):
                 assert time.monotonic() - since < BLOCK_S, f"{name} is still as it was"
                 await asyncio.sleep(0.1)
         left = suite.taps["wan1"].by_address[gone]
@@ -285,6 +278,13 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
             assert back <= RETURN_S, f"{name} was back after {back:.1f} s"
     assert (elsewhere[old], elsewhere[new]) == foreign, "packets left by another WAN"
     suite.figures["longest silence"] = others.check()
+
+
+def _is_dialled_anew(name: str, process: int) -> bool:
+    """True once another process dials the line; it may be online again by then."""
+    with suppress(FileNotFoundError):  # between two
+        return leader(name) != process
+    return False
 
 
 async def a_line_is_switched_off(suite: Suite) -> None:

@@ -8,7 +8,6 @@ The destination of a client's connection does not own the entry, even if it is a
 from __future__ import annotations
 
 import errno
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
     NETFILTER,
+    NFGENMSG,
     NetlinkError,
     NetlinkSocket,
     attribute,
@@ -30,7 +30,7 @@ from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
 _GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
-_HEADER: Final = struct.pack("=BBH", AF_INET, 0, 0)  # nfgenmsg: family, version, resource
+_HEADER: Final = NFGENMSG.pack(AF_INET, 0, 0)
 _ORIGINAL, _REPLY, _STATUS, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 8, 12, 18, 25  # CTA_*
 _IP, _IP_SOURCE, _IP_TARGET = 1, 1, 2  # CTA_TUPLE_IP, CTA_IP_V4_SRC, CTA_IP_V4_DST
 _PROTOCOL, _PROTOCOL_NUMBER = 2, 1  # CTA_TUPLE_PROTO, CTA_PROTO_NUM

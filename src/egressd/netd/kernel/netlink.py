@@ -46,7 +46,8 @@ _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHECK = 1, 10, 11, 12
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11  # NFNL_MSG_BATCH_*
-_BATCH = struct.Struct("=BBH")  # nfgenmsg: family, version, subsystem (big endian)
+NFGENMSG: Final = struct.Struct("=BBH")
+"""nfgenmsg, the header of nfnetlink's messages: family, version, resource (big endian)."""
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
 _DUMP_ATTEMPTS = 8
 
@@ -191,7 +192,7 @@ class NetlinkSocket:
         a whole bears the number of the beginning (nfnetlink_rcv_batch in
         net/netfilter/nfnetlink.c). Raises NetlinkError, the first one.
         """
-        edge = _BATCH.pack(0, 0, socket.htons(subsystem))
+        edge = NFGENMSG.pack(0, 0, socket.htons(subsystem))
         *others, (kind, flags, body) = requests
         batch = (
             self._framed(_BATCH_BEGIN, REQUEST, edge),

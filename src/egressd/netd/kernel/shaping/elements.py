@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from egressd.netd.kernel.netlink import (
     NETFILTER,
+    NFGENMSG,
     NetlinkError,
     NetlinkSocket,
     attributes,
@@ -20,7 +21,6 @@ from egressd.netd.kernel.netlink import (
     text,
 )
 from egressd.netd.kernel.set_elements import (
-    HEADER,
     INET,
     NETDEV,
     SUBSYSTEM,
@@ -79,7 +79,7 @@ def count(
 def base_chains() -> list[str]:
     """Return the names of the table's chains that hook an interface, or hooked one that is gone."""
     with NetlinkSocket(NETFILTER) as kernel:
-        chains = [attributes(body, HEADER.size) for body in kernel.dump(_GET_CHAIN, NETDEV)]
+        chains = [attributes(body, NFGENMSG.size) for body in kernel.dump(_GET_CHAIN, NETDEV)]
     return [
         text(found[_CHAIN_NAME])
         for found in chains
@@ -92,7 +92,7 @@ def rules() -> list[bytes]:
     with NetlinkSocket(NETFILTER) as kernel:
         try:
             # The header is skipped: it contains the number of the last transaction of any program.
-            return [body[HEADER.size :] for body in kernel.dump(_GET_RULE, NETDEV + TABLE)]
+            return [body[NFGENMSG.size :] for body in kernel.dump(_GET_RULE, NETDEV + TABLE)]
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
