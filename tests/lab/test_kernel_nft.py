@@ -53,6 +53,19 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
     namespace.run(body)
 
 
+def test_a_script_that_comes_after_the_end_fails(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.close()
+        nft.close()
+        with pytest.raises(Failed, match="no longer in use"):
+            nft.run(TABLE)
+        with pytest.raises(Failed, match="no longer in use"):
+            nft.chains()
+
+    namespace.run(body)
+
+
 def test_hosts_move_without_the_library(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()

@@ -140,6 +140,7 @@ async def _serve(settings: config.Config) -> None:
         await reconciler.release()
     else:
         await reconciler.stop()
+    nft.close()
     held.close()
 
 

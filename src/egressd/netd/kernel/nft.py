@@ -111,19 +111,26 @@ class _Context:
         if not context:
             raise Failed("start libnftables", "it gave no context")
         self._library = library
-        self._context: int = context
+        self._context: int | None = context
         self._lock = threading.Lock()
         self._has_run = False
         library.nft_ctx_buffer_output(context)
         library.nft_ctx_buffer_error(context)
 
     def close(self) -> None:
-        self._library.nft_ctx_free(self._context)
+        """Free the context, after the command that a thread may be carrying out."""
+        with self._lock:
+            if self._context is not None:
+                self._library.nft_ctx_free(self._context)
+                self._context = None
 
     def run(self, script: str, *, flags: int = 0, dry_run: bool = False) -> tuple[str, str]:
         """Carry out commands; return the problem (empty if there is none) and the output."""
-        library, context = self._library, self._context
+        library = self._library
         with self._lock:
+            context = self._context
+            if context is None:
+                return "libnftables is no longer in use", ""
             library.nft_ctx_output_set_flags(context, _NUMERIC_ALL | _STATELESS | flags)
             library.nft_ctx_set_dry_run(context, dry_run)
             failed = library.nft_run_cmd_from_buffer(context, script.encode())
@@ -176,7 +183,7 @@ class Nft:
         self._moving = KeptSocket(NETFILTER)
 
     def close(self) -> None:
-        """Free the contexts. No method may be called afterwards."""
+        """Free the contexts and the socket. A script that a thread runs afterwards fails."""
         self._changing.close()
         self._looking.close()
         self._holding.close()
