@@ -67,6 +67,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     folder = tmp_path / "device" / "api"
     folder.mkdir(parents=True)
     local = local_socket.listen(folder)
+    local.listen()
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     bound.listen()

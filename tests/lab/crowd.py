@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from egressd.lab.spec import WEB_SERVERS
@@ -39,14 +40,52 @@ def hold(sources: Sequence[str], lasts_s: float, *, period_s: float, answer_s: f
     """A connection for each source, all at once: a line is given back every `period_s`, within
     `answer_s`.
     """
+    until = time.monotonic() + lasts_s
+    return _hold(sources, lambda: time.monotonic() < until, period_s=period_s, answer_s=answer_s)
+
+
+def hold_until_told(
+    sources: Sequence[str], folder: Path, *, period_s: float, answer_s: float
+) -> list[Held]:
+    """Hold connections as `hold` does, until the file ``end`` is in `folder`; make the file
+    ``begun`` there when the server has greeted all of them.
+    """
+
+    def has_begun() -> None:
+        (folder / "begun").touch()
+
+    return _hold(
+        sources,
+        lambda: not (folder / "end").exists(),
+        has_begun,
+        period_s=period_s,
+        answer_s=answer_s,
+    )
+
+
+def _hold(
+    sources: Sequence[str],
+    goes_on: Callable[[], bool],
+    has_begun: Callable[[], None] = lambda: None,
+    *,
+    period_s: float,
+    answer_s: float,
+) -> list[Held]:
+    greeted = 0
 
     async def one(source: str) -> Held:
+        nonlocal greeted
         seen = ""
         try:
             reader, writer = await connected(source, answer_s)
             try:
                 seen = await greeting(reader, answer_s)
-                while time.monotonic() < until:
+                greeted += 1
+                if greeted == len(sources):
+                    has_begun()
+                is_last = False
+                while not is_last:
+                    is_last = not goes_on()  # before the exchange that would notice its end
                     writer.write(b"still there\n")
                     async with asyncio.timeout(answer_s):
                         if await reader.readline() != b"still there\n":
@@ -58,11 +97,10 @@ def hold(sources: Sequence[str], lasts_s: float, *, period_s: float, answer_s: f
             return Held(seen, has_lasted=False)
         return Held(seen, has_lasted=True)
 
-    async def everybody() -> list[Held]:
+    async def all_of_them() -> list[Held]:
         return await asyncio.gather(*map(one, sources))
 
-    until = time.monotonic() + lasts_s
-    return asyncio.run(everybody())
+    return asyncio.run(all_of_them())
 
 
 async def connected(

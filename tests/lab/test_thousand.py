@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,7 +21,8 @@ from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
-from tests.lab.crowd import ECHO, connected, greeting, hold, make_room
+from tests.lab.crowd import ECHO, connected, greeting, hold_until_told, make_room
+from tests.lab.device_state import eventually
 from tests.lab.netns import JoinedNamespace
 
 pytestmark = pytest.mark.lab
@@ -34,7 +36,6 @@ RENEWED: Final = range(5, CLIENTS, 100)
 """Every hundredth client's node is given another configuration."""
 PORT: Final = 1080
 ANSWER_S: Final = 30.0
-HELD_S: Final = 15.0
 PERIOD_S: Final = 0.5
 
 Seen = dict[str, str]
@@ -109,15 +110,18 @@ def test_whose_udp_is_refused_learns_of_it_at_once(crowd: Crowd) -> None:
     assert refused == set(crowd.clients)
 
 
-def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd) -> None:
+def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd, tmp_path: Path) -> None:
     before = crowd.wanted()
-    holding = crowd.network.start(hold, crowd.clients, HELD_S, period_s=PERIOD_S, answer_s=ANSWER_S)
-    time.sleep(HELD_S / 3)
+    holding = crowd.network.start(
+        hold_until_told, crowd.clients, tmp_path, period_s=PERIOD_S, answer_s=ANSWER_S
+    )
+    eventually((tmp_path / "begun").exists, ANSWER_S)
     for number in MOVED:
         crowd.move(number)
     for number in RENEWED:
         crowd.renew(number)
-    held = dict(zip(crowd.clients, holding.result(2 * ANSWER_S + HELD_S), strict=True))
+    (tmp_path / "end").touch()
+    held = dict(zip(crowd.clients, holding.result(2 * ANSWER_S), strict=True))
     assert {client: each.seen for client, each in held.items()} == before
     cut = {client for client, each in held.items() if not each.has_lasted}
     assert cut == {crowd.clients[number] for number in (*MOVED, *RENEWED)}
