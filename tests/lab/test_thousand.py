@@ -115,12 +115,14 @@ def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd, tmp_path:
     holding = crowd.network.start(
         hold_until_told, crowd.clients, tmp_path, period_s=PERIOD_S, answer_s=ANSWER_S
     )
-    eventually((tmp_path / "begun").exists, ANSWER_S)
-    for number in MOVED:
-        crowd.move(number)
-    for number in RENEWED:
-        crowd.renew(number)
-    (tmp_path / "end").touch()
+    try:
+        eventually((tmp_path / "begun").exists, 2 * ANSWER_S)  # to connect, and to be greeted
+        for number in MOVED:
+            crowd.move(number)
+        for number in RENEWED:
+            crowd.renew(number)
+    finally:
+        (tmp_path / "end").touch()
     held = dict(zip(crowd.clients, holding.result(2 * ANSWER_S), strict=True))
     assert {client: each.seen for client, each in held.items()} == before
     cut = {client for client, each in held.items() if not each.has_lasted}
