@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from egressd.planner.declared import Chain, SetSpec, chain
 from egressd.planner.registry import (
     HASH_SEED,
     MARK_ASKING,
@@ -69,32 +70,81 @@ def _association(caller_and_port: str) -> str:
 
 _FOR_A_WHILE: Final = "flags dynamic,timeout; timeout"
 SETS: Final = {
-    "services": "type inet_service",
-    "lanonly": "type inet_service",
-    "guesses": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
-    "guessers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+    "services": SetSpec("type inet_service", "TCP ports of proxy services"),
+    "lanonly": SetSpec(
+        "type inet_service", "TCP ports of proxy services without a password: for LAN clients only"
+    ),
+    "guesses": SetSpec(
+        "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
+        "rate of wrong proxy passwords by source; filled by packets",
+    ),
+    "guessers": SetSpec(
+        "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m",
+        "sources that sent too many wrong proxy passwords; filled by packets",
+    ),
     # Clients that have authenticated lately, and clients that are about to.
-    "callers": "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
-    "tries": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
-    "strangers": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
-    "strangers_of_networks": f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
-    "strangers_at": f"type inet_service; size 65535; {_FOR_A_WHILE} 1m",
-    "all_strangers": f"type inet_proto; size 16; {_FOR_A_WHILE} 1m",
+    "callers": SetSpec(
+        "type ipv4_addr; size 65535; flags dynamic,timeout; timeout 10m",
+        "proxy clients that have authenticated lately; filled by packets",
+    ),
+    "tries": SetSpec(
+        f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+        "rate of first packets of unauthenticated proxy clients; filled by packets",
+    ),
+    "strangers": SetSpec(
+        f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+        "rate of connections of unauthenticated proxy clients; filled by packets",
+    ),
+    "strangers_of_networks": SetSpec(
+        f"type ipv4_addr; size 65535; {_FOR_A_WHILE} 1m",
+        "rate of connections of unauthenticated proxy clients by /24, outside of LANs",
+    ),
+    "strangers_at": SetSpec(
+        f"type inet_service; size 65535; {_FOR_A_WHILE} 1m",
+        "rate of connections of unauthenticated proxy clients by service",
+    ),
+    "all_strangers": SetSpec(
+        f"type inet_proto; size 16; {_FOR_A_WHILE} 1m",
+        "rate of connections of unauthenticated proxy clients to all services",
+    ),
     # Filled by netd: clients that have reached the limit of connections.
-    "busy_callers": "type ipv4_addr",
-    "busy_outside": "type inet_proto",
+    "busy_callers": SetSpec(
+        "type ipv4_addr", "proxy clients at their limit of connections; filled by netd"
+    ),
+    "busy_outside": SetSpec(
+        "type inet_proto",
+        "has tcp while proxy clients outside of LANs are at their limit; filled by netd",
+    ),
     # Clients that have reached a bound, with the number of packets beyond it.
-    "full_strangers": (f"type ipv4_addr . inet_service; size 65535; counter; {_FOR_A_WHILE} 10s"),
-    "full_callers": f"type ipv4_addr; size 65535; counter; {_FOR_A_WHILE} 2s",
-    "full_services": f"type inet_service; size 65535; counter; {_FOR_A_WHILE} 10s",
-    "full_outside": f"type inet_proto; size 16; counter; {_FOR_A_WHILE} 2s",
-    "associations": "type mark; size 65535; flags dynamic,timeout; timeout 1h",
+    "full_strangers": SetSpec(
+        f"type ipv4_addr . inet_service; size 65535; counter; {_FOR_A_WHILE} 10s",
+        "unauthenticated proxy clients beyond a limit, with refused packets",
+    ),
+    "full_callers": SetSpec(
+        f"type ipv4_addr; size 65535; counter; {_FOR_A_WHILE} 2s",
+        "proxy clients beyond their limit of connections, with refused packets",
+    ),
+    "full_services": SetSpec(
+        f"type inet_service; size 65535; counter; {_FOR_A_WHILE} 10s",
+        "proxy services beyond their limit, with refused packets",
+    ),
+    "full_outside": SetSpec(
+        f"type inet_proto; size 16; counter; {_FOR_A_WHILE} 2s",
+        "has tcp after a refusal by the limit of proxy clients outside of LANs",
+    ),
+    "associations": SetSpec(
+        "type mark; size 65535; flags dynamic,timeout; timeout 1h",
+        "UDP associations of proxy services: hash of client, port and number",
+    ),
 }
 MAPS: Final = {
     # No element ever expires: a relay may wait for its first datagram for days. Rules fill it from
     # the payload of an answer. nftables 1.1 takes bytes of a payload for a key of no other type,
     # and 1.0.6 compiles it to the same: two bytes, in network byte order.
-    "relay_ports": "typeof @ih,64,16 : meta mark; size 131072; flags dynamic,timeout",
+    "relay_ports": SetSpec(
+        "typeof @ih,64,16 : meta mark; size 131072; flags dynamic,timeout",
+        "UDP relay port of a proxy service to the number of its association",
+    ),
 }
 _UDP_PORT: Final = 16
 """Offset of the destination port in a UDP header, in bits (RFC 768)."""
@@ -117,8 +167,9 @@ INPUT: Final = (
     f" {_by_port(_WITHOUT_OPTIONS)} jump to_relay",
     f'meta l4proto udp ip hdrlength > {_WITHOUT_OPTIONS} iifname != "lo" jump behind_options',
 )
-CHAINS: Final[dict[str, tuple[str, ...]]] = {
-    "to_service": (
+CHAINS: Final[dict[str, Chain]] = {
+    "to_service": chain(
+        "packets to a proxy service: LAN only, waiting sources, limits",
         # A proxy service that asks for no password is for LAN clients.
         'tcp dport @lanonly ip saddr != @lannet iifname != "lo" reject with tcp reset',
         # The resets by which `from_service` ends a connection.
@@ -139,7 +190,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "@ih,0,8 != 0xff goto first_words",
         "@ih,0,8 0xff goto first_words",
     ),
-    "let_in": (
+    "let_in": chain(
+        "limits on connections of unauthenticated proxy clients",
         "tcp dport @lanonly goto let_in_inside",
         "ip saddr @callers goto let_in_known",
         f"update @strangers {{ ip saddr limit rate over {_STRANGERS} }} goto too_many_strangers",
@@ -151,7 +203,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         f"update @all_strangers {{ meta l4proto limit rate over {_AT_ALL} }} goto full_service",
         "goto let_in_known",
     ),
-    "let_in_known": (
+    "let_in_known": chain(
+        "limit on connections of proxy clients outside of LANs",
         'iifname "lo" goto let_in_inside',
         "ip saddr @lannet goto let_in_inside",
         # This limit does not apply to LAN clients.
@@ -159,26 +212,33 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "goto let_in_inside",
     ),
     # A chain of its own, because nftables 1.1 refuses it beside a look-up of the protocol.
-    "no_place": ("reject with tcp reset",),
-    "let_in_inside": (
+    "no_place": chain(
+        "refuse: proxy clients outside of LANs are at their limit", "reject with tcp reset"
+    ),
+    "let_in_inside": chain(
+        "limit on connections of one proxy client; mark the connection",
         "ip saddr @busy_callers update @full_callers { ip saddr } reject with tcp reset",
         f"ct mark set {MARK_CALLER:#x}",
     ),
-    "too_many_strangers": (
+    "too_many_strangers": chain(
+        "refuse, and remember source and service",
         "update @full_strangers { ip saddr . tcp dport }",
         "reject with tcp reset",
     ),
-    "full_service": (
+    "full_service": chain(
+        "refuse, and remember the service",
         "update @full_services { tcp dport }",
         "reject with tcp reset",
     ),
-    "first_words": (
+    "first_words": chain(
+        "first packet with data of a proxy client: rate limit, SOCKS or HTTP",
         # A dropped packet is sent again, until it is this connection's turn.
         f"tcp dport != @lanonly update @tries {{ ip saddr limit rate over {_TRIES} }} drop",
         f"{_REQUEST} ct mark set {MARK_ASKING_BY_HTTP:#x} return",
         f"ct mark set {MARK_ASKING:#x}",
     ),
-    "from_service": (
+    "from_service": chain(
+        "answers of a proxy service: wrong password, authenticated, granted",
         # Data from a tunnel's far end is not inspected.
         f"ct mark {MARK_PAST:#x} return",
         # Guesses sent all at once get no result: their connections end before that, right guess or
@@ -202,29 +262,38 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         # SOCKS4, which asks for no password.
         "@ih,0,16 0x005a goto past",
     ),
-    "answered_by_http": (
+    "answered_by_http": chain(
+        "HTTP answer: status 407 is a wrong password, all else a grant",
         # The answer has the HTTP version of the request.
         f"@ih,64,32 != {_PROXY_AUTHENTICATION_REQUIRED} goto past",
         "goto guessed",
     ),
-    "associated": _associated(64),
-    "associated_after_2": _associated(80),
-    "associated_after_4": _associated(96),
-    "past": (
+    "associated": chain("SOCKS5 reply: record the owner of the UDP relay port", *_associated(64)),
+    "associated_after_2": chain(
+        "SOCKS5 reply behind an authentication status (2 bytes) in one packet", *_associated(80)
+    ),
+    "associated_after_4": chain(
+        "SOCKS5 reply behind method and status (4 bytes) in one packet", *_associated(96)
+    ),
+    "past": chain(
+        "the handshake is over: its packets are not inspected any more",
         f"ct mark set {MARK_PAST:#x}",
         "goto known_caller",
     ),
-    "signed_in": (
+    "signed_in": chain(
+        "the client has authenticated",
         f"ct mark set {MARK_SIGNED_IN:#x}",
         "goto known_caller",
     ),
-    "known_caller": (
+    "known_caller": chain(
+        "remember an authenticated proxy client",
         # Clients that need no password do not authenticate.
         "tcp sport @lanonly return",
         "delete @tries { ip daddr }",
         "update @callers { ip daddr }",
     ),
-    "to_relay": (
+    "to_relay": chain(
+        "datagrams to a UDP relay: only from the owner of the association",
         # An answer to another program's own flow, whose socket has the port now.
         "ct direction reply meta mark set 0 return",
         f"meta mark set {_association('ip saddr . udp dport')}",
@@ -234,10 +303,16 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "meta mark @associations update @associations { meta mark }",
         "meta mark set 0",
     ),
-    "behind_options": tuple(
-        f"ip hdrlength {words} {_by_port(words)} goto to_relay"
-        for words in range(_WITHOUT_OPTIONS + 1, 16)
+    "behind_options": chain(
+        "datagrams with IPv4 options to a UDP relay: read the port behind them",
+        *(
+            f"ip hdrlength {words} {_by_port(words)} goto to_relay"
+            for words in range(_WITHOUT_OPTIONS + 1, 16)
+        ),
     ),
-    "guessed": (f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",),
-    "wait": ("update @guessers { ip daddr }",),
+    "guessed": chain(
+        "count a wrong password; beyond the rate the source has to wait",
+        f"update @guesses {{ ip daddr limit rate over {_GUESSES} }} goto wait",
+    ),
+    "wait": chain("remember a source that has to wait", "update @guessers { ip daddr }"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from egressd.planner.declared import SetSpec, comment_text
 from egressd.planner.registry import NFT_TABLE
 
 Elements = dict[str, dict[str, str]]
@@ -12,13 +13,15 @@ Elements = dict[str, dict[str, str]]
 
 
 class Sets:
-    """The sets and maps of egressd's table of one family. `sets` and `maps`: name -> type and
-    flags.
-    """
+    """The sets and maps of egressd's table of one family, and the table's comment."""
 
-    def __init__(self, family: str, sets: Mapping[str, str], maps: Mapping[str, str]) -> None:
+    def __init__(
+        self, family: str, sets: Mapping[str, SetSpec], maps: Mapping[str, SetSpec], comment: str
+    ) -> None:
+        self.comment = comment
+        self.sets = sets
+        self.maps = maps
         self._table = f"{family} {NFT_TABLE}"
-        self._maps = maps
         self._specs = {**sets, **maps}
 
     @property
@@ -30,15 +33,27 @@ class Sets:
     def ranges(self) -> frozenset[str]:
         """Names of those whose elements are ranges. They are flushed and filled again as a whole:
         adding one element to an interval set makes libnftables read all of it first."""
-        return frozenset(n for n, spec in self._specs.items() if "flags interval" in spec)
+        return frozenset(n for n, each in self._specs.items() if "flags interval" in each.spec)
 
-    def declare(self, names: Iterable[str]) -> list[str]:
-        """Return the commands that create the table and its sets; they leave existing ones
-        alone.
+    def create(self) -> list[str]:
+        """Return the commands that create the table and all of its sets, with their comments; they
+        leave existing ones alone.
+        """
+        return [
+            f"add table {self._table} {{ {comment_text(self.comment)} }}",
+            *(
+                f"add {self._kind(name)} {self._table} {name} {each.declared()}"
+                for name, each in self._specs.items()
+            ),
+        ]
+
+    def ensure(self, names: Iterable[str]) -> list[str]:
+        """Return the commands that let a small transaction go on if the table or one of these sets
+        is missing: without comments, which would only lengthen it.
         """
         return [
             f"add table {self._table}",
-            *(f"add {self._kind(n)} {self._table} {n} {{ {self._specs[n]}; }}" for n in names),
+            *(f"add {self._kind(n)} {self._table} {n} {{ {self._specs[n].spec}; }}" for n in names),
         ]
 
     def update(self, before: Elements, after: Elements) -> str:
@@ -76,4 +91,4 @@ class Sets:
         return lines
 
     def _kind(self, name: str) -> str:
-        return "map" if name in self._maps else "set"
+        return "map" if name in self.maps else "set"

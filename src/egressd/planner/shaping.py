@@ -35,6 +35,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from egressd.model.plan import Limit
+from egressd.planner.declared import Chain, SetSpec, base_chain, chain
 from egressd.planner.flatten import flatten, merge, range_text
 from egressd.planner.registry import (
     DOWNLOAD_DEVICE,
@@ -77,6 +78,11 @@ class Direction(msgspec.Struct, frozen=True):
     """The field that holds the other side's address."""
     counted: str
     """The beginning of the names of the sets that count."""
+
+    @property
+    def label(self) -> str:
+        """The direction's name in comments."""
+        return f"{self.name}load"
 
     @property
     def hosts(self) -> str:
@@ -277,14 +283,36 @@ in a set of ranges (0.3 µs, of 6 µs for forwarding a packet)."""
 NETDEV: Final = Sets(
     "netdev",
     {
-        "local": "type ipv4_addr; flags interval",
-        **{d.free_hosts: "type ipv4_addr" for d in DIRECTIONS},
+        "local": SetSpec(
+            "type ipv4_addr; flags interval",
+            "LANs, this machine and multicast: traffic with these has no limit",
+        ),
+        **{
+            d.free_hosts: SetSpec(
+                "type ipv4_addr", f"{d.label}: hosts without a limit in a network that has one"
+            )
+            for d in DIRECTIONS
+        },
     },
     {
-        **{d.devices: "type classid : iface_index" for d in DIRECTIONS},
-        **{d.hosts: _CLASS_TYPE for d in DIRECTIONS},
-        **{d.nets: f"{_CLASS_TYPE}; flags interval" for d in DIRECTIONS},
+        **{
+            d.devices: SetSpec(
+                "type classid : iface_index", f"{d.label}: handle of an HTB tree to its IFB"
+            )
+            for d in DIRECTIONS
+        },
+        **{
+            d.hosts: SetSpec(_CLASS_TYPE, f"{d.label}: limited host to its HTB class")
+            for d in DIRECTIONS
+        },
+        **{
+            d.nets: SetSpec(
+                f"{_CLASS_TYPE}; flags interval", f"{d.label}: limited range to its HTB class"
+            )
+            for d in DIRECTIONS
+        },
     },
+    "egressd: speed limits, see docs/shaping.md",
 )
 COUNT_SETS: Final = tuple(n for d in DIRECTIONS for n in (d.counted_hosts, d.counted_nets))
 """The sets that count, of the table of family inet."""
@@ -301,17 +329,25 @@ def chains(hooks: Iterable[Hook], networks: Sequence[IPv4Network], stale: Iterab
     those of `hooks` added in the same transaction.
     """
     table = f"netdev {NFT_TABLE}"
-    lines = NETDEV.declare(NETDEV.names)
-    lines += [f"delete chain {table} {chain}" for chain in stale]
-    for chain, rules in (pair for d in DIRECTIONS for pair in _chains(d, networks).items()):
-        lines += [f"add chain {table} {chain}", f"flush chain {table} {chain}"]
-        lines += [f"add rule {table} {chain} {rule}" for rule in rules]
+    lines = NETDEV.create()
+    lines += [f"delete chain {table} {name}" for name in stale]
+    for name, made in (pair for d in DIRECTIONS for pair in _chains(d, networks).items()):
+        lines += [f"add chain {table} {name} {made.declared()}", f"flush chain {table} {name}"]
+        lines += [f"add rule {table} {name} {rule}" for rule in made.rules]
     for direction, hook in product(DIRECTIONS, hooks):
-        chain = base_chain(direction, hook)
-        place = f'type filter hook {direction.hook} device "{hook.name}" priority 0;'
-        lines.append(f"add chain {table} {chain} {{ {place} }}")
-        lines += [f"add rule {table} {chain} {rule}" for rule in _base_rules(direction, hook)]
+        name, made = hook_chain(direction, hook), _hooked(direction, hook)
+        lines.append(f"add chain {table} {name} {made.declared()}")
+        lines += [f"add rule {table} {name} {rule}" for rule in made.rules]
     return "\n".join(lines) + "\n"
+
+
+def _hooked(direction: Direction, hook: Hook) -> Chain:
+    """Return the chain that catches a direction's packets on a LAN."""
+    return base_chain(
+        f'type filter hook {direction.hook} device "{hook.name}" priority 0;',
+        f"{direction.label}: packets of this LAN interface",
+        *_base_rules(direction, hook),
+    )
 
 
 def _base_rules(direction: Direction, hook: Hook) -> Iterator[str]:
@@ -326,7 +362,7 @@ def _base_rules(direction: Direction, hook: Hook) -> Iterator[str]:
     yield f"goto {direction.name}"
 
 
-def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, list[str]]:
+def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, Chain]:
     """Return the chains of one direction; the first is the target of the second."""
     limited = f"{direction.name}_limited"
     client, other = f"ip {direction.client}", f"ip {direction.other}"
@@ -334,16 +370,18 @@ def _chains(direction: Direction, networks: Sequence[IPv4Network]) -> dict[str, 
     if len(lans) > _NETWORKS_COMPARED:
         lans = ["@local"]
     return {
-        limited: [
+        limited: chain(
+            f"{direction.label}: to the IFB of the client's HTB class, unless traffic is local",
             f"{other} @local meta priority set 0 accept",
             f"fwd to meta priority & {_TREE_MASK:#x} map @{direction.devices}",
-        ],
-        direction.name: [
+        ),
+        direction.name: chain(
+            f"{direction.label}: look up the client's HTB class",
             *(f"{other} {lan} accept" for lan in lans),
             f"{client} @{direction.free_hosts} accept",
             f"meta priority set {client} map @{direction.hosts} goto {limited}",
             f"meta priority set {client} map @{direction.nets} goto {limited}",
-        ],
+        ),
     }
 
 
@@ -352,7 +390,7 @@ def lan_networks(topology: Topology) -> tuple[IPv4Network, ...]:
     return tuple(collapse_addresses(network for _, network in topology.lan_networks))
 
 
-def base_chain(direction: Direction, hook: Hook) -> str:
+def hook_chain(direction: Direction, hook: Hook) -> str:
     """Return the name of the chain that hooks a LAN: by index, because a name may hold an ``@``."""
     return f"{direction.name}_{hook.ifindex}"
 

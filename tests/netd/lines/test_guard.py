@@ -26,7 +26,7 @@ PORT, OTHER = CLEAR_LINE_PORTS[0], CLEAR_LINE_PORTS[-1]
 TABLE = f"""
 table inet guard {{
     set lannet {{ type ipv4_addr; flags interval; }}
-    set called {{ {lines_guard.SETS["called"]}; }}
+    set called {{ {lines_guard.SETS["called"].spec}; }}
     chain output {{
         type filter hook output priority filter
         {"; ".join(lines_guard.OUTPUT)}

@@ -25,6 +25,7 @@ from egressd.model.errors import Failed
 from egressd.netd.kernel import modules
 from egressd.netd.kernel.netlink import NETFILTER, KeptSocket, u32
 from egressd.netd.kernel.set_elements import INET, swap
+from egressd.planner.declared import base_chain, comment_text
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 
 _STATELESS = 1 << 2
@@ -85,16 +86,22 @@ def is_library_replaced() -> bool:
         return True
 
 
-_HOOKS: Final = ("prerouting", "input", "output", "postrouting")
-_CLAIM: Final = f"add table inet {NFT_HOLD_TABLE} {{ flags owner; }}\n"
+HOLD_CHAINS: Final = {
+    hook: base_chain(
+        f"type nat hook {hook} priority 0;", f"keeps NAT registered with the kernel at {hook}"
+    )
+    for hook in ("prerouting", "input", "output", "postrouting")
+}
+HOLD_COMMENT: Final = "egressd: keeps known flows translated while its other table is missing"
+_CLAIM: Final = f"add table inet {NFT_HOLD_TABLE} {{ flags owner; {comment_text(HOLD_COMMENT)} }}\n"
 _NOT_OURS: Final = "Operation not permitted"
 """EPERM: the table has an owner (``nft_table_lookup`` in the kernel's nf_tables_api.c)."""
 _HOLD: Final = "\n".join(
     (
         _CLAIM.rstrip(),
         *(
-            f"add chain inet {NFT_HOLD_TABLE} {hook} {{ type nat hook {hook} priority 0; }}"
-            for hook in _HOOKS
+            f"add chain inet {NFT_HOLD_TABLE} {hook} {chain.declared()}"
+            for hook, chain in HOLD_CHAINS.items()
         ),
         # The kernel stops connection tracking with the last rule that requests it.
         f"add rule inet {NFT_HOLD_TABLE} prerouting ct state established",

@@ -17,10 +17,15 @@ The path of a LAN client's packet (``docs/dataplane.md`` draws it):
    Further packets of a connection take shorter chains: ``known`` and ``known_to_engine``.
 6. ``forward`` checks that the mark and the outgoing interface agree, independent of routing.
 
-The files: `prerouting` (steps 1 to 3, and `routed`), `engine` (4, `seal`, and the answers of
-instances), `bounds` (the limits of one client), `dns`, `forward`, and `own` for packets to and from
-this machine. Proxy services, VPN lines and the API have chains of their own
-(`planner.services_guard`, `planner.lines.guard`, `planner.api_guard`).
+The files, by hook:
+
+- prerouting: `prerouting` (steps 1 to 3, and `routed`), `engine` (4 and `seal`), `bounds` (the
+  limits of one client) and `dns`;
+- forward, input and postrouting: files of these names;
+- output: `output`, and `answers` (those of the engine to clients).
+
+Proxy services, VPN lines and the API have files of their own (`planner.services_guard`,
+`planner.lines.guard`, `planner.api_guard`), because each of them is about several hooks.
 
 Written for nftables 1.0.6 and 1.1, which parse this text alike: no chain on one line, and
 interfaces by name (``iifname``), because an index goes stale when an interface is recreated.
@@ -31,66 +36,168 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.planner import api_guard, services_guard
-from egressd.planner.chains import bounds, dns, engine, forward, own, prerouting
+from egressd.planner.chains import (
+    answers,
+    bounds,
+    dns,
+    engine,
+    forward,
+    output,
+    postrouting,
+    prerouting,
+)
+from egressd.planner.chains import input as input_hook
+from egressd.planner.declared import Chain, SetSpec
 from egressd.planner.lines import guard as lines_guard
 
 SETS: Final = {
-    "lanif": "type ifname",
-    "lannet": "type ipv4_addr; flags interval",
-    "lansrc": "type ifname . ipv4_addr; flags interval",
-    "seen": "type ifname",
-    "multicast": "type ifname",
-    "resolvers": "type ipv4_addr",
-    "here": "type mark . ipv4_addr",
-    "unheard": "type ifname",
-    "routers6": "type ifname . ipv6_addr",
+    "lanif": SetSpec("type ifname", "LAN interfaces"),
+    "lannet": SetSpec("type ipv4_addr; flags interval", "LAN networks"),
+    "lansrc": SetSpec(
+        "type ifname . ipv4_addr; flags interval",
+        "source networks that are valid on a LAN or local interface",
+    ),
+    "seen": SetSpec(
+        "type ifname", "interfaces with a known role; packets from others are not forwarded"
+    ),
+    "multicast": SetSpec("type ifname", "interfaces by which routed multicast may come in to LANs"),
+    "resolvers": SetSpec(
+        "type ipv4_addr",
+        "DNS servers that egresses use; as clients in a LAN they may ask any other",
+    ),
+    "here": SetSpec(
+        "type mark . ipv4_addr", "DNS servers on this machine, by the mark of clients that use them"
+    ),
+    "unheard": SetSpec(
+        "type ifname", "interfaces whose router advertisements, redirects and DHCPv6 are dropped"
+    ),
+    "routers6": SetSpec(
+        "type ifname . ipv6_addr", "IPv6 routers accepted on interfaces of the set unheard"
+    ),
     # Filled by packets: routers that advertise on interfaces whose advertisements do not count.
-    "advertised": "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
-    "neighbours": "type ipv4_addr",
-    "localif": "type ifname",
-    "localnet": "type ipv4_addr; flags interval",
-    "unruled": "type ifname",
-    "outside": "type ifname",
-    "own": "type ipv4_addr",
+    "advertised": SetSpec(
+        "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
+        "IPv6 routers whose messages were dropped; filled by packets",
+    ),
+    "neighbours": SetSpec(
+        "type ipv4_addr", "private addresses of node servers that the configuration names"
+    ),
+    "localif": SetSpec("type ifname", "interfaces of local networks (containers, VPN servers)"),
+    "localnet": SetSpec("type ipv4_addr; flags interval", "local networks"),
+    "unruled": SetSpec(
+        "type ifname", "local interfaces with a client behind them: hosts without a rule get a mark"
+    ),
+    "outside": SetSpec(
+        "type ifname", "WANs and VPN lines; nothing is forwarded between two of them"
+    ),
+    "own": SetSpec("type ipv4_addr", "IPv4 addresses of this machine on WANs and other egresses"),
     # Interfaces with clients behind them by which flows of this mark leave, too (in one-arm use).
-    "ways_in": "type mark . ifname",
-    "alive": "type mark",
-    "noudp": "type mark",
-    "shortudp": "type mark",
-    "same": "type mark . mark",
-    "plain": "type mark . mark",
-    "wlports": "type inet_proto . inet_service",
+    "ways_in": SetSpec(
+        "type mark . ifname",
+        "mark and LAN interface by which answers of its flows arrive (one-arm use)",
+    ),
+    "alive": SetSpec("type mark", "marks of kernel-routed targets whose egress is up"),
+    "noudp": SetSpec("type mark", "marks of nodes that carry no UDP"),
+    "shortudp": SetSpec("type mark", "marks of nodes that carry only short datagrams"),
+    "same": SetSpec(
+        "type mark . mark",
+        "connmark check of clients with a rule: connmark and mark that belong together",
+    ),
+    "plain": SetSpec(
+        "type mark . mark", "connmark check of clients without a rule: no whitelist epoch"
+    ),
+    "wlports": SetSpec(
+        "type inet_proto . inet_service",
+        "protocols and ports on which the engine looks for whitelisted domains",
+    ),
     **lines_guard.SETS,
     **services_guard.SETS,
     **api_guard.SETS,
     **bounds.SETS,
-    "members": "type mark . mark",
+    "members": SetSpec(
+        "type mark . mark", "group mark and mark of a node of the group that is alive"
+    ),
     # Filled by packets: the marks by which names are resolved, with the number of questions.
-    "questions": "type mark; size 65535; counter; flags dynamic,timeout; timeout 1m",
+    "questions": SetSpec(
+        "type mark; size 65535; counter; flags dynamic,timeout; timeout 1m",
+        "marks by which names were resolved lately, with questions; filled by packets",
+    ),
     # Filled by the speed limits' adapter, never by a load: a load keeps their counters.
-    "sent": "type ipv4_addr; counter",
-    "sent_nets": "type ipv4_addr; flags interval; counter",
-    "received": "type ipv4_addr; counter",
-    "received_nets": "type ipv4_addr; flags interval; counter",
+    "sent": SetSpec(
+        "type ipv4_addr; counter", "bytes and packets that each host rule's client sent"
+    ),
+    "sent_nets": SetSpec(
+        "type ipv4_addr; flags interval; counter",
+        "bytes and packets that each CIDR rule's clients sent",
+    ),
+    "received": SetSpec(
+        "type ipv4_addr; counter", "bytes and packets that each host rule's client received"
+    ),
+    "received_nets": SetSpec(
+        "type ipv4_addr; flags interval; counter",
+        "bytes and packets that each CIDR rule's clients received",
+    ),
 }
 MAPS: Final = {
-    "hosts": "type ipv4_addr : mark",
-    "nets": "type ipv4_addr : mark; flags interval",
-    "dflt": "type ifname : mark",
-    "wl": "type ipv4_addr : mark; flags interval",
-    "ports": "type mark : inet_service",
-    "sniff": "type mark : mark",
-    "listed": "type mark : mark",
-    "pairs": "type mark . ifname : verdict",
-    "asked": "type mark : mark",
-    "askers": "type mark : mark",
-    "sealed": "type mark : mark",
-    "dns4": "type mark : ipv4_addr",
-    "substitutes": "type mark . ipv4_addr : ipv4_addr",
-    "inmark": "type ifname : mark",
-    "elected": "type mark : mark",
-    "kept": "type mark . ipv4_addr : mark",
-    "slots": "type mark . mark : mark",
+    "hosts": SetSpec(
+        "type ipv4_addr : mark",
+        "clients with a rule of their own (/32): address to the target's mark",
+    ),
+    "nets": SetSpec(
+        "type ipv4_addr : mark; flags interval",
+        "clients by CIDR rule, most specific first: range to the target's mark",
+    ),
+    "dflt": SetSpec(
+        "type ifname : mark",
+        "clients without a rule: LAN interface to the mark of the default target",
+    ),
+    "wl": SetSpec(
+        "type ipv4_addr : mark; flags interval",
+        "whitelist: destination range to the mark of the whitelist's target",
+    ),
+    "ports": SetSpec(
+        "type mark : inet_service", "mark to the loopback port of its engine instance (TPROXY)"
+    ),
+    "sniff": SetSpec(
+        "type mark : mark",
+        "kernel-routed or refused mark to the instance that looks for whitelisted domains",
+    ),
+    "listed": SetSpec(
+        "type mark : mark",
+        "mark of traffic that the engine found listed to the whitelist's own instance",
+    ),
+    "pairs": SetSpec(
+        "type mark . ifname : verdict",
+        "egress check: mark and outgoing interface that agree; all else is dropped",
+    ),
+    "asked": SetSpec(
+        "type mark : mark",
+        "mark of a VPN line to the mark of its DNS, if that does not use the line",
+    ),
+    "askers": SetSpec(
+        "type mark : mark", "kernel-routed mark to the instance that answers its DNS (local names)"
+    ),
+    "sealed": SetSpec(
+        "type mark : mark",
+        "kernel-routed mark to the connmark of new flows, with the whitelist epoch",
+    ),
+    "dns4": SetSpec("type mark : ipv4_addr", "mark to the DNS server in use"),
+    "substitutes": SetSpec(
+        "type mark . ipv4_addr : ipv4_addr",
+        "mark and DNS server that does not answer to the one in use",
+    ),
+    "inmark": SetSpec(
+        "type ifname : mark", "WAN to the connmark of connections that it brought in"
+    ),
+    "elected": SetSpec(
+        "type mark : mark", "group mark to the node of new flows (urltest, fallback)"
+    ),
+    "kept": SetSpec(
+        "type mark . ipv4_addr : mark", "group mark and client to the client's node (sticky)"
+    ),
+    "slots": SetSpec(
+        "type mark . mark : mark", "group mark and hash of the client's address to a node (sticky)"
+    ),
     **services_guard.MAPS,
 }
 
@@ -100,13 +207,16 @@ new."""
 RETIRED_MAPS: Final = {"relays": "type inet_service : mark; size 131072; flags dynamic,timeout"}
 """Maps of earlier versions, which a load removes: name -> type and flags."""
 
-CHAINS: Final[dict[str, tuple[str, ...]]] = {
+CHAINS: Final[dict[str, Chain]] = {
     **prerouting.CHAINS,
     **dns.CHAINS,
     **engine.CHAINS,
     **bounds.CHAINS,
-    **own.CHAINS,
+    **input_hook.CHAINS,
+    **output.CHAINS,
+    **answers.CHAINS,
     **services_guard.CHAINS,
     **api_guard.CHAINS,
     **forward.CHAINS,
+    **postrouting.CHAINS,
 }

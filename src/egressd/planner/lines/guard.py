@@ -28,6 +28,7 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.model.names import LINE_TYPES
+from egressd.planner.declared import SetSpec
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 
 _RANGE: Final = f"{LINE_PORTS.start}-{LINE_PORTS.stop - 1}"
@@ -37,7 +38,10 @@ _IS_PPTP: Final = "@th,16,16 0x880b"
 
 SETS: Final = {
     # Filled by OUTPUT. xl2tpd gives a server up that was silent for 7 s.
-    "called": "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 1m",
+    "called": SetSpec(
+        "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 1m",
+        "L2TP server and local port, called lately; filled by packets",
+    ),
 }
 OUTPUT: Final = (
     # Engine instances answer clients in the name of whoever they asked, at any port.

@@ -169,7 +169,7 @@ def count_script(before: Elements, after: Elements) -> str:
     if nothing differs.
     """
     text = INET.update(before, after)
-    return "\n".join([*INET.declare(after), text]) if text else ""
+    return "\n".join([*INET.ensure(after), text]) if text else ""
 
 
 def _passed(
