@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R6, Program
+from tests.netd.disassembly import disassembled
 
 
 def lines(program: Program) -> list[str]:
@@ -38,6 +39,41 @@ def test_instructions_are_as_the_kernels_document_has_them() -> None:
         "85 00 00 00 01 00 00 00",  # call bpf_map_lookup_elem
         "85 20 01 00 85 00 01 00",  # call of the kernel's own function
         "95 00 00 00 00 00 00 00",  # exit
+    ]
+
+
+def test_a_program_reads_as_the_verifier_prints_it() -> None:
+    it = Program()
+    it.register(R6, "=", R1)
+    it.load(2, R2, R6, 12)
+    it.store(4, FP, -16, R2)
+    it.store_number(8, FP, -24, -1)
+    it.number(R2, "&", 0xFFFF)
+    it.register(R2, "-", R1, bits=32)
+    it.add_to(R0, 8, R2)
+    it.set_map(R1, 5)
+    it.call(1)
+    it.call_kernel(65_669, module=1)
+    it.go_if(R2, "<=", 250, "end", bits=32)
+    it.go_if_register(R1, "signed <", R2, "end")
+    it.go("end")
+    it.label("end")
+    it.exit()
+    assert disassembled(it.assembled()).splitlines() == [
+        "0: (bf) r6 = r1",
+        "1: (69) r2 = *(u16 *)(r6 +12)",
+        "2: (63) *(u32 *)(r10 -16) = r2",
+        "3: (7a) *(u64 *)(r10 -24) = -1",
+        "4: (57) r2 &= 65535",
+        "5: (1c) w2 -= w1",
+        "6: (db) lock *(u64 *)(r0 +8) += r2",
+        "7: (18) r1 = map[fd:5]",
+        "9: (85) call bpf_map_lookup_elem#1",
+        "10: (85) call kfunc#65669 of module 1",
+        "11: (b6) if w2 <= 0xfa goto pc+2",
+        "12: (cd) if r1 s< r2 goto pc+1",
+        "13: (05) goto pc+0",
+        "14: (95) exit",
     ]
 
 

@@ -1,0 +1,30 @@
+"""Files that the code writes: golden files beside the tests, and references in documents.
+
+``.venv/bin/python -m tests.golden`` writes all of them again; `tests/test_golden.py` compares them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from egressd.planner import nft
+from tests.netd.disassembly import fast_path
+from tests.planner import reference
+from tests.planner.configurations import CONFIGURATIONS
+
+RULESETS: Final = Path(__file__).parent / "planner" / "golden"
+PROGRAMS: Final = Path(__file__).parent / "netd" / "golden"
+
+
+def files() -> dict[Path, str]:
+    """Return the text that each file has to have."""
+    rulesets = {RULESETS / f"{n}.nft": nft.load(wanted) for n, wanted in CONFIGURATIONS.items()}
+    programs = {PROGRAMS / f"{name}.bpf": text for name, text in fast_path().items()}
+    return {**rulesets, **programs, reference.DOCUMENT: reference.document()}
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
