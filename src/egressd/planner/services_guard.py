@@ -2,7 +2,7 @@
 
 `planner.chains` has the rest of the table, and jumps here: from ``input`` with packets for a
 service or a relay, from ``output`` with answers of a service. ``docs/proxy-services.md`` describes
-the service for operators.
+the service for operators, ``docs/proxy-handshake.md`` the bytes that the rules read.
 """
 
 from __future__ import annotations
