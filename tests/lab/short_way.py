@@ -7,17 +7,18 @@ from ipaddress import IPv4Address
 
 from egressd.lab.lab import Lab
 from egressd.model.messages import RuleCount
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path.elements import COUNT
 from egressd.netd.kernel.fast_path.hooks import Hooks
-from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
+from egressd.netd.kernel.netlink import NetlinkSocket
 from tests.lab.netns import JoinedNamespace
 
 
 def programs_here() -> dict[str, int]:
     """Return the number of the classifier of each interface that has one."""
     hooks = Hooks()
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         found = {name: hooks.find(kernel, index) for index, name in socket.if_nameindex()}
     return {name: there for name, there in found.items() if there}
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import pytest
 
 from egressd.model.plan import Plan
-from egressd.netd.kernel import fast_path
+from egressd.netd.kernel import fast_path, uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.ebpf.assembler import R0, Program
 from egressd.netd.kernel.fast_path import FastPath, filters, hooks
 from egressd.netd.kernel.fast_path.others import told
-from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
+from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT, flow_mark
 from tests.lab.netns import Namespace
 from tests.lab.short_way import passed_here, programs_here
@@ -233,7 +233,7 @@ def as_before() -> None:
         ask_again(path)
     finally:
         filters._AS_GUEST = name
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         for name in BOTH:
             there = filters.find(kernel, socket.if_nametoindex(name))
             assert there

@@ -9,9 +9,9 @@ from socket import IPPROTO_UDP
 
 import pytest
 
-from egressd.netd.kernel import conntrack
+from egressd.netd.kernel import conntrack, uapi
 from egressd.netd.kernel.conntrack import Flow
-from egressd.netd.kernel.netlink import CREATE, EXCLUSIVE, NETFILTER, NetlinkSocket, attribute, nest
+from egressd.netd.kernel.netlink import NetlinkSocket, attribute, nest
 from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import egress_mark, inbound_number
 from tests.lab.netns import Namespace
@@ -56,11 +56,11 @@ def track(
     original = side(1, opener, asked, (port, asked_port), protocol)
     reply = side(2, answerer or asked, seen_as or opener, (asked_port, port), protocol)
     timeout, status = attribute(7, struct.pack(">I", 600)), attribute(3, struct.pack(">I", 0xA))
-    with NetlinkSocket(NETFILTER) as kernel:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         header = struct.pack("=BBH", socket.AF_INET, 0, 0)
         body = header + original + reply + timeout + status
         body += attribute(8, struct.pack(">I", mark))
-        kernel.request(_NEW, body, CREATE | EXCLUSIVE)
+        kernel.request(_NEW, body, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL)
 
 
 def entries() -> set[tuple[str, str, int]]:

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from egressd.netd.kernel import questions, traffic
-from egressd.netd.kernel.netlink import NETFILTER, KeptSocket
+from egressd.netd.kernel import questions, traffic, uapi
+from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.traffic import Traffic
 from egressd.netd.resolvers import Resolvers
 
@@ -114,7 +114,7 @@ class Doubts:
 
     def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
         self._silence = Silence(wans)
-        self._kernel = KeptSocket(NETFILTER)
+        self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
         self._questions = Questions(partial(questions.read, self._kernel))
         self._resolvers = resolvers
         self._task: asyncio.Task[None] | None = None

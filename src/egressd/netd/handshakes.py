@@ -18,8 +18,8 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.plan import Plan
 from egressd.netd.crowd import crowd_of
-from egressd.netd.kernel import conntrack, sockets
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel import conntrack, sockets, uapi
+from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.set_elements import INET, get
 from egressd.netd.kernel.sockets import Caller
 from egressd.planner.bounds import Bounds
@@ -147,5 +147,5 @@ def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> b
 
 def _has_signed_in_lately(caller: Caller) -> bool:
     """True if another connection of the same address has signed in lately."""
-    with NetlinkSocket(NETFILTER) as kernel:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         return get(kernel, INET, "callers", caller.remote[0].packed) is not None

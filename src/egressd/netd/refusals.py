@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 
 from egressd.model.messages import Reached
-from egressd.netd.kernel import refused
-from egressd.netd.kernel.netlink import NETFILTER, KeptSocket
+from egressd.netd.kernel import refused, uapi
+from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.refused import Refused
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
@@ -56,7 +56,7 @@ class Refusals:
         self._greedy = greedy
         self._crowd = crowd
         self._read = read
-        self._kernel = KeptSocket(NETFILTER)
+        self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
         self._counted: Mapping[Refused, int] = {}
         self._last: dict[Refused, float] = {}
         """Refusal -> the time when it was seen last, by the loop's clock."""

@@ -15,4 +15,5 @@ import `model`, and `planner` for its registry of numbers; of netd `bpf` alone.
   bytes that interfaces have carried. `firewalls`: other programs' tables that block clients.
 - `announcements`: the common base of the watchers of `facts`, `nft_events` and `shaping`.
 - `netlink`, `picker`, `follower`, `ranges`: messages, paced calls, and address sets beneath them.
+- `uapi`: the constants of all these interfaces, under the kernel's names.
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 from typing import Final
 
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket, text
+from egressd.netd.kernel import uapi
+from egressd.netd.kernel.netlink import NetlinkSocket, text
 from egressd.netd.kernel.set_elements import INET, dump
 
 _SET: Final = "advertised"
@@ -19,7 +20,7 @@ def read() -> tuple[tuple[str, IPv6Address], ...]:
 
     Raises OSError.
     """
-    with NetlinkSocket(NETFILTER) as kernel:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         found = [each.key for each in dump(kernel, INET, _SET)]
     return tuple(
         (text(key[:_NAME_LENGTH]), IPv6Address(key[_NAME_LENGTH:][:_ADDRESS_LENGTH]))

@@ -14,8 +14,8 @@ from pathlib import Path
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    NETFILTER,
     NFGENMSG,
     NetlinkError,
     NetlinkSocket,
@@ -79,7 +79,10 @@ def delete_stale(
     """
     wanted = Ranges(lans.clip(clients))
     deleted = 0
-    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+    with (
+        NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
+        NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
+    ):
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
             opener, answerer = _source(entry[_ORIGINAL]), _source(entry[_REPLY])
@@ -126,7 +129,7 @@ def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, in
     ports += attribute(_PORT_TARGET, remote[1].to_bytes(2, "big"))
     protocol = attribute(_PROTOCOL_NUMBER, bytes([IPPROTO_TCP])) + ports
     key = nest(_REPLY, nest(_IP, addresses), nest(_PROTOCOL, protocol))
-    with NetlinkSocket(NETFILTER) as asked:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
         try:
             (body,) = asked.request(_GET, _HEADER + key)
         except NetlinkError as error:
@@ -142,7 +145,7 @@ def count(networks: Iterable[IPv4Network]) -> int:
     Reads all entries: 0.4 s for 100,000, half of it in the kernel.
     """
     wanted = Ranges(map(str, networks))
-    with NetlinkSocket(NETFILTER) as asked:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
         return sum(_opener(body) in wanted for body in asked.stream(_GET, _HEADER))
 
 
@@ -184,7 +187,10 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
     Raises OSError.
     """
     deleted = 0
-    with NetlinkSocket(NETFILTER) as asked, NetlinkSocket(NETFILTER) as told:
+    with (
+        NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
+        NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
+    ):
         for body in asked.stream(_GET, _HEADER + _filter(_REPLY, answerer.packed)):
             entry = attributes(body, len(_HEADER))
             if is_meant(_flow(entry, is_opener=True)):

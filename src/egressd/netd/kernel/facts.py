@@ -16,10 +16,9 @@ from typing import Final
 
 from egressd.model.facts import Facts, ForeignRule, Interface, Route, Route6
 from egressd.model.names import is_interface_name
-from egressd.netd.kernel import fib
+from egressd.netd.kernel import fib, uapi
 from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.netlink import (
-    ROUTE,
     Listener,
     NetlinkError,
     NetlinkSocket,
@@ -68,7 +67,7 @@ def read() -> Facts:
     Interfaces whose name egressd does not accept (`is_interface_name`: the kernel allows quotes,
     braces and ``*``) are left out.
     """
-    with NetlinkSocket(ROUTE) as asked:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         links = asked.dump(
             _GET_LINK,
             _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, u32(_SKIP_STATISTICS)),
@@ -96,7 +95,7 @@ def device_towards(destination: IPv4Address, source: IPv4Address) -> int:
     request = _ROUTE.pack(_AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
     request += attribute(_RTA_DESTINATION, destination.packed)
     request += attribute(_RTA_SOURCE, source.packed)
-    with NetlinkSocket(ROUTE) as asked:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         (body,) = asked.request(_GET_ROUTE, request)
     return number(attributes(body, _ROUTE.size)[_RTA_DEVICE])
 
@@ -247,7 +246,7 @@ class Watcher(Announcements):
         self._on_change = on_change
 
     def _listen(self) -> Listener:
-        return Listener(ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
+        return Listener(uapi.NETLINK_ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
 
     async def _call(self) -> None:
         await self._on_change()

@@ -7,7 +7,8 @@ from ipaddress import IPv4Address
 from socket import AF_INET
 from typing import Final, NamedTuple
 
-from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket, attribute, attributes, number, u32
+from egressd.netd.kernel import uapi
+from egressd.netd.kernel.netlink import NetlinkSocket, attribute, attributes, number, u32
 
 _GET_ROUTE: Final = 26
 _MESSAGE: Final = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, …, type, flags
@@ -35,7 +36,7 @@ def way_of(source: IPv4Address, interface: int, mark: int) -> Way:
     request = _MESSAGE.pack(AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
     request += attribute(_DESTINATION, _ANYWHERE.packed) + attribute(_SOURCE, source.packed)
     request += attribute(_IN, u32(interface)) + attribute(_MARK, u32(mark))
-    with NetlinkSocket(ROUTE) as asked:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         (body,) = asked.request(_GET_ROUTE, request)
     found = attributes(body, _MESSAGE.size)
     return Way(number(found.get(_OUT)), body[_KIND_AT] == _LOCAL)

@@ -8,7 +8,8 @@ from ipaddress import IPv4Address
 from socket import AF_INET
 from typing import Final
 
-from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket, attributes
+from egressd.netd.kernel import uapi
+from egressd.netd.kernel.netlink import NetlinkSocket, attributes
 
 _GET_NEIGHBOUR: Final = 30
 _MESSAGE: Final = struct.Struct("=B3xiHBB")  # ndmsg: family, interface, state, flags, type
@@ -43,7 +44,7 @@ def living(interfaces: Collection[int]) -> set[bytes]:
 
 
 def _entries() -> Iterator[tuple[int, int, bytes]]:
-    with NetlinkSocket(ROUTE) as asked:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         for body in asked.dump(_GET_NEIGHBOUR, _MESSAGE.pack(AF_INET, 0, 0, 0, 0)):
             _, index, state, _, _ = _MESSAGE.unpack_from(body)
             yield index, state, attributes(body, _MESSAGE.size).get(_ADDRESS, b"")

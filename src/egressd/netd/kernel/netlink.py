@@ -17,35 +17,13 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from egressd.netd import bpf
-
-ROUTE: Final = 0
-SOCK_DIAG: Final = 4
-NETFILTER: Final = 12
-
-REQUEST: Final = 0x001
-ACK: Final = 0x004
-ECHO: Final = 0x008
-DUMP: Final = 0x300
-REPLACE: Final = 0x100
-EXCLUSIVE: Final = 0x200
-CREATE: Final = 0x400
-
-_ERROR, _DONE = 2, 3
-_DUMP_INTERRUPTED = 0x10
-_ERROR_CAPPED, _ERROR_HAS_ATTRIBUTES = 0x100, 0x200
-_ERROR_TEXT = 1  # NLMSGERR_ATTR_MSG
-_NESTED = 0x8000
-_TYPE_MASK = 0x3FFF
-
-_SOL_NETLINK = 270
-_ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHECK = 1, 10, 11, 12
+from egressd.netd.kernel import uapi
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
-_BATCH_BEGIN, _BATCH_END = 0x10, 0x11  # NFNL_MSG_BATCH_*
 NFGENMSG: Final = struct.Struct("=BBH")
 """nfgenmsg, the header of nfnetlink's messages: family, version, resource (big endian)."""
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
@@ -74,7 +52,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 def nest(kind: int, *inner: bytes) -> bytes:
     """Return an attribute made of attributes."""
-    return attribute(kind | _NESTED, b"".join(inner))
+    return attribute(kind | uapi.NLA_F_NESTED, b"".join(inner))
 
 
 def encode(values: Iterable[tuple[int, bytes]]) -> bytes:
@@ -91,7 +69,7 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
         length, kind = unpack(data, start)
         if length < 4:
             break
-        found[kind & _TYPE_MASK] = data[start + 4 : start + length]
+        found[kind & uapi.NLA_TYPE_MASK] = data[start + 4 : start + length]
         start += (length + 3) & ~3
     return found
 
@@ -102,7 +80,7 @@ def items(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
         length, kind = _ATTRIBUTE.unpack_from(data, start)
         if length < 4:
             return
-        yield kind & _TYPE_MASK, data[start + 4 : start + length]
+        yield kind & uapi.NLA_TYPE_MASK, data[start + 4 : start + length]
         start += (length + 3) & ~3
 
 
@@ -130,8 +108,8 @@ class NetlinkSocket:
 
     def __init__(self, protocol: int) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
-        for option in (_CAP_ACK, _EXT_ACK, _GET_STRICT_CHECK):
-            self._socket.setsockopt(_SOL_NETLINK, option, 1)
+        for option in (uapi.NETLINK_CAP_ACK, uapi.NETLINK_EXT_ACK, uapi.NETLINK_GET_STRICT_CHK):
+            self._socket.setsockopt(uapi.SOL_NETLINK, option, 1)
         self._sequence = 0
 
     def __enter__(self) -> Self:
@@ -155,7 +133,7 @@ class NetlinkSocket:
 
         Raises NetlinkError if the kernel refuses.
         """
-        self._send(kind, REQUEST | ACK | flags, body)
+        self._send(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_ACK | flags, body)
         return [message.body for message in self._answers()]
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
@@ -176,10 +154,10 @@ class NetlinkSocket:
 
         The caller must read to the end: the socket is busy until then.
         """
-        self._send(kind, REQUEST | DUMP, body)
+        self._send(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_DUMP, body)
         interrupted = False
         for message in self._answers():
-            interrupted |= bool(message.flags & _DUMP_INTERRUPTED)
+            interrupted |= bool(message.flags & uapi.NLM_F_DUMP_INTR)
             yield message.body
         if interrupted:
             raise InterruptedError(errno.EINTR, "the list changed while it was read")
@@ -195,10 +173,10 @@ class NetlinkSocket:
         edge = NFGENMSG.pack(0, 0, socket.htons(subsystem))
         *others, (kind, flags, body) = requests
         batch = (
-            self._framed(_BATCH_BEGIN, REQUEST, edge),
-            *(self._framed(kind, REQUEST | flags, body) for kind, flags, body in others),
-            self._framed(kind, REQUEST | ACK | flags, body),
-            self._framed(_BATCH_END, REQUEST, edge),
+            self._framed(uapi.NFNL_MSG_BATCH_BEGIN, uapi.NLM_F_REQUEST, edge),
+            *(self._framed(kind, uapi.NLM_F_REQUEST | flags, body) for kind, flags, body in others),
+            self._framed(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_ACK | flags, body),
+            self._framed(uapi.NFNL_MSG_BATCH_END, uapi.NLM_F_REQUEST, edge),
         )
         self._socket.send(b"".join(batch))
         last = self._sequence - 1
@@ -206,7 +184,7 @@ class NetlinkSocket:
         failure: NetlinkError | None = None
         while True:
             for message in _split(self._socket.recv(_RECEIVE_BYTES)):
-                if message.kind != _ERROR or not begin <= message.sequence <= last:
+                if message.kind != uapi.NLMSG_ERROR or not begin <= message.sequence <= last:
                     continue
                 try:
                     _raise_for(message.flags, message.body)
@@ -231,7 +209,7 @@ class NetlinkSocket:
             for message in _split(self._socket.recv(_RECEIVE_BYTES)):
                 if message.sequence != self._sequence:
                     continue
-                if message.kind in (_ERROR, _DONE):
+                if message.kind in (uapi.NLMSG_ERROR, uapi.NLMSG_DONE):
                     _raise_for(message.flags, message.body)
                     return
                 yield message
@@ -259,11 +237,11 @@ def _raise_for(flags: int, body: bytes) -> None:
     if not number:
         return
     reason = os.strerror(number)
-    if flags & _ERROR_HAS_ATTRIBUTES:
+    if flags & uapi.NLM_F_ACK_TLVS:
         start = 4 + _HEADER.size
-        if not flags & _ERROR_CAPPED:
+        if not flags & uapi.NLM_F_CAPPED:
             start = 4 + _HEADER.unpack_from(body, 4)[0]
-        reason = text(attributes(body, start).get(_ERROR_TEXT, reason.encode()))
+        reason = text(attributes(body, start).get(uapi.NLMSGERR_ATTR_MSG, reason.encode()))
     raise NetlinkError(number, reason)
 
 
@@ -317,7 +295,7 @@ class Listener:
         if program:
             self.attach(program)
         for group in groups:
-            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+            self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_ADD_MEMBERSHIP, group)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket, self._read)
 

@@ -22,8 +22,8 @@ from socket import inet_aton
 from typing import Final
 
 from egressd.model.errors import Failed
-from egressd.netd.kernel import modules
-from egressd.netd.kernel.netlink import NETFILTER, KeptSocket, u32
+from egressd.netd.kernel import modules, uapi
+from egressd.netd.kernel.netlink import KeptSocket, u32
 from egressd.netd.kernel.set_elements import INET, swap
 from egressd.planner.declared import base_chain, comment_text
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
@@ -187,7 +187,7 @@ class Nft:
         self._changing = _Context(library)
         self._looking = _Context(library)
         self._holding = _Context(library)
-        self._moving = KeptSocket(NETFILTER)
+        self._moving = KeptSocket(uapi.NETLINK_NETFILTER)
 
     def close(self) -> None:
         """Free the contexts and the socket. A script that a thread runs afterwards fails."""

@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements, not_from
-from egressd.netd.kernel.netlink import NETFILTER, Listener, Message, attributes, text
+from egressd.netd.kernel.netlink import Listener, Message, attributes, text
 
 _GROUP_NFTABLES: Final = 7
 NETDEV: Final = 5
@@ -49,7 +50,7 @@ class ForeignChanges(Announcements):
 
     def _listen(self) -> Listener:
         self._ports = _own_ports()
-        return Listener(NETFILTER, [_GROUP_NFTABLES], self._heard, self._program())
+        return Listener(uapi.NETLINK_NETFILTER, [_GROUP_NFTABLES], self._heard, self._program())
 
     async def _call(self) -> None:
         await self._on_change(self._reason)
@@ -95,7 +96,7 @@ def _own_ports() -> frozenset[int]:
         except OSError:  # no socket, or closed meanwhile
             continue
         try:
-            if borrowed.family == socket.AF_NETLINK and borrowed.proto == NETFILTER:
+            if borrowed.family == socket.AF_NETLINK and borrowed.proto == uapi.NETLINK_NETFILTER:
                 ports.add(borrowed.getsockname()[0])
         finally:
             borrowed.detach()

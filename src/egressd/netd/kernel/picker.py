@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
+
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _HEADER_MASK: Final = 0xFFFF_FFFF
-_TYPE_MASK: Final = 0x3FFF
 
 
 class _Layout(NamedTuple):
@@ -50,7 +51,7 @@ class Picker:
                 if length < _ATTRIBUTE.size:
                     break
                 mask |= _HEADER_MASK << 8 * at
-                path = (*outer, kind & _TYPE_MASK)
+                path = (*outer, kind & uapi.NLA_TYPE_MASK)
                 inside = at + _ATTRIBUTE.size, at + length
                 if path in places:
                     places[path] = slice(*inside)

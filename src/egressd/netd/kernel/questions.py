@@ -14,7 +14,7 @@ _SET: Final = "questions"
 def read(kept: KeptSocket) -> dict[int, int]:
     """Return mark -> number of query flows, for the egresses used for queries in the last minute.
 
-    `kept`: of the protocol NETFILTER. Raises OSError.
+    `kept`: of the protocol NETLINK_NETFILTER. Raises OSError.
     """
     with kept as kernel:
         return {

@@ -50,7 +50,7 @@ class Refused(NamedTuple):
 def read(kept: KeptSocket) -> dict[Refused, int]:
     """Return the refusals of the last seconds, with the packets of each.
 
-    `kept`: of the protocol NETFILTER. Raises OSError.
+    `kept`: of the protocol NETLINK_NETFILTER. Raises OSError.
     """
     found = {}
     with kept as kernel:

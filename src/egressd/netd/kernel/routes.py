@@ -20,12 +20,8 @@ from msgspec.structs import replace
 
 from egressd.model.facts import Interface
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.netd.kernel import fib
+from egressd.netd.kernel import fib, uapi
 from egressd.netd.kernel.netlink import (
-    CREATE,
-    EXCLUSIVE,
-    REPLACE,
-    ROUTE,
     NetlinkError,
     NetlinkSocket,
 )
@@ -57,7 +53,7 @@ def sync(routes: Iterable[RouteEntry], rules: Iterable[PolicyRule]) -> Synced:
     problem; a rule's interface may be missing. IPv6 entries are skipped on a kernel without IPv6.
     Raises OSError if the kernel does not list its entries.
     """
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         synchronisation = _Synchronisation(kernel)
         synchronisation.run(list(routes), list(rules))
         return synchronisation.result()
@@ -67,7 +63,7 @@ def withdraw_peers(interfaces: Iterable[Interface]) -> None:
     """Remove the far ends of these interfaces from the main table, where the kernel puts them:
     hosts at such addresses are then reached as before. Repeat-safe. Raises OSError.
     """
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         for interface in interfaces:
             for peer in interface.peers:
                 try:
@@ -82,7 +78,7 @@ def withdraw_advertised(names: Collection[str]) -> None:
     were accepted there before router advertisements were refused. Repeat-safe. Raises OSError.
     """
     unheard = {index for index, name in socket.if_nameindex() if name in names}
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         for body in fib.listed(kernel, fib.GET_ROUTE, fib.advertised_routes_request()):
             if fib.device_of(body) in unheard:
                 try:
@@ -173,7 +169,7 @@ class _Synchronisation:
             return
         try:
             body = fib.encode_route(route, self._indexes)
-            self._kernel.request(fib.NEW_ROUTE, body, CREATE | REPLACE)
+            self._kernel.request(fib.NEW_ROUTE, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except KeyError:
             self._problems.append(f"could not add {route}: there is no such interface")
         except NetlinkError as error:
@@ -185,7 +181,9 @@ class _Synchronisation:
 
     def _add_rule(self, rule: PolicyRule) -> None:
         try:
-            self._kernel.request(fib.NEW_RULE, fib.encode_rule(rule), CREATE | EXCLUSIVE)
+            self._kernel.request(
+                fib.NEW_RULE, fib.encode_rule(rule), uapi.NLM_F_CREATE | uapi.NLM_F_EXCL
+            )
         except NetlinkError as error:
             if error.errno == errno.EEXIST:
                 return  # another program's rule is identical

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    CREATE,
     NFGENMSG,
     NetlinkError,
     NetlinkSocket,
@@ -106,7 +106,10 @@ def swap(
     ]
     requests = [
         (kind, flags, family + TABLE + _named(name) + nest(_ELEMENTS, *elements))
-        for kind, flags, elements in ((_DELETE_ELEMENT, 0, gone), (_NEW_ELEMENT, CREATE, new))
+        for kind, flags, elements in (
+            (_DELETE_ELEMENT, 0, gone),
+            (_NEW_ELEMENT, uapi.NLM_F_CREATE, new),
+        )
         if elements
     ]
     if requests:

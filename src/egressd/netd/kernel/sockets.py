@@ -16,8 +16,8 @@ from itertools import islice
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, inet_ntoa, socket
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    SOCK_DIAG,
     NetlinkError,
     NetlinkSocket,
     attribute,
@@ -112,7 +112,7 @@ def is_unanswered(local: IPv4Address, remote: IPv4Address, remote_port: int) -> 
     """
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _SYN_SENT, bytes(_ID.size))
     wanted = remote_port.to_bytes(2, "big"), local.packed, remote.packed
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         identities = [_ANSWER.unpack_from(body)[0] for body in asked.dump(_LIST, request)]
     return any(_ID.unpack(identity)[1:] == wanted for identity in identities)
 
@@ -126,7 +126,7 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
     if not wanted.size:
         return
     networks = list(islice(wanted.networks(), _FEW + 1))
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         for protocol in (IPPROTO_TCP, IPPROTO_UDP):
             request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
             if len(networks) <= _FEW:
@@ -156,7 +156,7 @@ def destroy_clients(
     Raises OSError if the kernel refuses, as one without CONFIG_INET_DIAG_DESTROY does (EOPNOTSUPP).
     """
     ended = 0
-    with NetlinkSocket(SOCK_DIAG) as told:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as told:
         for found in of_clients(clients):
             local, remote = found.local[0], found.remote[0]
             if local.is_loopback or local in spared or spare(str(remote)):
@@ -171,7 +171,7 @@ def destroy_callers(ports: Collection[int]) -> int:
     Connections of TPROXY listeners live on: their local address is another machine's. Raises
     OSError if the kernel refuses.
     """
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         return sum(
             _destroy(asked, IPPROTO_TCP, _ANSWER.unpack_from(body)[0])
             for body in _at(asked, ports, _STATES)
@@ -183,7 +183,7 @@ def callers(ports: Collection[int]) -> list[Caller]:
     without those of TPROXY listeners. Raises OSError if the kernel refuses.
     """
     found = []
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         for body in _at(asked, ports, _STATES & ~(1 << _SYN_RECEIVED), _WITH_INFO):
             if _is_closed(body):
                 continue
@@ -205,7 +205,7 @@ def callers(ports: Collection[int]) -> list[Caller]:
 
 def destroy(connections: Iterable[Asker | Caller]) -> int:
     """End connections; return the number that had not ended by themselves. Raises OSError."""
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         return sum(_destroy(asked, IPPROTO_TCP, each.id) for each in connections)
 
 
@@ -218,7 +218,7 @@ def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
     """
     spared = {address.packed for address in own}
     found: set[tuple[int, bytes, bytes, bytes, bytes]] = set()
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         for protocol in (IPPROTO_TCP, IPPROTO_UDP):
             request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
             for body in _stream(asked, request):
@@ -243,7 +243,7 @@ def askers(own: Collection[IPv4Address]) -> list[Asker]:
     condition = _CONDITION.pack(AF_INET, 0, int.from_bytes(_DNS_PORT, "big"), bytes(4))
     request += attribute(_BYTECODE, _any(_IF_LOCAL, [condition]))
     found = []
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         for body in asked.dump(_LIST, request):
             (identity,) = _ANSWER.unpack_from(body)
             local = _ID.unpack(identity)[2]
@@ -289,7 +289,7 @@ def destroy_stalled(
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
         request += attribute(_BYTECODE, _any(_IF_REMOTE, conditions))
-    with NetlinkSocket(SOCK_DIAG) as asked:
+    with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         stalled = [
             identity
             for timer, again, identity, left_ms, user in map(

@@ -11,9 +11,10 @@ from typing import Final
 
 from egressd.netd.bpf import PORT_AT, TYPE_AT, Check, any_of
 from egressd.netd.kernel import traffic_control as tc
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.fast_path.path import FastPath
-from egressd.netd.kernel.netlink import ROUTE, Listener, Message
+from egressd.netd.kernel.netlink import Listener, Message
 
 _GROUP_TC: Final = 4
 _CHANGES: Final = (tc.NEW_QDISC, tc.DELETE_QDISC, tc.NEW_FILTER, tc.DELETE_FILTER)
@@ -38,7 +39,7 @@ class ForeignFilters(Announcements):
     def _listen(self) -> Listener:
         not_limits = Check("I", PORT_AT, "is not", self._limits)
         heard = [(Check("H", TYPE_AT, "is", kind), not_limits) for kind in _CHANGES]
-        return Listener(ROUTE, [_GROUP_TC], self._heard, any_of(heard))
+        return Listener(uapi.NETLINK_ROUTE, [_GROUP_TC], self._heard, any_of(heard))
 
     async def _call(self) -> None:
         await self._on_change()

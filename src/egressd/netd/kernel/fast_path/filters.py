@@ -12,10 +12,8 @@ import socket
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import traffic_control as tc
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    CREATE,
-    EXCLUSIVE,
-    REPLACE,
     NetlinkError,
     NetlinkSocket,
     attribute,
@@ -72,7 +70,9 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
         body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, tc.FRONT, 0)
         try:
             kernel.request(
-                tc.NEW_QDISC, body + attribute(tc.KIND, b"ingress\0"), CREATE | EXCLUSIVE
+                tc.NEW_QDISC,
+                body + attribute(tc.KIND, b"ingress\0"),
+                uapi.NLM_F_CREATE | uapi.NLM_F_EXCL,
             )
             name = _AT_HOME
         except NetlinkError as error:
@@ -84,7 +84,9 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
         attribute(_NAME, name.encode() + b"\0"),
         attribute(_FLAGS, u32(_ACTS_ITSELF)),
     )
-    kernel.request(tc.NEW_FILTER, _which(interface) + options, CREATE | REPLACE)
+    kernel.request(
+        tc.NEW_FILTER, _which(interface) + options, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE
+    )
 
 
 def take_away(kernel: NetlinkSocket, interface: int) -> None:

@@ -16,9 +16,10 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import traffic_control as tc
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.fast_path.hooks import Hooks
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket, attributes, items, text
+from egressd.netd.kernel.netlink import NetlinkSocket, attributes, items, text
 from egressd.planner.registry import NFT_TABLE
 
 _SORTING: Final = frozenset(
@@ -88,7 +89,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
     for index, name in interfaces.items():
         if hooks.has_others_at_egress(index):
             commands[index].append(f"bpftool net show dev {name}")
-    with NetlinkSocket(NETFILTER) as netfilter:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as netfilter:
         for devices, command in _chains(netfilter):
             for index in _of(devices, interfaces):
                 commands[index].append(command)

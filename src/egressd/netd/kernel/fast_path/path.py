@@ -23,12 +23,12 @@ from egressd.model.errors import Failed
 from egressd.model.facts import Facts
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Plan
-from egressd.netd.kernel import sysctl
+from egressd.netd.kernel import sysctl, uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import elements, others, program, tracking
 from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
 from egressd.netd.kernel.fast_path.maps import Maps
-from egressd.netd.kernel.netlink import ROUTE, NetlinkSocket
+from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.fast_path import Neighbourhood, Place, Way, place, plain_lans, ways
 from egressd.planner.topology import Topology
 
@@ -96,7 +96,7 @@ class FastPath:
     def recall(self) -> None:
         """Take over the state of an earlier netd, whose flows continue meanwhile."""
         with self._refusals():
-            with NetlinkSocket(ROUTE) as kernel:
+            with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
                 found = {}
                 for index, _ in socket.if_nameindex():
                     if there := self._hooks.find(kernel, index):
@@ -133,7 +133,7 @@ class FastPath:
         indexes.update(lan.index for lan in plain_lans(facts, topology))
         names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
         self.others = others.Others(names)
-        with self._refusals(), NetlinkSocket(ROUTE) as kernel:
+        with self._refusals(), NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
             self.others = others.find(kernel, self._hooks, names)
             self._hooks.see(self.others.fronts)
         occupied = self.others.commands.keys()
@@ -267,7 +267,7 @@ class FastPath:
         """
         outer = {way.interface for way in self._ways.values()} if is_wanted else set()
         inner = self._neighbourhood.indexes
-        with NetlinkSocket(ROUTE) as kernel:
+        with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
             for index in self._hooked.keys() - outer - inner:
                 self._hooks.take_away(kernel, index)
                 del self._hooked[index]
@@ -336,7 +336,7 @@ def close() -> None:
     """
     failure: OSError | None = None
     hooks = Hooks()
-    with NetlinkSocket(ROUTE) as kernel:
+    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
         for index, _ in socket.if_nameindex():
             try:
                 hooks.take_away(kernel, index)

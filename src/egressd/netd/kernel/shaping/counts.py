@@ -13,7 +13,8 @@ from typing import Final, NamedTuple, Self
 
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit
-from egressd.netd.kernel.netlink import NETFILTER, NetlinkSocket
+from egressd.netd.kernel import uapi
+from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.shaping import elements
 from egressd.netd.kernel.shaping.forest import Forest
 from egressd.netd.kernel.shaping.messages import Count
@@ -93,7 +94,7 @@ class Counters:
         if not any(before):
             yield
             return
-        with NetlinkSocket(NETFILTER) as netfilter:
+        with NetlinkSocket(uapi.NETLINK_NETFILTER) as netfilter:
             counted = self._count(netfilter, before)
             yield
             now = self._count(netfilter, after)

@@ -11,9 +11,8 @@ import struct
 from typing import Final
 
 from egressd.model.errors import Failed
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    CREATE,
-    EXCLUSIVE,
     NetlinkError,
     NetlinkSocket,
     attribute,
@@ -57,7 +56,7 @@ def make(kernel: NetlinkSocket, name: str) -> int:
     link_info = nest(_LINK_INFO, attribute(_INFO_KIND, _KIND.encode()))
     queue = attribute(_TRANSMIT_QUEUE, u32(_HANDED_ON))
     try:
-        kernel.request(_NEW_LINK, up + queue + link_info, CREATE | EXCLUSIVE)
+        kernel.request(_NEW_LINK, up + queue + link_info, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL)
     except NetlinkError as error:
         if error.errno != errno.EEXIST:
             raise

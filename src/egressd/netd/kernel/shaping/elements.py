@@ -11,8 +11,8 @@ from itertools import pairwise
 from socket import inet_aton, inet_ntoa
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
-    NETFILTER,
     NFGENMSG,
     NetlinkError,
     NetlinkSocket,
@@ -78,7 +78,7 @@ def count(
 
 def base_chains() -> list[str]:
     """Return the names of the table's chains that hook an interface, or hooked one that is gone."""
-    with NetlinkSocket(NETFILTER) as kernel:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         chains = [attributes(body, NFGENMSG.size) for body in kernel.dump(_GET_CHAIN, NETDEV)]
     return [
         text(found[_CHAIN_NAME])
@@ -89,7 +89,7 @@ def base_chains() -> list[str]:
 
 def rules() -> list[bytes]:
     """Return the table's rules as the kernel writes them: equal answers mean equal rules."""
-    with NetlinkSocket(NETFILTER) as kernel:
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         try:
             # The header is skipped: it contains the number of the last transaction of any program.
             return [body[NFGENMSG.size :] for body in kernel.dump(_GET_RULE, NETDEV + TABLE)]

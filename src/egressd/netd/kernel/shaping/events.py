@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements, not_from
-from egressd.netd.kernel.netlink import ROUTE, Listener, Message
+from egressd.netd.kernel.netlink import Listener, Message
 from egressd.netd.kernel.shaping import messages
 from egressd.netd.kernel.shaping.shaper import Shaper
 
@@ -37,7 +38,7 @@ class ForeignShaping(Announcements):
         self._reason = ""
 
     def _listen(self) -> Listener:
-        return Listener(ROUTE, [_GROUP_TC], self._heard, not_from({self._shaper.port}))
+        return Listener(uapi.NETLINK_ROUTE, [_GROUP_TC], self._heard, not_from({self._shaper.port}))
 
     async def _call(self) -> None:
         await self._on_change(self._reason)

@@ -11,7 +11,8 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from egressd.netd.kernel.netlink import CREATE, ECHO, REPLACE, NetlinkError, NetlinkSocket
+from egressd.netd.kernel import uapi
+from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket
 from egressd.netd.kernel.shaping import device, messages
 from egressd.netd.kernel.shaping.messages import Class, Count, Qdisc
 from egressd.planner.registry import HTB_TREE_CLASSES
@@ -123,7 +124,9 @@ class Forest:
     def count(self, number: int) -> Count:
         """Return the traffic that one class has let pass. Raises OSError if it doesn't exist."""
         # To a request for one qdisc or class the kernel answers only with the echo flag.
-        answers = self._kernel.request(messages.GET_CLASS, self._address_of(number), ECHO)
+        answers = self._kernel.request(
+            messages.GET_CLASS, self._address_of(number), uapi.NLM_F_ECHO
+        )
         ((_, passed),) = messages.decode_counts(answers)
         return passed
 
@@ -146,12 +149,12 @@ class Forest:
         if not is_planted:
             index, parent = self.devices[tree], splitter_handle(tree) | 1
             root = messages.htb_root(index, tree_handle(tree), parent)
-            self._kernel.request(messages.NEW_QDISC, root, CREATE | REPLACE)
+            self._kernel.request(messages.NEW_QDISC, root, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         return not (was_up and is_planted)
 
     def _put_splitter(self, tree: int) -> None:
         body = messages.splitter(self.devices[tree], splitter_handle(tree), self._frame)
-        self._kernel.request(messages.NEW_QDISC, body, CREATE | REPLACE)
+        self._kernel.request(messages.NEW_QDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
 
     def _is_planted(self, tree: int) -> bool:
         """Return whether the device has the splitter, and beneath it the tree's root."""
@@ -163,7 +166,7 @@ class Forest:
         """Return kind and handle of the qdisc at `parent`; empty and 0 for none."""
         asked = messages.address(self.devices[tree], parent=parent)
         try:
-            answers = self._kernel.request(messages.GET_QDISC, asked, ECHO)
+            answers = self._kernel.request(messages.GET_QDISC, asked, uapi.NLM_F_ECHO)
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -207,7 +210,7 @@ class Forest:
     def _put_class(self, number: int, wanted: Class) -> None:
         index = self.devices[tree_of(number)]
         body = messages.htb_class(index, class_handle(number), wanted)
-        self._kernel.request(messages.NEW_CLASS, body, CREATE)
+        self._kernel.request(messages.NEW_CLASS, body, uapi.NLM_F_CREATE)
 
     def _renew_queue(self, queue: Qdisc | None, number: int, shape: Shape) -> None:
         """Replace a queue that is not as it should be."""
@@ -221,7 +224,7 @@ class Forest:
         where = messages.address(index, _queue_handle(number), class_handle(number))
         try:
             body = where + _QUEUES[self._queue](shape, is_new=is_new)
-            self._kernel.request(messages.NEW_QDISC, body, CREATE | REPLACE)
+            self._kernel.request(messages.NEW_QDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except NetlinkError as error:
             if error.errno != errno.ENOENT or self._queue == "pfifo":
                 raise

@@ -18,8 +18,8 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
-from egressd.netd.kernel import modules
-from egressd.netd.kernel.netlink import NETFILTER, ROUTE, NetlinkSocket
+from egressd.netd.kernel import modules, uapi
+from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
 from egressd.netd.kernel.shaping.counts import (
@@ -60,7 +60,7 @@ class Shaper:
 
     def __init__(self, nft: Nft, passed_by: PassedBy = nothing_passed_by) -> None:
         self._nft = nft
-        self._route = NetlinkSocket(ROUTE)
+        self._route = NetlinkSocket(uapi.NETLINK_ROUTE)
         self._forests = {d: Forest(self._route, d.device) for d in DIRECTIONS}
         self._counters = Counters(self._forests[DOWNLOAD], passed_by)
         self._numbers = ClassNumbers()
@@ -135,7 +135,7 @@ class Shaper:
             return self._hook(script.lan_networks(topology)) or bool(text)
 
     def _converge(self) -> int:
-        with NetlinkSocket(NETFILTER) as netfilter:
+        with NetlinkSocket(uapi.NETLINK_NETFILTER) as netfilter:
             present = _present_elements(netfilter)
         if not self._numbers.given:
             self._numbers.recover(self._classes_in(present))
@@ -309,7 +309,10 @@ class Shaper:
         Counts restart at zero when the kernel's do: after a reboot, and after another program
         deleted the class, the set or the device that counted.
         """
-        with _told_as_failed("read the rules' counters"), NetlinkSocket(NETFILTER) as netfilter:
+        with (
+            _told_as_failed("read the rules' counters"),
+            NetlinkSocket(uapi.NETLINK_NETFILTER) as netfilter,
+        ):
             return self._counters.totals(netfilter, self._places())
 
     def _places(self) -> Places:
