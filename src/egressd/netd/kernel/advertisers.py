@@ -10,8 +10,6 @@ from egressd.netd.kernel.netlink import NetlinkSocket, text
 from egressd.netd.kernel.set_elements import INET, dump
 
 _SET: Final = "advertised"
-_NAME_LENGTH: Final = 16
-"""IFNAMSIZ: bytes of an interface's name in a set, padded with zeros."""
 _ADDRESS_LENGTH: Final = 16
 
 
@@ -22,7 +20,8 @@ def read() -> tuple[tuple[str, IPv6Address], ...]:
     """
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         found = [each.key for each in dump(kernel, INET, _SET)]
+    # An interface's name is padded with zeros.
     return tuple(
-        (text(key[:_NAME_LENGTH]), IPv6Address(key[_NAME_LENGTH:][:_ADDRESS_LENGTH]))
+        (text(key[: uapi.IFNAMSIZ]), IPv6Address(key[uapi.IFNAMSIZ :][:_ADDRESS_LENGTH]))
         for key in sorted(found)
     )

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
+from socket import AF_INET, AF_INET6
 from typing import Final
 
 from egressd.model.facts import Facts, ForeignRule, Interface, Route, Route6
@@ -30,35 +31,26 @@ from egressd.netd.kernel.netlink import (
 )
 from egressd.planner.registry import TABLE_MAIN
 
-# linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/if.h
-_GET_LINK, _GET_ADDRESS, _GET_ROUTE = 18, 22, 26
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, mask of changes
 _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, scope, index
 _ROUTE = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, protocol, scope, type, flags
 _NEXTHOP = struct.Struct("=HBBi")  # rtnexthop: length, flags, hops, index
 
-_IFLA_NAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 3, 4, 5, 10, 18
-_IFLA_EXT_MASK, _IFLA_LINK_NETNSID = 29, 37
-_IFLA_INFO_KIND = 1
-_SKIP_STATISTICS = 1 << 3  # RTEXT_FILTER_SKIP_STATS
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DESTINATION, _RTA_SOURCE, _RTA_DEVICE, _RTA_GATEWAY, _RTA_METRIC = 1, 2, 4, 5, 6
-_RTA_MULTIPATH = 9
-
-_UP, _LOOPBACK, _POINT_TO_POINT, _NO_ARP, _LOWER_UP = 0x1, 0x8, 0x10, 0x80, 0x10000
-_AF_INET, _AF_INET6 = 2, 10
 _TUN, _WIREGUARD = "tun", "wireguard"
 _USERSPACE: Final = Path("/var/run/wireguard")
 """The directory in which userspace WireGuard programs (wireguard-go) keep a socket for each of
 their tun interfaces."""
-_UNICAST: Final = 1
-_SCOPE_UNIVERSE: Final = 0
-"""RT_SCOPE_UNIVERSE."""
 
-_GROUPS: Final = (1, 5, 7, 8, 9, 11, 19, 24)
-"""RTNLGRP_LINK, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV6_RULE,
-_IPV4_NETCONF: the last one announces ``forwarding`` and ``rp_filter``, of one interface or of all.
-"""
+_GROUPS: Final = (
+    uapi.RTNLGRP_LINK,
+    uapi.RTNLGRP_IPV4_IFADDR,
+    uapi.RTNLGRP_IPV4_ROUTE,
+    uapi.RTNLGRP_IPV4_RULE,
+    uapi.RTNLGRP_IPV6_IFADDR,
+    uapi.RTNLGRP_IPV6_ROUTE,
+    uapi.RTNLGRP_IPV6_RULE,
+    uapi.RTNLGRP_IPV4_NETCONF,  # ``forwarding`` and ``rp_filter``, of one interface or of all
+)
 
 
 def read() -> Facts:
@@ -69,8 +61,9 @@ def read() -> Facts:
     """
     with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         links = asked.dump(
-            _GET_LINK,
-            _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, u32(_SKIP_STATISTICS)),
+            uapi.RTM_GETLINK,
+            _LINK.pack(0, 0, 0, 0, 0)
+            + attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS)),
         )
         addresses, peers = _addresses(asked)
         addresses6 = _addresses6(asked)
@@ -92,12 +85,12 @@ def device_towards(destination: IPv4Address, source: IPv4Address) -> int:
 
     Policy rules count, except rules for marks. Raises NetlinkError if there is no route.
     """
-    request = _ROUTE.pack(_AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
-    request += attribute(_RTA_DESTINATION, destination.packed)
-    request += attribute(_RTA_SOURCE, source.packed)
+    request = _ROUTE.pack(AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
+    request += attribute(uapi.RTA_DST, destination.packed)
+    request += attribute(uapi.RTA_SRC, source.packed)
     with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
-        (body,) = asked.request(_GET_ROUTE, request)
-    return number(attributes(body, _ROUTE.size)[_RTA_DEVICE])
+        (body,) = asked.request(uapi.RTM_GETROUTE, request)
+    return number(attributes(body, _ROUTE.size)[uapi.RTA_OIF])
 
 
 def _interface(
@@ -108,20 +101,20 @@ def _interface(
 ) -> Interface:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     found = attributes(body, _LINK.size)
-    kind = text(attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b""))
-    name = text(found[_IFLA_NAME])
+    kind = text(attributes(found.get(uapi.IFLA_LINKINFO, b"")).get(uapi.IFLA_INFO_KIND, b""))
+    name = text(found[uapi.IFLA_IFNAME])
     if kind == _TUN and is_interface_name(name) and (_USERSPACE / f"{name}.sock").exists():
         kind = _WIREGUARD
     return Interface(
         name=name,
         index=index,
         kind=kind,
-        is_up=flags & (_UP | _LOWER_UP) == _UP | _LOWER_UP,
-        is_loopback=bool(flags & _LOOPBACK),
-        is_point_to_point=bool(flags & (_POINT_TO_POINT | _NO_ARP)),
-        mtu=number(found[_IFLA_MTU]),
-        master=number(found.get(_IFLA_MASTER)),
-        parent=0 if _IFLA_LINK_NETNSID in found else number(found.get(_IFLA_LINK)),
+        is_up=flags & (uapi.IFF_UP | uapi.IFF_LOWER_UP) == uapi.IFF_UP | uapi.IFF_LOWER_UP,
+        is_loopback=bool(flags & uapi.IFF_LOOPBACK),
+        is_point_to_point=bool(flags & (uapi.IFF_POINTOPOINT | uapi.IFF_NOARP)),
+        mtu=number(found[uapi.IFLA_MTU]),
+        master=number(found.get(uapi.IFLA_MASTER)),
+        parent=0 if uapi.IFLA_LINK_NETNSID in found else number(found.get(uapi.IFLA_LINK)),
         addresses=tuple(addresses[index]),
         peers=tuple(peers[index]),
         addresses6=tuple(addresses6[index]),
@@ -134,11 +127,11 @@ def _addresses(
     """Return addresses, and the far ends of point-to-point addresses, by interface index."""
     addresses = defaultdict(list)
     peers = defaultdict(list)
-    for body in asked.dump(_GET_ADDRESS, _ADDRESS.pack(_AF_INET, 0, 0, 0, 0)):
+    for body in asked.dump(uapi.RTM_GETADDR, _ADDRESS.pack(AF_INET, 0, 0, 0, 0)):
         _, length, _, _, index = _ADDRESS.unpack_from(body)
         found = attributes(body, _ADDRESS.size)
-        local = IPv4Address(found[_IFA_LOCAL])
-        far_end = IPv4Address(found.get(_IFA_ADDRESS, found[_IFA_LOCAL]))
+        local = IPv4Address(found[uapi.IFA_LOCAL])
+        far_end = IPv4Address(found.get(uapi.IFA_ADDRESS, found[uapi.IFA_LOCAL]))
         addresses[index].append(IPv4Interface((local, length)))
         if far_end != local:
             peers[index].append(far_end)
@@ -148,38 +141,40 @@ def _addresses(
 def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
     """Return IPv6 addresses of global scope by interface index; none on a kernel without IPv6."""
     addresses = defaultdict(list)
-    for body in fib.listed(asked, _GET_ADDRESS, _ADDRESS.pack(_AF_INET6, 0, 0, 0, 0)):
+    for body in fib.listed(asked, uapi.RTM_GETADDR, _ADDRESS.pack(AF_INET6, 0, 0, 0, 0)):
         _, _, _, scope, index = _ADDRESS.unpack_from(body)
         found = attributes(body, _ADDRESS.size)
-        if scope == _SCOPE_UNIVERSE:
-            addresses[index].append(IPv6Address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS]))
+        if scope == uapi.RT_SCOPE_UNIVERSE:
+            addresses[index].append(
+                IPv6Address(found.get(uapi.IFA_LOCAL) or found[uapi.IFA_ADDRESS])
+            )
     return addresses
 
 
 def _routes(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route]:
     """Yield the main table's unicast routes; a route with several next hops yields one for each."""
-    for length, found, hop, name in _main_table(asked, _AF_INET, names):
-        gateway = hop.get(_RTA_GATEWAY)
+    for length, found, hop, name in _main_table(asked, AF_INET, names):
+        gateway = hop.get(uapi.RTA_GATEWAY)
         yield Route(
-            destination=IPv4Network((found.get(_RTA_DESTINATION, bytes(4)), length)),
+            destination=IPv4Network((found.get(uapi.RTA_DST, bytes(4)), length)),
             interface=name,
             gateway=None if gateway is None else IPv4Address(gateway),
-            metric=number(found.get(_RTA_METRIC)),
+            metric=number(found.get(uapi.RTA_PRIORITY)),
         )
 
 
 def _routes6(asked: NetlinkSocket, names: dict[int, str]) -> Iterator[Route6]:
     """Yield the main table's IPv6 unicast routes, without the link-local ones."""
-    for length, found, hop, name in _main_table(asked, _AF_INET6, names):
-        destination = IPv6Network((found.get(_RTA_DESTINATION, bytes(16)), length))
+    for length, found, hop, name in _main_table(asked, AF_INET6, names):
+        destination = IPv6Network((found.get(uapi.RTA_DST, bytes(16)), length))
         if destination.is_link_local:
             continue
-        gateway = hop.get(_RTA_GATEWAY)
+        gateway = hop.get(uapi.RTA_GATEWAY)
         yield Route6(
             destination=destination,
             interface=name,
             gateway=None if gateway is None else IPv6Address(gateway),
-            metric=number(found.get(_RTA_METRIC)),
+            metric=number(found.get(uapi.RTA_PRIORITY)),
         )
 
 
@@ -189,9 +184,9 @@ def _main_table(
     """For each next hop yield the prefix length of its route's destination, the attributes of the
     route, its own attributes, and the name of its interface.
     """
-    request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, _UNICAST, 0)
+    request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, uapi.RTN_UNICAST, 0)
     try:
-        bodies = fib.listed(asked, _GET_ROUTE, request)
+        bodies = fib.listed(asked, uapi.RTM_GETROUTE, request)
     except NetlinkError as error:
         if error.errno != errno.ENOENT:  # the table comes into being with its first route
             raise
@@ -199,38 +194,38 @@ def _main_table(
     for body in bodies:
         found = attributes(body, _ROUTE.size)
         for hop in _next_hops(found):
-            name = names.get(number(hop.get(_RTA_DEVICE)))
+            name = names.get(number(hop.get(uapi.RTA_OIF)))
             if name is not None:
                 yield body[1], found, hop, name
 
 
 def _foreign_rules(asked: NetlinkSocket) -> Iterator[ForeignRule]:
     for family in fib.FAMILIES:
-        bodies = fib.listed(asked, fib.GET_RULE, fib.rules_request(family))
+        bodies = fib.listed(asked, uapi.RTM_GETRULE, fib.rules_request(family))
         yield from filter(None, map(fib.decode_foreign_rule, bodies))
 
 
 def _is_uplink(asked: NetlinkSocket, interface: Interface) -> bool:
     """Return whether any table has a default route by the interface, whole or as two halves."""
-    request = _ROUTE.pack(_AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
-    request += attribute(_RTA_DEVICE, u32(interface.index))
-    for body in asked.dump(_GET_ROUTE, request):
+    request = _ROUTE.pack(AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+    request += attribute(uapi.RTA_OIF, u32(interface.index))
+    for body in asked.dump(uapi.RTM_GETROUTE, request):
         found = attributes(body, _ROUTE.size)
-        if body[1] <= 1 and number(found.get(_RTA_DEVICE)) == interface.index:
+        if body[1] <= 1 and number(found.get(uapi.RTA_OIF)) == interface.index:
             return True
     return False
 
 
 def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
     """Yield the attributes of each next hop of a route."""
-    hops = found.get(_RTA_MULTIPATH)
+    hops = found.get(uapi.RTA_MULTIPATH)
     if hops is None:
         yield found
         return
     while len(hops) >= _NEXTHOP.size:
         length, _, _, index = _NEXTHOP.unpack_from(hops)
         hop = attributes(hops[:length], _NEXTHOP.size)
-        yield {**hop, _RTA_DEVICE: u32(index)}
+        yield {**hop, uapi.RTA_OIF: u32(index)}
         hops = hops[(length + 3) & ~3 :]
 
 

@@ -10,11 +10,8 @@ from typing import Final, NamedTuple
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, attributes, number, u32
 
-_GET_ROUTE: Final = 26
 _MESSAGE: Final = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, …, type, flags
-_DESTINATION, _SOURCE, _IN, _OUT, _MARK = 1, 2, 3, 4, 16  # RTA_*
-_KIND_AT: Final = 7
-_LOCAL: Final = 2  # RTN_LOCAL
+_TYPE_AT: Final = 7
 _ANYWHERE: Final = IPv4Address("1.1.1.1")
 """An arbitrary outside address. Nothing is sent there."""
 
@@ -34,9 +31,9 @@ def way_of(source: IPv4Address, interface: int, mark: int) -> Way:
     Raises NetlinkError if there is none.
     """
     request = _MESSAGE.pack(AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
-    request += attribute(_DESTINATION, _ANYWHERE.packed) + attribute(_SOURCE, source.packed)
-    request += attribute(_IN, u32(interface)) + attribute(_MARK, u32(mark))
+    request += attribute(uapi.RTA_DST, _ANYWHERE.packed) + attribute(uapi.RTA_SRC, source.packed)
+    request += attribute(uapi.RTA_IIF, u32(interface)) + attribute(uapi.RTA_MARK, u32(mark))
     with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
-        (body,) = asked.request(_GET_ROUTE, request)
+        (body,) = asked.request(uapi.RTM_GETROUTE, request)
     found = attributes(body, _MESSAGE.size)
-    return Way(number(found.get(_OUT)), body[_KIND_AT] == _LOCAL)
+    return Way(number(found.get(uapi.RTA_OIF)), body[_TYPE_AT] == uapi.RTN_LOCAL)

@@ -11,10 +11,7 @@ from typing import Final
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkSocket, attributes
 
-_GET_NEIGHBOUR: Final = 30
 _MESSAGE: Final = struct.Struct("=B3xiHBB")  # ndmsg: family, interface, state, flags, type
-_ADDRESS: Final = 1  # NDA_DST
-_INCOMPLETE, _FAILED, _NO_ARP, _PERMANENT = 0x01, 0x20, 0x40, 0x80  # NUD_*
 
 
 def is_unanswered(interface: int, address: IPv4Address) -> bool:
@@ -22,7 +19,7 @@ def is_unanswered(interface: int, address: IPv4Address) -> bool:
     OSError.
     """
     return any(
-        state & (_INCOMPLETE | _FAILED)
+        state & (uapi.NUD_INCOMPLETE | uapi.NUD_FAILED)
         for index, state, found in _entries()
         if (index, found) == (interface, address.packed)
     )
@@ -35,7 +32,7 @@ def living(interfaces: Collection[int]) -> set[bytes]:
     The kernel drops neighbours that have been silent for some minutes, once there are more than
     128.
     """
-    unsure = _INCOMPLETE | _FAILED | _NO_ARP | _PERMANENT
+    unsure = uapi.NUD_INCOMPLETE | uapi.NUD_FAILED | uapi.NUD_NOARP | uapi.NUD_PERMANENT
     return {
         address
         for index, state, address in _entries()
@@ -45,6 +42,6 @@ def living(interfaces: Collection[int]) -> set[bytes]:
 
 def _entries() -> Iterator[tuple[int, int, bytes]]:
     with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
-        for body in asked.dump(_GET_NEIGHBOUR, _MESSAGE.pack(AF_INET, 0, 0, 0, 0)):
+        for body in asked.dump(uapi.RTM_GETNEIGH, _MESSAGE.pack(AF_INET, 0, 0, 0, 0)):
             _, index, state, _, _ = _MESSAGE.unpack_from(body)
-            yield index, state, attributes(body, _MESSAGE.size).get(_ADDRESS, b"")
+            yield index, state, attributes(body, _MESSAGE.size).get(uapi.NDA_DST, b"")

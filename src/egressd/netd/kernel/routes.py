@@ -67,7 +67,7 @@ def withdraw_peers(interfaces: Iterable[Interface]) -> None:
         for interface in interfaces:
             for peer in interface.peers:
                 try:
-                    kernel.request(fib.DELETE_ROUTE, fib.encode_peer_route(peer, interface.index))
+                    kernel.request(uapi.RTM_DELROUTE, fib.encode_peer_route(peer, interface.index))
                 except NetlinkError as error:
                     if error.errno not in (*_GONE, errno.ENODEV):
                         raise
@@ -79,10 +79,10 @@ def withdraw_advertised(names: Collection[str]) -> None:
     """
     unheard = {index for index, name in socket.if_nameindex() if name in names}
     with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
-        for body in fib.listed(kernel, fib.GET_ROUTE, fib.advertised_routes_request()):
+        for body in fib.listed(kernel, uapi.RTM_GETROUTE, fib.advertised_routes_request()):
             if fib.device_of(body) in unheard:
                 try:
-                    kernel.request(fib.DELETE_ROUTE, body)  # a listed route is a complete request
+                    kernel.request(uapi.RTM_DELROUTE, body)  # a listed route is a complete request
                 except NetlinkError as error:
                     if error.errno not in _GONE:
                         raise
@@ -143,23 +143,23 @@ class _Synchronisation:
                 self._add_rule(rule)
         for rule in sorted(old_rules, key=lambda r: _turn(r, moved), reverse=True):
             if rule not in wanted_rules:
-                self._remove(rule, fib.DELETE_RULE, fib.encode_rule(rule))
+                self._remove(rule, uapi.RTM_DELRULE, fib.encode_rule(rule))
         for route in sorted(old_routes.values(), key=lambda r: r.kind == "unreachable"):
             if _place(route) not in kept:
-                self._remove(route, fib.DELETE_ROUTE, fib.encode_route(route, self._indexes))
+                self._remove(route, uapi.RTM_DELROUTE, fib.encode_route(route, self._indexes))
 
     def _has_device(self, route: RouteEntry) -> bool:
         return not route.device or route.device in self._indexes
 
     def _present_routes(self, family: Literal[4, 6]) -> Iterator[RouteEntry]:
         names = {index: name for name, index in self._indexes.items()}
-        for body in fib.listed(self._kernel, fib.GET_ROUTE, fib.routes_request(family)):
+        for body in fib.listed(self._kernel, uapi.RTM_GETROUTE, fib.routes_request(family)):
             route = fib.decode_route(body, names)
             if route is not None and self._has_device(route):
                 yield route
 
     def _present_rules(self, family: Literal[4, 6]) -> Iterator[PolicyRule]:
-        for body in fib.listed(self._kernel, fib.GET_RULE, fib.rules_request(family)):
+        for body in fib.listed(self._kernel, uapi.RTM_GETRULE, fib.rules_request(family)):
             rule = fib.decode_rule(body)
             if rule is not None:
                 yield rule
@@ -169,7 +169,7 @@ class _Synchronisation:
             return
         try:
             body = fib.encode_route(route, self._indexes)
-            self._kernel.request(fib.NEW_ROUTE, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
+            self._kernel.request(uapi.RTM_NEWROUTE, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except KeyError:
             self._problems.append(f"could not add {route}: there is no such interface")
         except NetlinkError as error:
@@ -182,7 +182,7 @@ class _Synchronisation:
     def _add_rule(self, rule: PolicyRule) -> None:
         try:
             self._kernel.request(
-                fib.NEW_RULE, fib.encode_rule(rule), uapi.NLM_F_CREATE | uapi.NLM_F_EXCL
+                uapi.RTM_NEWRULE, fib.encode_rule(rule), uapi.NLM_F_CREATE | uapi.NLM_F_EXCL
             )
         except NetlinkError as error:
             if error.errno == errno.EEXIST:
