@@ -29,15 +29,10 @@ from egressd.netd.kernel.netlink import (
 from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
-_GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_*
+_GET: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_GET
+_DELETE: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_DELETE
 _HEADER: Final = NFGENMSG.pack(AF_INET, 0, 0)
-_ORIGINAL, _REPLY, _STATUS, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 8, 12, 18, 25  # CTA_*
-_IP, _IP_SOURCE, _IP_TARGET = 1, 1, 2  # CTA_TUPLE_IP, CTA_IP_V4_SRC, CTA_IP_V4_DST
-_PROTOCOL, _PROTOCOL_NUMBER = 2, 1  # CTA_TUPLE_PROTO, CTA_PROTO_NUM
-_PORT_SOURCE, _PORT_TARGET = 2, 3  # CTA_PROTO_SRC_PORT, CTA_PROTO_DST_PORT
-_SOURCE_TRANSLATED, _TARGET_TRANSLATED = 1 << 4, 1 << 5  # IPS_SRC_NAT, IPS_DST_NAT
 _DNS_PORT: Final = 53
-_BY_SOURCE: Final = 1 << 0  # CTA_FILTER_F_CTA_IP_SRC (the kernel's net/netfilter/nf_internals.h)
 
 _FEW: Final = 2
 """Above this many clients, dump the whole table instead of filtering per client. With 100,000
@@ -85,7 +80,8 @@ def delete_stale(
     ):
         for body in _candidates(asked, wanted):
             entry = attributes(body, len(_HEADER))
-            opener, answerer = _source(entry[_ORIGINAL]), _source(entry[_REPLY])
+            opener = _source(entry[uapi.CTA_TUPLE_ORIG])
+            answerer = _source(entry[uapi.CTA_TUPLE_REPLY])
             is_opener = opener in lans
             client = opener if is_opener else answerer
             if client not in wanted or is_current(client, _flow(entry, is_opener=is_opener)):
@@ -124,11 +120,13 @@ def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, in
     """
     # The reply direction is what this machine sees: a port forward may have led the connection
     # here.
-    addresses = attribute(_IP_SOURCE, local[0].packed) + attribute(_IP_TARGET, remote[0].packed)
-    ports = attribute(_PORT_SOURCE, local[1].to_bytes(2, "big"))
-    ports += attribute(_PORT_TARGET, remote[1].to_bytes(2, "big"))
-    protocol = attribute(_PROTOCOL_NUMBER, bytes([IPPROTO_TCP])) + ports
-    key = nest(_REPLY, nest(_IP, addresses), nest(_PROTOCOL, protocol))
+    addresses = attribute(uapi.CTA_IP_V4_SRC, local[0].packed)
+    addresses += attribute(uapi.CTA_IP_V4_DST, remote[0].packed)
+    ports = attribute(uapi.CTA_PROTO_SRC_PORT, local[1].to_bytes(2, "big"))
+    ports += attribute(uapi.CTA_PROTO_DST_PORT, remote[1].to_bytes(2, "big"))
+    protocol = attribute(uapi.CTA_PROTO_NUM, bytes([IPPROTO_TCP])) + ports
+    parts = nest(uapi.CTA_TUPLE_IP, addresses), nest(uapi.CTA_TUPLE_PROTO, protocol)
+    key = nest(uapi.CTA_TUPLE_REPLY, *parts)
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
         try:
             (body,) = asked.request(_GET, _HEADER + key)
@@ -136,7 +134,7 @@ def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, in
             if error.errno != errno.ENOENT:
                 raise
             return None
-    return int.from_bytes(attributes(body, len(_HEADER)).get(_MARK, b""), "big")
+    return int.from_bytes(attributes(body, len(_HEADER)).get(uapi.CTA_MARK, b""), "big")
 
 
 def count(networks: Iterable[IPv4Network]) -> int:
@@ -191,7 +189,7 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
         NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
         NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
     ):
-        for body in asked.stream(_GET, _HEADER + _filter(_REPLY, answerer.packed)):
+        for body in asked.stream(_GET, _HEADER + _filter(uapi.CTA_TUPLE_REPLY, answerer.packed)):
             entry = attributes(body, len(_HEADER))
             if is_meant(_flow(entry, is_opener=True)):
                 deleted += _delete(told, entry)
@@ -202,7 +200,8 @@ def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
     """Delete an entry; return False if it was already gone. The request bears the entry's id, so
     that a newer connection with the same tuple is left alone.
     """
-    key = [(kind, entry[kind]) for kind in (_ORIGINAL, _ID, _ZONE) if kind in entry]
+    kinds = (uapi.CTA_TUPLE_ORIG, uapi.CTA_ID, uapi.CTA_ZONE)
+    key = [(kind, entry[kind]) for kind in kinds if kind in entry]
     try:
         told.request(_DELETE, _HEADER + encode(key))
     except NetlinkError as error:
@@ -216,7 +215,7 @@ def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
     """Yield entries that include all of `wanted`."""
     if wanted.size <= _FEW:
         for host in (address for network in wanted.networks() for address in network):
-            for side in (_ORIGINAL, _REPLY):
+            for side in (uapi.CTA_TUPLE_ORIG, uapi.CTA_TUPLE_REPLY):
                 yield from asked.stream(_GET, _HEADER + _filter(side, host.packed))
         return
     for body in asked.stream(_GET, _HEADER):
@@ -228,29 +227,29 @@ def _filter(side: int, source: bytes) -> bytes:
     """Return attributes that make the kernel list only entries whose source in that direction is
     `source` (since Linux 5.8).
     """
-    return nest(side, nest(_IP, attribute(_IP_SOURCE, source))) + nest(
-        _FILTER, attribute(side, u32(_BY_SOURCE))
-    )
+    key = nest(side, nest(uapi.CTA_TUPLE_IP, attribute(uapi.CTA_IP_V4_SRC, source)))
+    return key + nest(uapi.CTA_FILTER, attribute(side, u32(uapi.CTA_FILTER_F_CTA_IP_SRC)))
 
 
 def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> Flow:
-    original = attributes(entry[_ORIGINAL])
-    protocol = attributes(original[_PROTOCOL])
-    far_port = protocol.get(_PORT_TARGET if is_opener else _PORT_SOURCE, b"")
-    status = int.from_bytes(entry.get(_STATUS, b""), "big")
-    is_translated = bool(status & (_SOURCE_TRANSLATED | _TARGET_TRANSLATED))
+    original = attributes(entry[uapi.CTA_TUPLE_ORIG])
+    protocol = attributes(original[uapi.CTA_TUPLE_PROTO])
+    far_address = uapi.CTA_IP_V4_DST if is_opener else uapi.CTA_IP_V4_SRC
+    far_port = uapi.CTA_PROTO_DST_PORT if is_opener else uapi.CTA_PROTO_SRC_PORT
+    status = int.from_bytes(entry.get(uapi.CTA_STATUS, b""), "big")
+    is_translated = bool(status & (uapi.IPS_SRC_NAT | uapi.IPS_DST_NAT))
     return Flow(
-        mark=int.from_bytes(entry.get(_MARK, b""), "big"),
-        far=attributes(original[_IP])[_IP_TARGET if is_opener else _IP_SOURCE],
-        protocol=protocol[_PROTOCOL_NUMBER][0],
-        port=int.from_bytes(far_port, "big"),
-        is_source_translated=bool(status & _SOURCE_TRANSLATED),
+        mark=int.from_bytes(entry.get(uapi.CTA_MARK, b""), "big"),
+        far=attributes(original[uapi.CTA_TUPLE_IP])[far_address],
+        protocol=protocol[uapi.CTA_PROTO_NUM][0],
+        port=int.from_bytes(protocol.get(far_port, b""), "big"),
+        is_source_translated=bool(status & uapi.IPS_SRC_NAT),
         is_backwards=not is_opener and not is_translated,
     )
 
 
 def _source(tuple_: bytes) -> bytes:
-    return attributes(attributes(tuple_)[_IP])[_IP_SOURCE]
+    return attributes(attributes(tuple_)[uapi.CTA_TUPLE_IP])[uapi.CTA_IP_V4_SRC]
 
 
 # The kernel writes an entry's two tuples first, each beginning with the source address

@@ -24,7 +24,7 @@ from egressd.netd.kernel import uapi
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
-NFGENMSG: Final = struct.Struct("=BBH")
+NFGENMSG = struct.Struct("=BBH")
 """nfgenmsg, the header of nfnetlink's messages: family, version, resource (big endian)."""
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
 _DUMP_ATTEMPTS = 8

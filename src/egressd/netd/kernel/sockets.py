@@ -25,7 +25,6 @@ from egressd.netd.kernel.netlink import (
 )
 from egressd.netd.kernel.ranges import Ranges
 
-_LIST, _DESTROY = 20, 21  # SOCK_DIAG_BY_FAMILY, SOCK_DESTROY
 _REQUEST = struct.Struct("=BBBxI48s")
 """inet_diag_req_v2: family, protocol, extensions, states, socket id."""
 _ANSWER = struct.Struct("=4x48s")
@@ -33,17 +32,13 @@ _ANSWER = struct.Struct("=4x48s")
 _TIMED = struct.Struct("=2xBB48sI8xI")
 """More of it: the running timer, the number of retransmissions, the socket id; ms until the timer
 expires, queues, user."""
-_RETRANSMISSION: Final = 1
-"""The timer of a socket that waits for an acknowledgement (ICSK_TIME_RETRANS in
-net/inet_connection_sock.h, as net/ipv4/inet_diag.c reports it)."""
 _CLOSED: Final = 3
 """The timer of a connection that its program has closed and the kernel alone keeps, in the state
 FIN_WAIT2 or TIME_WAIT (inet_twsk_diag_fill of net/ipv4/tcp_diag.c or inet_diag.c)."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
-_INFO: Final = 2  # INET_DIAG_INFO
-_WITH_INFO: Final = 1 << (_INFO - 1)
+_WITH_INFO: Final = 1 << (uapi.INET_DIAG_INFO - 1)
 _MESSAGE_BYTES: Final = 72
 """Bytes of inet_diag_msg, which attributes follow."""
 _TRANSFERRED = struct.Struct("=120xQQ")
@@ -51,12 +46,9 @@ _TRANSFERRED = struct.Struct("=120xQQ")
 _SILENT = struct.Struct("=44xI4xI")
 """tcp_info: milliseconds since data was last sent, and last received."""
 
-# net/tcp_states.h. A UDP socket with a peer counts as established, others as closed.
-_ESTABLISHED, _SYN_SENT, _SYN_RECEIVED, _TIME_WAIT, _CLOSE, _LISTEN = 1, 2, 3, 6, 7, 10
-_STATES: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
+# A UDP socket with a peer counts as established, others as closed.
+_STATES: Final = 0xFFF & ~(1 << uapi.TCP_TIME_WAIT | 1 << uapi.TCP_CLOSE | 1 << uapi.TCP_LISTEN)
 
-_BYTECODE = 1  # INET_DIAG_REQ_BYTECODE
-_JUMP, _IF_LOCAL, _IF_REMOTE = 1, 7, 8  # INET_DIAG_BC_JMP, _S_COND, _D_COND
 _OPERATION = struct.Struct("=BBH")
 """inet_diag_bc_op: code, bytes to advance if it holds, and if it does not."""
 _CONDITION = struct.Struct("=BBxxi4s")
@@ -110,10 +102,11 @@ def is_unanswered(local: IPv4Address, remote: IPv4Address, remote_port: int) -> 
 
     Raises OSError if the kernel refuses.
     """
-    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _SYN_SENT, bytes(_ID.size))
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << uapi.TCP_SYN_SENT, bytes(_ID.size))
     wanted = remote_port.to_bytes(2, "big"), local.packed, remote.packed
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
-        identities = [_ANSWER.unpack_from(body)[0] for body in asked.dump(_LIST, request)]
+        bodies = asked.dump(uapi.SOCK_DIAG_BY_FAMILY, request)
+        identities = [_ANSWER.unpack_from(body)[0] for body in bodies]
     return any(_ID.unpack(identity)[1:] == wanted for identity in identities)
 
 
@@ -130,7 +123,7 @@ def of_clients(clients: Iterable[str]) -> Iterator[ClientSocket]:
         for protocol in (IPPROTO_TCP, IPPROTO_UDP):
             request = _REQUEST.pack(AF_INET, protocol, 0, _STATES, bytes(_ID.size))
             if len(networks) <= _FEW:
-                request += attribute(_BYTECODE, _any(_IF_REMOTE, [*map(_within, networks)]))
+                request += _any(uapi.INET_DIAG_BC_D_COND, [*map(_within, networks)])
             for body in _stream(asked, request):
                 (identity,) = _ANSWER.unpack_from(body)
                 local_port, remote_port, local, remote = _ID.unpack(identity)
@@ -184,12 +177,12 @@ def callers(ports: Collection[int]) -> list[Caller]:
     """
     found = []
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
-        for body in _at(asked, ports, _STATES & ~(1 << _SYN_RECEIVED), _WITH_INFO):
+        for body in _at(asked, ports, _STATES & ~(1 << uapi.TCP_SYN_RECV), _WITH_INFO):
             if _is_closed(body):
                 continue
             (identity,) = _ANSWER.unpack_from(body)
             local_port, remote_port, local, remote = _ID.unpack(identity)
-            info = attributes(body, _MESSAGE_BYTES)[_INFO]
+            info = attributes(body, _MESSAGE_BYTES)[uapi.INET_DIAG_INFO]
             sent, received = _TRANSFERRED.unpack_from(info)
             found.append(
                 Caller(
@@ -238,18 +231,19 @@ def askers(own: Collection[IPv4Address]) -> list[Asker]:
     `own`: this machine's addresses. Raises OSError if the kernel refuses.
     """
     spared = {address.packed for address in own}
-    states = _STATES & ~(1 << _SYN_RECEIVED)
+    states = _STATES & ~(1 << uapi.TCP_SYN_RECV)
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, _WITH_INFO, states, bytes(_ID.size))
     condition = _CONDITION.pack(AF_INET, 0, int.from_bytes(_DNS_PORT, "big"), bytes(4))
-    request += attribute(_BYTECODE, _any(_IF_LOCAL, [condition]))
+    request += _any(uapi.INET_DIAG_BC_S_COND, [condition])
     found = []
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
-        for body in asked.dump(_LIST, request):
+        for body in asked.dump(uapi.SOCK_DIAG_BY_FAMILY, request):
             (identity,) = _ANSWER.unpack_from(body)
             local = _ID.unpack(identity)[2]
             if local in spared or local[0] == _LOOPBACK or _is_closed(body):
                 continue
-            sent_ms, received_ms = _SILENT.unpack_from(attributes(body, _MESSAGE_BYTES)[_INFO])
+            info = attributes(body, _MESSAGE_BYTES)[uapi.INET_DIAG_INFO]
+            sent_ms, received_ms = _SILENT.unpack_from(info)
             found.append(Asker(sent_ms / 1000, received_ms / 1000, identity))
     return found
 
@@ -261,9 +255,9 @@ def _at(
     request = _REQUEST.pack(AF_INET, IPPROTO_TCP, extensions, states, bytes(_ID.size))
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
-        request += attribute(_BYTECODE, _any(_IF_LOCAL, conditions))
+        request += _any(uapi.INET_DIAG_BC_S_COND, conditions)
     own: dict[bytes, bool] = {}
-    for body in list(asked.dump(_LIST, request)):
+    for body in list(asked.dump(uapi.SOCK_DIAG_BY_FAMILY, request)):
         port, _, local, _ = _ID.unpack(_ANSWER.unpack_from(body)[0])
         if int.from_bytes(port, "big") not in ports:
             continue
@@ -285,17 +279,18 @@ def destroy_stalled(
     `is_meant` decides by remote address and port whether a connection is concerned. Raises OSError
     if the kernel refuses.
     """
-    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << _ESTABLISHED, bytes(_ID.size))
+    request = _REQUEST.pack(AF_INET, IPPROTO_TCP, 0, 1 << uapi.TCP_ESTABLISHED, bytes(_ID.size))
     if len(ports) <= _FEW:
         conditions = [_CONDITION.pack(AF_INET, 0, port, bytes(4)) for port in ports]
-        request += attribute(_BYTECODE, _any(_IF_REMOTE, conditions))
+        request += _any(uapi.INET_DIAG_BC_D_COND, conditions)
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
+        found = map(_TIMED.unpack_from, asked.stream(uapi.SOCK_DIAG_BY_FAMILY, request))
         stalled = [
             identity
-            for timer, again, identity, left_ms, user in map(
-                _TIMED.unpack_from, asked.stream(_LIST, request)
-            )
-            if timer == _RETRANSMISSION and again and left_ms > patience_s * 1000 and user == uid
+            for timer, again, identity, left_ms, user in found
+            # inet_diag reports this timer for every socket that waits for an acknowledgement.
+            if timer == uapi.ICSK_TIME_RETRANS and again
+            if left_ms > patience_s * 1000 and user == uid
         ]
         ended = 0
         for identity in stalled:
@@ -323,7 +318,7 @@ def _is_own(address: bytes) -> bool:
 def _destroy(told: NetlinkSocket, protocol: int, identity: bytes) -> bool:
     """End a socket; return False if it ended by itself."""
     try:
-        told.request(_DESTROY, _REQUEST.pack(AF_INET, protocol, 0, 0, identity))
+        told.request(uapi.SOCK_DESTROY, _REQUEST.pack(AF_INET, protocol, 0, 0, identity))
     except NetlinkError as error:
         # ESTALE: another connection between the same addresses and ports has followed it.
         if error.errno not in (errno.ENOENT, errno.ESTALE):
@@ -334,7 +329,7 @@ def _destroy(told: NetlinkSocket, protocol: int, identity: bytes) -> bool:
 
 def _stream(asked: NetlinkSocket, request: bytes) -> Iterator[bytes]:
     try:
-        yield from asked.stream(_LIST, request)
+        yield from asked.stream(uapi.SOCK_DIAG_BY_FAMILY, request)
     except NetlinkError as error:
         if error.errno != errno.ENOENT:  # the kernel has no udp_diag
             raise
@@ -345,8 +340,8 @@ def _within(network: IPv4Network) -> bytes:
 
 
 def _any(code: int, conditions: Collection[bytes]) -> bytes:
-    """Return a program that holds for sockets whose local or remote end, as `code` says, meets one
-    of `conditions`.
+    """Return the attribute with a program that holds for sockets whose local or remote end, as
+    `code` says (INET_DIAG_BC_S_COND or INET_DIAG_BC_D_COND), meets one of `conditions`.
 
     It holds if it stops exactly at its end. Each condition that is met is followed by a jump there;
     a condition that is not met continues beyond that jump; the last one overshoots.
@@ -357,6 +352,6 @@ def _any(code: int, conditions: Collection[bytes]) -> bytes:
         left -= _STEP
         program += _OPERATION.pack(code, _STEP, _STEP + _OPERATION.size) + condition
         if left:
-            program += _OPERATION.pack(_JUMP, _OPERATION.size, left)
+            program += _OPERATION.pack(uapi.INET_DIAG_BC_JMP, _OPERATION.size, left)
             left -= _OPERATION.size
-    return program
+    return attribute(uapi.INET_DIAG_REQ_BYTECODE, program)
