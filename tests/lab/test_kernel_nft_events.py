@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from egressd.netd.kernel import nft_events
+from egressd.netd.kernel import nft_events, uapi
 from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
@@ -125,7 +125,7 @@ def test_only_changes_of_one_familys_tables_are_told_if_asked_for(namespace: Nam
     async def body() -> list[int]:
         nft = Nft()
         nft.run(TABLE + ours)
-        async with Watched(nft_events.NETDEV) as watched:
+        async with Watched(uapi.NFPROTO_NETDEV) as watched:
             many = ", ".join(f"10.0.{i >> 8}.{i & 255}" for i in range(10_000))
             nft.run(f"add element netdev egressd s {{ {many} }}")
             shell("nft add table inet other; nft flush map inet egressd hosts")

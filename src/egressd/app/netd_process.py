@@ -25,11 +25,11 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
-from egressd.netd.kernel import memory, sysctl
+from egressd.netd.kernel import memory, sysctl, uapi
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.fast_path import ForeignFilters
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.nft_events import NETDEV, ForeignChanges
+from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.shaping import ForeignShaping, Shaper
 from egressd.netd.limits import Limits
 from egressd.netd.lines.lines import Lines
@@ -122,7 +122,9 @@ async def _serve(settings: config.Config) -> None:
         # Ahead of the start, which may take seconds: what is flushed meanwhile is to be seen.
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
-        await stack.enter_async_context(ForeignChanges(reconciler.limit_again, family=NETDEV))
+        await stack.enter_async_context(
+            ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)
+        )
         await reconciler.start()
         # Only now: connection tracking has no limits before there are rules that need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))

@@ -22,11 +22,7 @@ from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements, not_from
 from egressd.netd.kernel.netlink import Listener, Message, attributes, text
 
-_GROUP_NFTABLES: Final = 7
-NETDEV: Final = 5
-"""The family of tables that belong to network devices (NFPROTO_NETDEV)."""
-_NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
-_PROCESS_ID, _PROCESS_NAME = 2, 3  # NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
+_NEW_GENERATION: Final = uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN
 _NFGENMSG_BYTES = 4
 
 LOST: Final = "changes of the ruleset came faster than they could be read"
@@ -36,8 +32,8 @@ LOST: Final = "changes of the ruleset came faster than they could be read"
 class ForeignChanges(Announcements):
     """Awaits ``on_change(reason)`` soon after another process changed nftables.
 
-    `reason` names that process, for a log. With `family`, changes of other families' tables are not
-    reported. Announcements that the kernel had to drop count as foreign.
+    `reason` names that process, for a log. With `family` (one of NFPROTO_…), changes of other
+    families' tables are not reported. Announcements that the kernel had to drop count as foreign.
     """
 
     def __init__(
@@ -50,7 +46,9 @@ class ForeignChanges(Announcements):
 
     def _listen(self) -> Listener:
         self._ports = _own_ports()
-        return Listener(uapi.NETLINK_NETFILTER, [_GROUP_NFTABLES], self._heard, self._program())
+        return Listener(
+            uapi.NETLINK_NETFILTER, [uapi.NFNLGRP_NFTABLES], self._heard, self._program()
+        )
 
     async def _call(self) -> None:
         await self._on_change(self._reason)
@@ -68,8 +66,8 @@ class ForeignChanges(Announcements):
             self._reason = "another program changed the tables of network devices"
         elif foreign:
             found = attributes(foreign[-1].body, _NFGENMSG_BYTES)
-            pid = int.from_bytes(found.get(_PROCESS_ID, b""), "big")
-            name = text(found.get(_PROCESS_NAME, b""))
+            pid = int.from_bytes(found.get(uapi.NFTA_GEN_PROC_PID, b""), "big")
+            name = text(found.get(uapi.NFTA_GEN_PROC_NAME, b""))
             self._reason = f"{name} (process {pid}) changed the ruleset"
         else:
             return

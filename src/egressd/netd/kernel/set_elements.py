@@ -22,21 +22,15 @@ from egressd.netd.kernel.netlink import (
 from egressd.netd.kernel.picker import Picker
 from egressd.planner.registry import NFT_TABLE
 
-_NFTABLES: Final = 10  # NFNL_SUBSYS_NFTABLES
-SUBSYSTEM: Final = _NFTABLES << 8
-INET: Final = NFGENMSG.pack(1, 0, 0)  # NFPROTO_INET
-NETDEV: Final = NFGENMSG.pack(5, 0, 0)  # NFPROTO_NETDEV
-TABLE: Final = attribute(1, NFT_TABLE.encode() + b"\0")
-"""NFTA_CHAIN_TABLE, NFTA_RULE_TABLE and NFTA_SET_ELEM_LIST_TABLE alike."""
+SUBSYSTEM: Final = uapi.NFNL_SUBSYS_NFTABLES << 8
+INET: Final = NFGENMSG.pack(uapi.NFPROTO_INET, 0, 0)
+NETDEV: Final = NFGENMSG.pack(uapi.NFPROTO_NETDEV, 0, 0)
+TABLE: Final = attribute(uapi.NFTA_SET_ELEM_LIST_TABLE, NFT_TABLE.encode() + b"\0")
+"""NFTA_CHAIN_TABLE and NFTA_RULE_TABLE have the same number."""
 
-_NEW_ELEMENT: Final = SUBSYSTEM | 12  # NFT_MSG_NEWSETELEM
-_GET_ELEMENT: Final = SUBSYSTEM | 13  # NFT_MSG_GETSETELEM
-_DELETE_ELEMENT: Final = SUBSYSTEM | 14  # NFT_MSG_DELSETELEM
-_SET, _ELEMENTS, _ELEMENT = 2, 3, 1  # NFTA_SET_ELEM_LIST_SET, _ELEMENTS; NFTA_LIST_ELEM
-_KEY, _DATA, _FLAGS, _EXPRESSION = 1, 2, 3, 7  # NFTA_SET_ELEM_*
-_VALUE = 1  # NFTA_DATA_VALUE
-_EXPRESSION_DATA = 2  # NFTA_EXPR_DATA
-_BYTES, _PACKETS = 1, 2  # NFTA_COUNTER_*
+_NEW_ELEMENT: Final = SUBSYSTEM | uapi.NFT_MSG_NEWSETELEM
+_GET_ELEMENT: Final = SUBSYSTEM | uapi.NFT_MSG_GETSETELEM
+_DELETE_ELEMENT: Final = SUBSYSTEM | uapi.NFT_MSG_DELSETELEM
 _ATTRIBUTE = struct.Struct("=HH")
 
 
@@ -61,7 +55,7 @@ def dump(kernel: NetlinkSocket, family: bytes, name: str) -> Iterator[RawElement
     Raises NetlinkError.
     """
     try:
-        bodies = kernel.dump(_GET_ELEMENT, family + TABLE + _named(name))
+        bodies = kernel.dump(_GET_ELEMENT, _set(family, name))
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -74,9 +68,9 @@ def dump(kernel: NetlinkSocket, family: bytes, name: str) -> Iterator[RawElement
 
 def get(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> RawElement | None:
     """Return one element; None if it doesn't exist. Raises NetlinkError."""
-    wanted = nest(_ELEMENTS, nest(_ELEMENT, nest(_KEY, attribute(_VALUE, key))))
+    wanted = nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, nest(uapi.NFTA_LIST_ELEM, _key(key)))
     try:
-        (body,) = kernel.request(_GET_ELEMENT, family + TABLE + _named(name) + wanted)
+        (body,) = kernel.request(_GET_ELEMENT, _set(family, name) + wanted)
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -98,27 +92,21 @@ def swap(
     and sets before each transaction, which takes 0.6 ms; this takes 0.05. Raises NetlinkError, and
     then nothing has changed.
     """
-    keys = {key: nest(_KEY, attribute(_VALUE, key)) for key in (*stale, *fresh)}
-    gone = [nest(_ELEMENT, keys[key]) for key in stale]
-    new = [
-        nest(_ELEMENT, keys[key], nest(_DATA, attribute(_VALUE, value)))
-        for key, value in fresh.items()
-    ]
+    gone = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in stale]
+    new = [nest(uapi.NFTA_LIST_ELEM, _key(key), _data(value)) for key, value in fresh.items()]
+    changes = ((_DELETE_ELEMENT, 0, gone), (_NEW_ELEMENT, uapi.NLM_F_CREATE, new))
     requests = [
-        (kind, flags, family + TABLE + _named(name) + nest(_ELEMENTS, *elements))
-        for kind, flags, elements in (
-            (_DELETE_ELEMENT, 0, gone),
-            (_NEW_ELEMENT, uapi.NLM_F_CREATE, new),
-        )
+        (kind, flags, _set(family, name) + nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, *elements))
+        for kind, flags, elements in changes
         if elements
     ]
     if requests:
-        kernel.transact(_NFTABLES, requests)
+        kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
 
 
 def _elements(body: bytes) -> Iterator[bytes]:
     """Split a message into its elements, each without its header."""
-    listed = attributes(body, NFGENMSG.size).get(_ELEMENTS, b"")
+    listed = attributes(body, NFGENMSG.size).get(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, b"")
     at = 0
     while at + _ATTRIBUTE.size <= len(listed):
         length, _ = _ATTRIBUTE.unpack_from(listed, at)
@@ -127,11 +115,25 @@ def _elements(body: bytes) -> Iterator[bytes]:
 
 
 def _picker() -> Picker:
-    counter = _EXPRESSION, _EXPRESSION_DATA
+    counter = uapi.NFTA_SET_ELEM_EXPR, uapi.NFTA_EXPR_DATA
     return Picker(
-        0, (_KEY, _VALUE), (_DATA, _VALUE), (_FLAGS,), (*counter, _BYTES), (*counter, _PACKETS)
+        0,
+        (uapi.NFTA_SET_ELEM_KEY, uapi.NFTA_DATA_VALUE),
+        (uapi.NFTA_SET_ELEM_DATA, uapi.NFTA_DATA_VALUE),
+        (uapi.NFTA_SET_ELEM_FLAGS,),
+        (*counter, uapi.NFTA_COUNTER_BYTES),
+        (*counter, uapi.NFTA_COUNTER_PACKETS),
     )
 
 
-def _named(name: str) -> bytes:
-    return attribute(_SET, name.encode() + b"\0")
+def _set(family: bytes, name: str) -> bytes:
+    """Return the beginning of a request about elements of a set."""
+    return family + TABLE + attribute(uapi.NFTA_SET_ELEM_LIST_SET, name.encode() + b"\0")
+
+
+def _key(value: bytes) -> bytes:
+    return nest(uapi.NFTA_SET_ELEM_KEY, attribute(uapi.NFTA_DATA_VALUE, value))
+
+
+def _data(value: bytes) -> bytes:
+    return nest(uapi.NFTA_SET_ELEM_DATA, attribute(uapi.NFTA_DATA_VALUE, value))

@@ -19,7 +19,8 @@ from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.fast_path.hooks import Hooks
-from egressd.netd.kernel.netlink import NetlinkSocket, attributes, items, text
+from egressd.netd.kernel.netlink import NFGENMSG, NetlinkSocket, attributes, items, text
+from egressd.netd.kernel.set_elements import SUBSYSTEM
 from egressd.planner.registry import NFT_TABLE
 
 _SORTING: Final = frozenset(
@@ -29,17 +30,15 @@ _SORTING: Final = frozenset(
 _REDIRECTING: Final = b"mirred\0"
 """The action that takes packets to another device, as it occurs in the options of a filter."""
 
-# linux/netfilter/nf_tables.h
-_GET_CHAIN, _GET_FLOWTABLE = 10 << 8 | 4, 10 << 8 | 23
-_NFGENMSG: Final = bytes(4)  # of all families
-_INET, _NETDEV = 1, 5
-_FAMILIES: Final = {1: "inet", 2: "ip", 5: "netdev", 10: "ip6"}
-_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
-_HOOK_NUMBER, _HOOK_DEVICE, _HOOK_DEVICES = 1, 3, 4
-_INET_INGRESS: Final = 5
-_FLOWTABLE_TABLE, _FLOWTABLE_NAME, _FLOWTABLE_HOOK = 1, 2, 3
-_FLOWTABLE_DEVICES: Final = 3
-_DEVICE_PREFIX: Final = 2
+_GET_CHAIN: Final = SUBSYSTEM | uapi.NFT_MSG_GETCHAIN
+_GET_FLOWTABLE: Final = SUBSYSTEM | uapi.NFT_MSG_GETFLOWTABLE
+_ALL_FAMILIES: Final = NFGENMSG.pack(uapi.NFPROTO_UNSPEC, 0, 0)
+_FAMILIES: Final = {
+    uapi.NFPROTO_INET: "inet",
+    uapi.NFPROTO_IPV4: "ip",
+    uapi.NFPROTO_NETDEV: "netdev",
+    uapi.NFPROTO_IPV6: "ip6",
+}
 
 
 class Others(NamedTuple):
@@ -140,26 +139,29 @@ def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]
     """Yield the devices of each chain that sees their incoming or outgoing packets, and the command
     that shows the chain.
     """
-    for body in kernel.dump(_GET_CHAIN, _NFGENMSG):
-        family, found = body[0], attributes(body, len(_NFGENMSG))
-        hook = attributes(found.get(_CHAIN_HOOK, b""))
-        number = int.from_bytes(hook.get(_HOOK_NUMBER, b""), "big")
-        if not hook or ((family, number) != (_INET, _INET_INGRESS) and family != _NETDEV):
+    for body in kernel.dump(_GET_CHAIN, _ALL_FAMILIES):
+        family, found = body[0], attributes(body, NFGENMSG.size)
+        hook = attributes(found.get(uapi.NFTA_CHAIN_HOOK, b""))
+        number = int.from_bytes(hook.get(uapi.NFTA_HOOK_HOOKNUM, b""), "big")
+        is_ingress = (family, number) == (uapi.NFPROTO_INET, uapi.NF_INET_INGRESS)
+        if not hook or not (is_ingress or family == uapi.NFPROTO_NETDEV):
             continue
-        table, chain = text(found[_CHAIN_TABLE]), text(found[_CHAIN_NAME])
+        table, chain = text(found[uapi.NFTA_CHAIN_TABLE]), text(found[uapi.NFTA_CHAIN_NAME])
         if table != NFT_TABLE:
-            devices = [*items(hook.get(_HOOK_DEVICES, b"")), (0, hook.get(_HOOK_DEVICE, b""))]
+            devices = list(items(hook.get(uapi.NFTA_HOOK_DEVS, b"")))
+            devices.append((0, hook.get(uapi.NFTA_HOOK_DEV, b"")))
             command = f"nft list chain {_FAMILIES[family]} {table} {chain}"
             yield [(kind, text(name)) for kind, name in devices if name], command
 
 
 def _flowtables(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:
     """Yield the devices of each flowtable, and its name."""
-    for body in kernel.dump(_GET_FLOWTABLE, _NFGENMSG):
-        found = attributes(body, len(_NFGENMSG))
-        hook = attributes(found.get(_FLOWTABLE_HOOK, b""))
-        devices = [(kind, text(name)) for kind, name in items(hook.get(_FLOWTABLE_DEVICES, b""))]
-        names = text(found[_FLOWTABLE_TABLE]), text(found[_FLOWTABLE_NAME])
+    for body in kernel.dump(_GET_FLOWTABLE, _ALL_FAMILIES):
+        found = attributes(body, NFGENMSG.size)
+        hook = attributes(found.get(uapi.NFTA_FLOWTABLE_HOOK, b""))
+        listed = items(hook.get(uapi.NFTA_FLOWTABLE_HOOK_DEVS, b""))
+        devices = [(kind, text(name)) for kind, name in listed]
+        names = text(found[uapi.NFTA_FLOWTABLE_TABLE]), text(found[uapi.NFTA_FLOWTABLE_NAME])
         yield devices, " ".join((_FAMILIES.get(body[0], "bridge"), *names))
 
 
@@ -169,7 +171,7 @@ def _of(devices: list[tuple[int, str]], interfaces: Mapping[int, str]) -> Iterat
     """
     for index, name in interfaces.items():
         if any(
-            name.startswith(device) if kind == _DEVICE_PREFIX else name == device
+            name.startswith(device) if kind == uapi.NFTA_DEVICE_PREFIX else name == device
             for kind, device in devices
         ):
             yield index

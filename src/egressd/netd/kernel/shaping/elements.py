@@ -33,9 +33,8 @@ from egressd.netd.kernel.shaping.messages import Count
 from egressd.planner.registry import NFT_TABLE
 from egressd.planner.shaping import COUNT_SETS, RANGE_SETS
 
-_GET_CHAIN, _GET_RULE = SUBSYSTEM | 4, SUBSYSTEM | 7
-_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
-_INTERVAL_END: Final = 1  # NFT_SET_ELEM_INTERVAL_END
+_GET_CHAIN: Final = SUBSYSTEM | uapi.NFT_MSG_GETCHAIN
+_GET_RULE: Final = SUBSYSTEM | uapi.NFT_MSG_GETRULE
 
 
 class Element(NamedTuple):
@@ -80,11 +79,8 @@ def base_chains() -> list[str]:
     """Return the names of the table's chains that hook an interface, or hooked one that is gone."""
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         chains = [attributes(body, NFGENMSG.size) for body in kernel.dump(_GET_CHAIN, NETDEV)]
-    return [
-        text(found[_CHAIN_NAME])
-        for found in chains
-        if text(found[_CHAIN_TABLE]) == NFT_TABLE and _CHAIN_HOOK in found
-    ]
+    ours = [each for each in chains if text(each[uapi.NFTA_CHAIN_TABLE]) == NFT_TABLE]
+    return [text(each[uapi.NFTA_CHAIN_NAME]) for each in ours if uapi.NFTA_CHAIN_HOOK in each]
 
 
 def rules() -> list[bytes]:
@@ -107,7 +103,8 @@ def _ranges(found: list[RawElement]) -> list[Element]:
     """Return elements with their ranges. Interval sets list the start of each range and, as an
     element of its own, its end: the first address behind it.
     """
-    starts = {_big(each.key): each for each in found if not _big(each.flags) & _INTERVAL_END}
+    begins = [each for each in found if not _big(each.flags) & uapi.NFT_SET_ELEM_INTERVAL_END]
+    starts = {_big(each.key): each for each in begins}
     behind = dict(pairwise([*sorted({_big(each.key) for each in found}), 1 << 32]))
     result = []
     for start, each in starts.items():
