@@ -11,25 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attributes, number, text
 
-# linux/rtnetlink.h, linux/pkt_sched.h, linux/pkt_cls.h
-NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
-GET_CLASS: Final = 42
-NEW_FILTER, DELETE_FILTER, GET_FILTER = 44, 45, 46
 HEADER: Final = struct.Struct("=BxxxiIII")
 """tcmsg: family, interface, handle, parent, info."""
-KIND, OPTIONS = 1, 2
-_INGRESS_BLOCK, _EGRESS_BLOCK = 13, 14
 
-FRONT_HANDLE: Final = 0xFFFF_0000
-FRONT: Final = 0xFFFF_FFF1
-"""The parent of a qdisc that only is a place for filters; an interface has at most one: ``ingress``
-or ``clsact`` (TC_H_CLSACT)."""
-INGRESS, EGRESS = 0xFFFF_FFF2, 0xFFFF_FFF3
+FRONT_HANDLE: Final = uapi.TC_H_CLSACT & uapi.TC_H_MAJ_MASK
+"""The handle of a qdisc that only is a place for filters, whose parent is TC_H_CLSACT; an interface
+has at most one: ``ingress`` or ``clsact``."""
+INGRESS: Final = FRONT_HANDLE | uapi.TC_H_MIN_INGRESS
+EGRESS: Final = FRONT_HANDLE | uapi.TC_H_MIN_EGRESS
 """The parents of filters there. Only ``clsact`` has one for outgoing packets."""
-_MAJOR: Final = 0xFFFF_0000
-"""The bits of a handle that a qdisc shares with its classes."""
 _NOT_THERE: Final = (errno.ENOENT, errno.EINVAL, errno.ENODEV)
 """The kernel's errors for an interface that has no place for filters, or is gone."""
 
@@ -57,11 +50,13 @@ class Filter(NamedTuple):
 
 def qdiscs(kernel: NetlinkSocket) -> Iterator[Qdisc]:
     """Yield the queueing disciplines of all interfaces. Raises OSError."""
-    for body in kernel.dump(GET_QDISC, HEADER.pack(0, 0, 0, 0, 0)):
+    for body in kernel.dump(uapi.RTM_GETQDISC, HEADER.pack(0, 0, 0, 0, 0)):
         _, interface, handle, parent, _ = HEADER.unpack_from(body)
         found = attributes(body, HEADER.size)
-        is_shared = bool(number(found.get(_INGRESS_BLOCK)) or number(found.get(_EGRESS_BLOCK)))
-        yield Qdisc(interface, handle, parent, text(found[KIND]), is_shared)
+        is_shared = bool(
+            number(found.get(uapi.TCA_INGRESS_BLOCK)) or number(found.get(uapi.TCA_EGRESS_BLOCK))
+        )
+        yield Qdisc(interface, handle, parent, text(found[uapi.TCA_KIND]), is_shared)
 
 
 def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
@@ -70,9 +65,12 @@ def filters(kernel: NetlinkSocket, interface: int, parent: int) -> list[Filter]:
     Raises OSError.
     """
     with unless_absent():
-        bodies = kernel.dump(GET_FILTER, HEADER.pack(0, interface, 0, parent, 0))
+        bodies = kernel.dump(uapi.RTM_GETTFILTER, HEADER.pack(0, interface, 0, parent, 0))
         found = [(HEADER.unpack_from(body)[4], attributes(body, HEADER.size)) for body in bodies]
-        return [Filter(info, text(it[KIND]), it.get(OPTIONS, b"")) for info, it in found]
+        return [
+            Filter(info, text(it[uapi.TCA_KIND]), it.get(uapi.TCA_OPTIONS, b""))
+            for info, it in found
+        ]
     return []
 
 
@@ -80,10 +78,10 @@ def leaves(kernel: NetlinkSocket, qdisc: Qdisc) -> int:
     """Return the number of a qdisc's classes that have no class below them. Raises OSError."""
     with unless_absent():
         asked = HEADER.pack(0, qdisc.interface, 0, qdisc.handle, 0)
-        bodies = kernel.dump(GET_CLASS, asked)
+        bodies = kernel.dump(uapi.RTM_GETTCLASS, asked)
         found = [HEADER.unpack_from(body) for body in bodies]
         classes = {handle: parent for _, _, handle, parent, _ in found}
-        own = {handle for handle in classes if handle & _MAJOR == qdisc.handle}
+        own = {handle for handle in classes if handle & uapi.TC_H_MAJ_MASK == qdisc.handle}
         return len(own - set(classes.values()))
     return 0
 

@@ -16,8 +16,7 @@ from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.fast_path.path import FastPath
 from egressd.netd.kernel.netlink import Listener, Message
 
-_GROUP_TC: Final = 4
-_CHANGES: Final = (tc.NEW_QDISC, tc.DELETE_QDISC, tc.NEW_FILTER, tc.DELETE_FILTER)
+_CHANGES: Final = (uapi.RTM_NEWQDISC, uapi.RTM_DELQDISC, uapi.RTM_NEWTFILTER, uapi.RTM_DELTFILTER)
 
 
 class ForeignFilters(Announcements):
@@ -39,7 +38,7 @@ class ForeignFilters(Announcements):
     def _listen(self) -> Listener:
         not_limits = Check("I", PORT_AT, "is not", self._limits)
         heard = [(Check("H", TYPE_AT, "is", kind), not_limits) for kind in _CHANGES]
-        return Listener(uapi.NETLINK_ROUTE, [_GROUP_TC], self._heard, any_of(heard))
+        return Listener(uapi.NETLINK_ROUTE, [uapi.RTNLGRP_TC], self._heard, any_of(heard))
 
     async def _call(self) -> None:
         await self._on_change()

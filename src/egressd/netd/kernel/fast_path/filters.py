@@ -25,12 +25,10 @@ from egressd.netd.kernel.netlink import (
 )
 from egressd.planner.registry import FAST_PATH_PREFERENCE
 
-_DESCRIPTOR, _NAME, _FLAGS, _PROGRAM = 6, 7, 8, 11  # TCA_BPF_FD, _NAME, _FLAGS, _ID
-_ACTS_ITSELF: Final = 1  # TCA_BPF_FLAG_ACT_DIRECT
 _PROTOCOL_IP: Final = socket.htons(0x0800)
 _INFO: Final = FAST_PATH_PREFERENCE << 16 | _PROTOCOL_IP
 _HANDLE: Final = 1
-_KIND: Final = tc.KIND, b"bpf\0"
+_KIND: Final = uapi.TCA_KIND, b"bpf\0"
 _AT_HOME, _AS_GUEST = "egressd", "egressd-guest"
 """Names that show the qdisc's owner, also to a later netd: egressd, or another program."""
 
@@ -67,11 +65,11 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
         there, front = None, _front(kernel, interface)
     name = there.name if there else _AS_GUEST
     if not front:
-        body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, tc.FRONT, 0)
+        body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, uapi.TC_H_CLSACT, 0)
         try:
             kernel.request(
-                tc.NEW_QDISC,
-                body + attribute(tc.KIND, b"ingress\0"),
+                uapi.RTM_NEWQDISC,
+                body + attribute(uapi.TCA_KIND, b"ingress\0"),
                 uapi.NLM_F_CREATE | uapi.NLM_F_EXCL,
             )
             name = _AT_HOME
@@ -79,13 +77,13 @@ def put(kernel: NetlinkSocket, interface: int, descriptor: int) -> None:
             if error.errno != errno.EEXIST:
                 raise
     options = nest(
-        tc.OPTIONS,
-        attribute(_DESCRIPTOR, u32(descriptor)),
-        attribute(_NAME, name.encode() + b"\0"),
-        attribute(_FLAGS, u32(_ACTS_ITSELF)),
+        uapi.TCA_OPTIONS,
+        attribute(uapi.TCA_BPF_FD, u32(descriptor)),
+        attribute(uapi.TCA_BPF_NAME, name.encode() + b"\0"),
+        attribute(uapi.TCA_BPF_FLAGS, u32(uapi.TCA_BPF_FLAG_ACT_DIRECT)),
     )
     kernel.request(
-        tc.NEW_FILTER, _which(interface) + options, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE
+        uapi.RTM_NEWTFILTER, _which(interface) + options, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE
     )
 
 
@@ -97,19 +95,19 @@ def take_away(kernel: NetlinkSocket, interface: int) -> None:
     if there is None:
         return
     with tc.unless_absent():
-        kernel.request(tc.DELETE_FILTER, _which(interface))
+        kernel.request(uapi.RTM_DELTFILTER, _which(interface))
     front = _front(kernel, interface)
     places = (tc.INGRESS, tc.EGRESS) if front == "clsact" else (tc.INGRESS,)
     if there.name == _AT_HOME and not any(tc.filters(kernel, interface, it) for it in places):
         with tc.unless_absent():
-            body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, tc.FRONT, 0)
-            kernel.request(tc.DELETE_QDISC, body)
+            body = tc.HEADER.pack(0, interface, tc.FRONT_HANDLE, uapi.TC_H_CLSACT, 0)
+            kernel.request(uapi.RTM_DELQDISC, body)
 
 
 def _front(kernel: NetlinkSocket, interface: int) -> str:
     """Return the kind of the qdisc that filters need; empty if there is none."""
     found = (it for it in tc.qdiscs(kernel) if it.interface == interface)
-    return next((it.kind for it in found if it.parent == tc.FRONT), "")
+    return next((it.kind for it in found if it.parent == uapi.TC_H_CLSACT), "")
 
 
 def _which(interface: int) -> bytes:
@@ -121,7 +119,7 @@ _HEAD: Final = tc.Filter(_INFO, "bpf", b"")
 
 def _read(found: tc.Filter) -> Ours | None:
     options = attributes(found.options)
-    if (found.info, found.kind) != (_HEAD.info, _HEAD.kind) or _PROGRAM not in options:
+    if (found.info, found.kind) != (_HEAD.info, _HEAD.kind) or uapi.TCA_BPF_ID not in options:
         return None
-    name = text(options.get(_NAME, b""))
-    return Ours(name, number(options[_PROGRAM])) if name in (_AT_HOME, _AS_GUEST) else None
+    name = text(options.get(uapi.TCA_BPF_NAME, b""))
+    return Ours(name, number(options[uapi.TCA_BPF_ID])) if name in (_AT_HOME, _AS_GUEST) else None

@@ -70,7 +70,7 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
         name = interfaces.get(index)
         if name is None:
             continue
-        if qdisc.parent == tc.FRONT:
+        if qdisc.parent == uapi.TC_H_CLSACT:
             fronts.add(index)
             incoming = filters.others(kernel, index, tc.INGRESS)
             # A filter of ours would apply to all interfaces that share the qdisc.

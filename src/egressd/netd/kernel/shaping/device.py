@@ -23,13 +23,7 @@ from egressd.netd.kernel.netlink import (
     u32,
 )
 
-# linux/rtnetlink.h, linux/if_link.h, linux/if.h
-_NEW_LINK, _DELETE_LINK, _GET_LINK = 16, 17, 18
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, mask of changes
-_NAME, _MTU, _TRANSMIT_QUEUE, _LINK_INFO, _EXT_MASK = 3, 4, 13, 18, 29
-_INFO_KIND = 1
-_SKIP_STATISTICS = 1 << 3
-_UP = 0x1
 
 _KIND: Final = "ifb"
 _HANDED_ON: Final = 1000
@@ -44,7 +38,7 @@ def find(kernel: NetlinkSocket, name: str) -> int | None:
     _, _, index, flags, _ = _LINK.unpack_from(body)
     if (kind := _kind(attributes(body, _LINK.size))) != _KIND:
         raise Failed(f"use {name} for speed limits", f"it is of kind {kind or 'unknown'}, not ifb")
-    return index if flags & _UP else None
+    return index if flags & uapi.IFF_UP else None
 
 
 def make(kernel: NetlinkSocket, name: str) -> int:
@@ -52,15 +46,17 @@ def make(kernel: NetlinkSocket, name: str) -> int:
     index = find(kernel, name)
     if index is not None:
         return index
-    up = _LINK.pack(0, 0, 0, _UP, _UP) + _name(name)
-    link_info = nest(_LINK_INFO, attribute(_INFO_KIND, _KIND.encode()))
-    queue = attribute(_TRANSMIT_QUEUE, u32(_HANDED_ON))
+    up = _LINK.pack(0, 0, 0, uapi.IFF_UP, uapi.IFF_UP) + _name(name)
+    link_info = nest(uapi.IFLA_LINKINFO, attribute(uapi.IFLA_INFO_KIND, _KIND.encode()))
+    queue = attribute(uapi.IFLA_TXQLEN, u32(_HANDED_ON))
     try:
-        kernel.request(_NEW_LINK, up + queue + link_info, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL)
+        kernel.request(
+            uapi.RTM_NEWLINK, up + queue + link_info, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL
+        )
     except NetlinkError as error:
         if error.errno != errno.EEXIST:
             raise
-        kernel.request(_NEW_LINK, up)
+        kernel.request(uapi.RTM_NEWLINK, up)
     index = find(kernel, name)
     if index is None:
         raise Failed(f"bring up {name}", "it went down or away at once")
@@ -69,22 +65,24 @@ def make(kernel: NetlinkSocket, name: str) -> int:
 
 def present(kernel: NetlinkSocket, prefix: str) -> list[str]:
     """Return the names of all IFBs that begin with `prefix`."""
-    asked = _LINK.pack(0, 0, 0, 0, 0) + attribute(_EXT_MASK, u32(_SKIP_STATISTICS))
-    links = (attributes(body, _LINK.size) for body in kernel.dump(_GET_LINK, asked))
-    names = (text(link[_NAME]) for link in links if _kind(link) == _KIND)
+    asked = _LINK.pack(0, 0, 0, 0, 0) + attribute(
+        uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS)
+    )
+    links = (attributes(body, _LINK.size) for body in kernel.dump(uapi.RTM_GETLINK, asked))
+    names = (text(link[uapi.IFLA_IFNAME]) for link in links if _kind(link) == _KIND)
     return [name for name in names if name.startswith(prefix)]
 
 
 def mtu(kernel: NetlinkSocket, name: str) -> int:
     """Return the largest packet that an interface carries, in bytes; 0 if it doesn't exist."""
     body = _link(kernel, name)
-    return 0 if body is None else number(attributes(body, _LINK.size).get(_MTU))
+    return 0 if body is None else number(attributes(body, _LINK.size).get(uapi.IFLA_MTU))
 
 
 def remove(kernel: NetlinkSocket, name: str) -> None:
     """Remove the device, if it exists."""
     try:
-        kernel.request(_DELETE_LINK, _LINK.pack(0, 0, 0, 0, 0) + _name(name))
+        kernel.request(uapi.RTM_DELLINK, _LINK.pack(0, 0, 0, 0, 0) + _name(name))
     except NetlinkError as error:
         if error.errno != errno.ENODEV:
             raise
@@ -92,9 +90,9 @@ def remove(kernel: NetlinkSocket, name: str) -> None:
 
 def _link(kernel: NetlinkSocket, name: str) -> bytes | None:
     request = _LINK.pack(0, 0, 0, 0, 0) + _name(name)
-    request += attribute(_EXT_MASK, u32(_SKIP_STATISTICS))
+    request += attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
     try:
-        (body,) = kernel.request(_GET_LINK, request)
+        (body,) = kernel.request(uapi.RTM_GETLINK, request)
     except NetlinkError as error:
         if error.errno != errno.ENODEV:
             raise
@@ -103,8 +101,8 @@ def _link(kernel: NetlinkSocket, name: str) -> bytes | None:
 
 
 def _kind(link: dict[int, bytes]) -> str:
-    return text(attributes(link.get(_LINK_INFO, b"")).get(_INFO_KIND, b""))
+    return text(attributes(link.get(uapi.IFLA_LINKINFO, b"")).get(uapi.IFLA_INFO_KIND, b""))
 
 
 def _name(name: str) -> bytes:
-    return attribute(_NAME, name.encode() + b"\0")
+    return attribute(uapi.IFLA_IFNAME, name.encode() + b"\0")

@@ -16,12 +16,11 @@ from egressd.netd.kernel.netlink import Listener, Message
 from egressd.netd.kernel.shaping import messages
 from egressd.netd.kernel.shaping.shaper import Shaper
 
-_GROUP_TC: Final = 4
 _CHANGES: Final = (
-    messages.NEW_QDISC,
-    messages.DELETE_QDISC,
-    messages.NEW_CLASS,
-    messages.DELETE_CLASS,
+    uapi.RTM_NEWQDISC,
+    uapi.RTM_DELQDISC,
+    uapi.RTM_NEWTCLASS,
+    uapi.RTM_DELTCLASS,
 )
 
 
@@ -38,7 +37,9 @@ class ForeignShaping(Announcements):
         self._reason = ""
 
     def _listen(self) -> Listener:
-        return Listener(uapi.NETLINK_ROUTE, [_GROUP_TC], self._heard, not_from({self._shaper.port}))
+        return Listener(
+            uapi.NETLINK_ROUTE, [uapi.RTNLGRP_TC], self._heard, not_from({self._shaper.port})
+        )
 
     async def _call(self) -> None:
         await self._on_change(self._reason)

@@ -80,7 +80,7 @@ class Forest:
     def drop(self, number: int) -> None:
         """Remove a class with its queue and the packets in it; do nothing if it doesn't exist."""
         try:
-            self._kernel.request(messages.DELETE_CLASS, self._address_of(number))
+            self._kernel.request(uapi.RTM_DELTCLASS, self._address_of(number))
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -125,7 +125,7 @@ class Forest:
         """Return the traffic that one class has let pass. Raises OSError if it doesn't exist."""
         # To a request for one qdisc or class the kernel answers only with the echo flag.
         answers = self._kernel.request(
-            messages.GET_CLASS, self._address_of(number), uapi.NLM_F_ECHO
+            uapi.RTM_GETTCLASS, self._address_of(number), uapi.NLM_F_ECHO
         )
         ((_, passed),) = messages.decode_counts(answers)
         return passed
@@ -149,16 +149,16 @@ class Forest:
         if not is_planted:
             index, parent = self.devices[tree], splitter_handle(tree) | 1
             root = messages.htb_root(index, tree_handle(tree), parent)
-            self._kernel.request(messages.NEW_QDISC, root, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
+            self._kernel.request(uapi.RTM_NEWQDISC, root, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         return not (was_up and is_planted)
 
     def _put_splitter(self, tree: int) -> None:
         body = messages.splitter(self.devices[tree], splitter_handle(tree), self._frame)
-        self._kernel.request(messages.NEW_QDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
+        self._kernel.request(uapi.RTM_NEWQDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
 
     def _is_planted(self, tree: int) -> bool:
         """Return whether the device has the splitter, and beneath it the tree's root."""
-        return self._qdisc(tree, messages.ROOT) == ("tbf", splitter_handle(tree)) and self._qdisc(
+        return self._qdisc(tree, uapi.TC_H_ROOT) == ("tbf", splitter_handle(tree)) and self._qdisc(
             tree, splitter_handle(tree) | 1
         ) == ("htb", tree_handle(tree))
 
@@ -166,7 +166,7 @@ class Forest:
         """Return kind and handle of the qdisc at `parent`; empty and 0 for none."""
         asked = messages.address(self.devices[tree], parent=parent)
         try:
-            answers = self._kernel.request(messages.GET_QDISC, asked, uapi.NLM_F_ECHO)
+            answers = self._kernel.request(uapi.RTM_GETQDISC, asked, uapi.NLM_F_ECHO)
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -190,12 +190,12 @@ class Forest:
     def _class_bodies(self) -> Iterator[bytes]:
         for tree, index in self.devices.items():
             listed = messages.address(index, parent=tree_handle(tree))
-            yield from self._kernel.dump(messages.GET_CLASS, listed)
+            yield from self._kernel.dump(uapi.RTM_GETTCLASS, listed)
 
     def _queues(self) -> dict[int, Qdisc]:
         """Return the qdiscs beneath classes, by the class's number."""
         majors = {index: tree_handle(tree) >> 16 for tree, index in self.devices.items()}
-        bodies = self._kernel.dump(messages.GET_QDISC, messages.address(0))
+        bodies = self._kernel.dump(uapi.RTM_GETQDISC, messages.address(0))
         ours = (body for body in bodies if messages.interface_of(body) in majors)
         return {
             class_number(qdisc.parent): qdisc
@@ -210,13 +210,13 @@ class Forest:
     def _put_class(self, number: int, wanted: Class) -> None:
         index = self.devices[tree_of(number)]
         body = messages.htb_class(index, class_handle(number), wanted)
-        self._kernel.request(messages.NEW_CLASS, body, uapi.NLM_F_CREATE)
+        self._kernel.request(uapi.RTM_NEWTCLASS, body, uapi.NLM_F_CREATE)
 
     def _renew_queue(self, queue: Qdisc | None, number: int, shape: Shape) -> None:
         """Replace a queue that is not as it should be."""
         if queue is not None:
             where = messages.address(queue.ifindex, queue.handle, queue.parent)
-            self._kernel.request(messages.DELETE_QDISC, where)
+            self._kernel.request(uapi.RTM_DELQDISC, where)
         self._put_queue(number, shape, is_new=True)
 
     def _put_queue(self, number: int, shape: Shape, *, is_new: bool) -> None:
@@ -224,7 +224,7 @@ class Forest:
         where = messages.address(index, _queue_handle(number), class_handle(number))
         try:
             body = where + _QUEUES[self._queue](shape, is_new=is_new)
-            self._kernel.request(messages.NEW_QDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
+            self._kernel.request(uapi.RTM_NEWQDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except NetlinkError as error:
             if error.errno != errno.ENOENT or self._queue == "pfifo":
                 raise

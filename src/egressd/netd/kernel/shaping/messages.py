@@ -12,43 +12,32 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import attribute, attributes, nest, number, text, u32
 from egressd.netd.kernel.picker import Picker
 from egressd.planner.shaping import FRAME_BYTES, Shape
 
-NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
-NEW_CLASS, DELETE_CLASS, GET_CLASS = 40, 41, 42
-
-ROOT: Final = 0xFFFF_FFFF
-"""The parent of a device's first qdisc, and of the topmost classes (TC_H_ROOT)."""
-
 _HEADER = struct.Struct("=BxxxiIII")
 """tcmsg: family, interface index, handle, parent, info."""
-_KIND, _OPTIONS, _STATISTICS = 1, 2, 7  # TCA_*
 
-_HTB_CLASS, _HTB_INIT = 1, 2  # TCA_HTB_PARMS, TCA_HTB_INIT
 _HTB_GLOBAL = struct.Struct("=5I")
 """tc_htb_glob: version, rate to quantum, default class, debugging, packets sent directly."""
 _HTB_OPTIONS = struct.Struct("=BBHhHI BBHhHI 5I")
 """tc_htb_opt: rate and ceiling, each a tc_ratespec (cell size, link layer, overhead, cell
-alignment, least packet, bytes per second); then buffer and ceiling's buffer in ticks, quantum,
+alignment, least packet, bytes per second; with TC_LINKLAYER_ETHERNET the kernel computes times
+itself and takes no table of them); then buffer and ceiling's buffer in ticks, quantum,
 level, priority."""
 _HTB_VERSION: Final = 3
 
-_TBF_PARAMETERS, _TBF_RATE_64, _TBF_BURST = 1, 4, 6  # TCA_TBF_*
 _TBF_OPTIONS = struct.Struct("=BBHhHI BBHhHI 3I")
 """tc_tbf_qopt: rate and peak rate as above; limit, buffer and peak's buffer."""
 _SPLITTER_RATE: Final = 1 << 40
 """Bytes per second: no packet takes longer than two nanoseconds."""
-_ETHERNET: Final = 1
-"""TC_LINKLAYER_ETHERNET: the kernel computes times itself and takes no table of them."""
 _NS_PER_TICK: Final = 64  # PSCHED_SHIFT, include/net/pkt_sched.h
 
-_BASIC, _PACKETS_64 = 1, 8  # TCA_STATS_BASIC, TCA_STATS_PKT64
 _BASIC_STATISTICS = struct.Struct("=QI")
 
 _FQ_CODEL, _PFIFO = "fq_codel", "pfifo"
-_FQ_TARGET, _FQ_LIMIT, _FQ_INTERVAL, _FQ_FLOWS, _FQ_QUANTUM = 1, 2, 3, 5, 6  # TCA_FQ_CODEL_*
 _FQ_FLOWS_NUMBER: Final = 64
 """Flows that a rule's queue separates: 4 KiB of memory. The kernel's own default of 1,024 takes 70
 KiB, and cake 1 MiB: with 10,000 rules, both ways, that is gigabytes."""
@@ -112,36 +101,38 @@ def splitter(index: int, handle: int, frame_bytes: int) -> bytes:
     TBF splits: packets larger than its burst. Its rate is one that delays nothing. A packet larger
     than `frame_bytes` that was never joined is dropped.
     """
-    rate = (0, _ETHERNET, 0, 0, 0, 0)
+    rate = (0, uapi.TC_LINKLAYER_ETHERNET, 0, 0, 0, 0)
     parameters = _TBF_OPTIONS.pack(*rate, *rate, 0, 0, 0)
     options = (
-        attribute(_TBF_PARAMETERS, parameters),
-        attribute(_TBF_RATE_64, _SPLITTER_RATE.to_bytes(8, sys.byteorder)),
-        attribute(_TBF_BURST, u32(frame_bytes)),
+        attribute(uapi.TCA_TBF_PARMS, parameters),
+        attribute(uapi.TCA_TBF_RATE64, _SPLITTER_RATE.to_bytes(8, sys.byteorder)),
+        attribute(uapi.TCA_TBF_BURST, u32(frame_bytes)),
     )
-    return address(index, handle, ROOT) + _kind("tbf") + nest(_OPTIONS, *options)
+    return address(index, handle, uapi.TC_H_ROOT) + _kind("tbf") + nest(uapi.TCA_OPTIONS, *options)
 
 
 def htb_root(index: int, handle: int, parent: int) -> bytes:
     """Return the body of a request for an HTB qdisc. Packets without a class pass unlimited."""
-    options = nest(_OPTIONS, attribute(_HTB_INIT, _HTB_GLOBAL.pack(_HTB_VERSION, 10, 0, 0, 0)))
+    options = nest(
+        uapi.TCA_OPTIONS, attribute(uapi.TCA_HTB_INIT, _HTB_GLOBAL.pack(_HTB_VERSION, 10, 0, 0, 0))
+    )
     return address(index, handle, parent) + _kind("htb") + options
 
 
 def htb_class(index: int, handle: int, wanted: Class) -> bytes:
     """Return the body of a request for a class at the top of its tree."""
-    rate = (0, _ETHERNET, 0, 0, 0, wanted.rate)
+    rate = (0, uapi.TC_LINKLAYER_ETHERNET, 0, 0, 0, wanted.rate)
     parameters = _HTB_OPTIONS.pack(*rate, *rate, wanted.buffer, wanted.buffer, FRAME_BYTES, 0, 0)
     return (
-        address(index, handle, ROOT)
+        address(index, handle, uapi.TC_H_ROOT)
         + _kind("htb")
-        + nest(_OPTIONS, attribute(_HTB_CLASS, parameters))
+        + nest(uapi.TCA_OPTIONS, attribute(uapi.TCA_HTB_PARMS, parameters))
     )
 
 
 def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
     """Yield handle and parameters of each HTB class that the kernel lists."""
-    picker = Picker(_HEADER.size, (_OPTIONS, _HTB_CLASS))
+    picker = Picker(_HEADER.size, (uapi.TCA_OPTIONS, uapi.TCA_HTB_PARMS))
     for body in bodies:
         (parameters,) = picker.pick(body)
         options = _HTB_OPTIONS.unpack_from(parameters)
@@ -150,7 +141,11 @@ def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
 
 def decode_counts(bodies: Iterable[bytes]) -> Iterator[tuple[int, Count]]:
     """Yield the handle of each HTB class that the kernel lists, and the traffic it has let pass."""
-    picker = Picker(_HEADER.size, (_STATISTICS, _BASIC), (_STATISTICS, _PACKETS_64))
+    picker = Picker(
+        _HEADER.size,
+        (uapi.TCA_STATS2, uapi.TCA_STATS_BASIC),
+        (uapi.TCA_STATS2, uapi.TCA_STATS_PKT64),
+    )
     for body in bodies:
         basic, packets_64 = picker.pick(body)
         size, packets = _BASIC_STATISTICS.unpack_from(basic)
@@ -166,31 +161,31 @@ def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
     packet_us = FRAME_BYTES * 1_000_000 * 3 // (shape.rate * 2)
     target = max(_FQ_TARGET_US, packet_us)
     options = [
-        attribute(_FQ_TARGET, u32(target)),
-        attribute(_FQ_INTERVAL, u32(_FQ_INTERVAL_US - _FQ_TARGET_US + target)),
-        attribute(_FQ_LIMIT, u32(shape.queue)),
-        attribute(_FQ_QUANTUM, u32(FRAME_BYTES)),
+        attribute(uapi.TCA_FQ_CODEL_TARGET, u32(target)),
+        attribute(uapi.TCA_FQ_CODEL_INTERVAL, u32(_FQ_INTERVAL_US - _FQ_TARGET_US + target)),
+        attribute(uapi.TCA_FQ_CODEL_LIMIT, u32(shape.queue)),
+        attribute(uapi.TCA_FQ_CODEL_QUANTUM, u32(FRAME_BYTES)),
     ]
     if is_new:
-        options.append(attribute(_FQ_FLOWS, u32(_FQ_FLOWS_NUMBER)))
-    return _kind(_FQ_CODEL) + nest(_OPTIONS, *options)
+        options.append(attribute(uapi.TCA_FQ_CODEL_FLOWS, u32(_FQ_FLOWS_NUMBER)))
+    return _kind(_FQ_CODEL) + nest(uapi.TCA_OPTIONS, *options)
 
 
 def pfifo(shape: Shape, *, is_new: bool) -> bytes:
     """Return kind and options of a leaf that drops arriving packets when it is full."""
-    return _kind(_PFIFO) + attribute(_OPTIONS, u32(shape.queue))
+    return _kind(_PFIFO) + attribute(uapi.TCA_OPTIONS, u32(shape.queue))
 
 
 def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
     """Yield the qdiscs that the kernel lists."""
-    picker = Picker(_HEADER.size, (_KIND,), (_OPTIONS,))
+    picker = Picker(_HEADER.size, (uapi.TCA_KIND,), (uapi.TCA_OPTIONS,))
     for body in bodies:
         _, index, handle, parent, _ = _HEADER.unpack_from(body)
         found, options = picker.pick(body)
         kind = text(found)
         limit = 0
         if kind == _FQ_CODEL:
-            limit = number(attributes(options).get(_FQ_LIMIT))
+            limit = number(attributes(options).get(uapi.TCA_FQ_CODEL_LIMIT))
         elif kind == _PFIFO:
             limit = number(options)
         yield Qdisc(index, handle, parent, kind, limit)
@@ -203,4 +198,4 @@ def interface_of(body: bytes) -> int:
 
 
 def _kind(name: str) -> bytes:
-    return attribute(_KIND, name.encode() + b"\0")
+    return attribute(uapi.TCA_KIND, name.encode() + b"\0")
