@@ -274,7 +274,7 @@ def test_a_filter_of_anothers_in_an_earlier_versions_stays(site: Site, has_tcx: 
 def program_of(name: str) -> int:
     """A descriptor of one that leaves all packets to the next."""
     code = Program()
-    code.number(R0, "=", -1)
+    code.mov(R0, uapi.TC_ACT_UNSPEC)
     code.exit()
     return system.load(name, code.assembled())
 
@@ -289,10 +289,10 @@ def test_anothers_program_sees_what_comes_in_before_ours(site: Site) -> None:
         path.recall()
         ask_again(path)
         assert path.others.commands == {}
-        found = [system.name_of(each) for each in system.attached(index, system.INGRESS)]
+        found = [system.name_of(each) for each in system.attached(index, uapi.BPF_TCX_INGRESS)]
         fast_path.close()
         assert programs_here() == {}
-        assert len(system.attached(index, system.INGRESS)) == 1
+        assert len(system.attached(index, uapi.BPF_TCX_INGRESS)) == 1
         return found
 
     assert site.router.run(body) == ["theirs", "egressd"]
@@ -301,8 +301,10 @@ def test_anothers_program_sees_what_comes_in_before_ours(site: Site) -> None:
 def test_anothers_program_that_sees_what_goes_out_is_told(site: Site) -> None:
     def body() -> None:
         index, descriptor = socket.if_nametoindex("wan1"), program_of("theirs")
-        attributes = system._ATTACH_ATTRIBUTES.pack(index, descriptor, system.EGRESS, 0, 0, 0, 0)
-        system._call(system._ATTACH, attributes)
+        attributes = system._ATTACH_ATTRIBUTES.pack(
+            index, descriptor, uapi.BPF_TCX_EGRESS, 0, 0, 0, 0
+        )
+        system._call(uapi.BPF_PROG_ATTACH, attributes)
 
     site.router.run(body)
     look = site.look(has_tcx=True)

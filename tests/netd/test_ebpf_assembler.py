@@ -15,16 +15,16 @@ def lines(program: Program) -> list[str]:
 
 def test_instructions_are_as_the_kernels_document_has_them() -> None:
     it = Program()
-    it.register(R6, "=", R1)
-    it.load(2, R2, R6, 12)
-    it.store(4, FP, -16, R2)
-    it.store_number(8, FP, -24, -1)
-    it.number(R2, "&", 0xFFFF)
-    it.register(R2, "-", R1, bits=32)
-    it.add_to(R0, 8, R2)
-    it.set_map(R1, 5)
+    it.mov(R6, R1)
+    it.ldx(2, R2, R6, 12)
+    it.stx(4, FP, -16, R2)
+    it.st(8, FP, -24, -1)
+    it.and_(R2, 0xFFFF)
+    it.sub(R2, R1, bits=32)
+    it.xadd(R0, 8, R2)
+    it.ld_map_fd(R1, 5)
     it.call(1)
-    it.call_kernel(65_669, module=1)
+    it.kfunc(65_669, module=1)
     it.exit()
     assert lines(it) == [
         "bf 16 00 00 00 00 00 00",  # r6 = r1
@@ -44,19 +44,19 @@ def test_instructions_are_as_the_kernels_document_has_them() -> None:
 
 def test_a_program_reads_as_the_verifier_prints_it() -> None:
     it = Program()
-    it.register(R6, "=", R1)
-    it.load(2, R2, R6, 12)
-    it.store(4, FP, -16, R2)
-    it.store_number(8, FP, -24, -1)
-    it.number(R2, "&", 0xFFFF)
-    it.register(R2, "-", R1, bits=32)
-    it.add_to(R0, 8, R2)
-    it.set_map(R1, 5)
+    it.mov(R6, R1)
+    it.ldx(2, R2, R6, 12)
+    it.stx(4, FP, -16, R2)
+    it.st(8, FP, -24, -1)
+    it.and_(R2, 0xFFFF)
+    it.sub(R2, R1, bits=32)
+    it.xadd(R0, 8, R2)
+    it.ld_map_fd(R1, 5)
     it.call(1)
-    it.call_kernel(65_669, module=1)
-    it.go_if(R2, "<=", 250, "end", bits=32)
-    it.go_if_register(R1, "signed <", R2, "end")
-    it.go("end")
+    it.kfunc(65_669, module=1)
+    it.jle(R2, 250, "end", bits=32)
+    it.jslt(R1, R2, "end")
+    it.ja("end")
     it.label("end")
     it.exit()
     assert disassembled(it.assembled()).splitlines() == [
@@ -77,13 +77,74 @@ def test_a_program_reads_as_the_verifier_prints_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mnemonic", "opcode"),
+    [
+        ("mov", 0xB7),
+        ("add", 0x07),
+        ("sub", 0x17),
+        ("or_", 0x47),
+        ("and_", 0x57),
+        ("lsh", 0x67),
+        ("rsh", 0x77),
+        ("xor", 0xA7),
+    ],
+)
+def test_an_operation_takes_a_number_or_a_register_of_64_or_32_bits(
+    mnemonic: str, opcode: int
+) -> None:
+    it = Program()
+    operation = getattr(it, mnemonic)
+    operation(R2, 6)
+    operation(R2, R6)
+    operation(R2, 6, bits=32)
+    operation(R2, R6, bits=32)
+    assert lines(it) == [
+        f"{opcode:02x} 02 00 00 06 00 00 00",
+        f"{opcode | 0x08:02x} 62 00 00 00 00 00 00",
+        f"{opcode & 0xF0 | 0x04:02x} 02 00 00 06 00 00 00",
+        f"{opcode & 0xF0 | 0x0C:02x} 62 00 00 00 00 00 00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "opcode"),
+    [
+        ("jeq", 0x15),
+        ("jgt", 0x25),
+        ("jge", 0x35),
+        ("jset", 0x45),
+        ("jne", 0x55),
+        ("jlt", 0xA5),
+        ("jle", 0xB5),
+        ("jslt", 0xC5),
+    ],
+)
+def test_a_comparison_takes_a_number_or_a_register_of_64_or_32_bits(
+    mnemonic: str, opcode: int
+) -> None:
+    it = Program()
+    jump = getattr(it, mnemonic)
+    jump(R2, 6, "end")
+    jump(R2, R6, "end")
+    jump(R2, 6, "end", bits=32)
+    jump(R2, R6, "end", bits=32)
+    it.label("end")
+    assert lines(it) == [
+        f"{opcode:02x} 02 03 00 06 00 00 00",
+        f"{opcode | 0x08:02x} 62 02 00 00 00 00 00",
+        f"{opcode & 0xF0 | 0x06:02x} 02 01 00 06 00 00 00",
+        f"{opcode & 0xF0 | 0x0E:02x} 62 00 00 00 00 00 00",
+    ]
+
+
 def test_jumps_count_the_instructions_that_they_pass_over() -> None:
     it = Program()
-    it.go_if(R1, "!=", 0x0800, "end")
-    it.go_if_register(R1, "signed <", R2, "end", bits=32)
-    it.set_map(R1, 3)  # this takes two instructions
-    it.go("end")
-    it.number(R0, "=", 1)
+    it.jne(R1, 0x0800, "end")
+    it.jslt(R1, R2, "end", bits=32)
+    it.ld_map_fd(R1, 3)  # this takes two instructions
+    it.ja("end")
+    it.mov(R0, 1)
     it.label("end")
     it.exit()
     assert [line[:11] for line in lines(it)] == [
@@ -99,8 +160,8 @@ def test_jumps_count_the_instructions_that_they_pass_over() -> None:
 
 def test_a_number_of_32_bits_may_have_its_highest_one_set() -> None:
     it = Program()
-    it.number(R1, "=", 0xFFFF_FFFE)
-    it.number(R2, "=", -2)
+    it.mov(R1, 0xFFFF_FFFE)
+    it.mov(R2, -2)
     first, second = lines(it)
     assert first[12:] == second[12:] == "fe ff ff ff"
 
@@ -108,11 +169,11 @@ def test_a_number_of_32_bits_may_have_its_highest_one_set() -> None:
 def test_a_jump_that_leads_nowhere_or_back_is_refused() -> None:
     it = Program()
     it.label("start")
-    it.go("start")
+    it.ja("start")
     with pytest.raises(ValueError, match="start"):
         it.assembled()
     it = Program()
-    it.go("nowhere")
+    it.ja("nowhere")
     with pytest.raises(ValueError, match="nowhere"):
         it.assembled()
 

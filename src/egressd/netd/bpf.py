@@ -12,18 +12,17 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from egressd.netd.kernel import uapi
+
 TYPE_AT: Final = 4
 PORT_AT: Final = 12
 """Offsets in ``struct nlmsghdr`` of the type (two bytes) and of the port id (four bytes)."""
 BODY_AT: Final = 16
 
-# linux/filter.h
-_LOAD: Final = {"B": 0x30, "H": 0x28, "I": 0x20}
-_JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x15, 0x45, 0x06
+_SIZES: Final = {"B": uapi.BPF_B, "H": uapi.BPF_H, "I": uapi.BPF_W}
 _WHOLE, _NOTHING = 0xFFFF_FFFF, 0
 _INSTRUCTION: Final = struct.Struct("=HBBI")  # struct sock_filter
 _PROGRAM: Final = struct.Struct("@HP")  # struct sock_fprog
-_SO_ATTACH_FILTER: Final = 26
 
 
 class Check(NamedTuple):
@@ -43,12 +42,13 @@ def any_of(heard: Iterable[Sequence[Check]]) -> bytes:
             to_next_list = 2 * (len(checks) - number) - 1
             # A filter loads numbers in network byte order; messages are in the machine's.
             value = int.from_bytes(struct.pack(f"={check.width}", check.value), "big")
-            jump = _JUMP_IF_SET if check.test == "lacks" else _JUMP_IF_EQUAL
+            load = uapi.BPF_LD | uapi.BPF_ABS | _SIZES[check.width]
+            jump = uapi.BPF_JMP | (uapi.BPF_JSET if check.test == "lacks" else uapi.BPF_JEQ)
             skipped = (0, to_next_list) if check.test == "is" else (to_next_list, 0)
-            program += _INSTRUCTION.pack(_LOAD[check.width], 0, 0, check.offset)
+            program += _INSTRUCTION.pack(load, 0, 0, check.offset)
             program += _INSTRUCTION.pack(jump, *skipped, value)
-        program += _INSTRUCTION.pack(_RETURN, 0, 0, _WHOLE)
-    return program + _INSTRUCTION.pack(_RETURN, 0, 0, _NOTHING)
+        program += _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, _WHOLE)
+    return program + _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, _NOTHING)
 
 
 def attach(opened: socket.socket, program: bytes) -> None:
@@ -56,4 +56,4 @@ def attach(opened: socket.socket, program: bytes) -> None:
     instructions = ctypes.create_string_buffer(program, len(program))
     count = len(program) // _INSTRUCTION.size
     fprog = _PROGRAM.pack(count, ctypes.addressof(instructions))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
+    opened.setsockopt(socket.SOL_SOCKET, uapi.SO_ATTACH_FILTER, fprog)

@@ -20,17 +20,12 @@ import socket
 from typing import Final
 
 from egressd.netd.engine import own_sockets
-from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R3, R4, R5, R6, R7, Program
 from egressd.planner.registry import ANSWER_PORT, MARK_ANSWER
 
-# Helper functions, from enum bpf_func_id in linux/bpf.h.
-_BPF_FUNC_SETSOCKOPT: Final = 49
-
 # Offsets in struct bpf_sock_addr.
 _USER_IP4, _USER_PORT, _TYPE = 4, 24, 32
-_SOL_SOCKET: Final = 1
-_SO_MARK: Final = 36
 _LOOPBACK: Final = 127
 _REFUSE: Final = 0
 
@@ -42,8 +37,8 @@ def divert(uid: int) -> tuple[int, int]:
     """
     namespace = own_sockets.namespace()
     return (
-        _attach(diverting(uid, namespace), system.BPF_CGROUP_INET4_BIND),
-        _attach(refusing(uid, namespace), system.BPF_CGROUP_INET6_BIND),
+        _attach(diverting(uid, namespace), uapi.BPF_CGROUP_INET4_BIND),
+        _attach(refusing(uid, namespace), uapi.BPF_CGROUP_INET6_BIND),
     )
 
 
@@ -59,7 +54,7 @@ def obstacle(uid: int) -> str:
 
 
 def _attach(code: bytes, attach_type: int) -> int:
-    kind = system.BPF_PROG_TYPE_CGROUP_SOCK_ADDR
+    kind = uapi.BPF_PROG_TYPE_CGROUP_SOCK_ADDR
     return own_sockets.attach("egressd_answers", code, kind, attach_type)
 
 
@@ -69,29 +64,29 @@ def diverting(uid: int, namespace: int) -> bytes:
     """
     it = Program()
     _pass_others(it, uid, namespace)
-    it.load(4, R3, R6, _USER_IP4)
-    it.number(R3, "&", 0xFF, bits=32)  # its first byte, which comes first in memory
-    it.go_if(R3, "==", _LOOPBACK, "allow", bits=32)
+    it.ldx(4, R3, R6, _USER_IP4)
+    it.and_(R3, 0xFF, bits=32)  # its first byte, which comes first in memory
+    it.jeq(R3, _LOOPBACK, "allow", bits=32)
     # The mark contains the port in this machine's byte order.
-    it.register(R2, "=", R7)
-    it.number(R2, ">>", 8)
-    it.number(R2, "&", 0xFF)
-    it.number(R7, "&", 0xFF)
-    it.number(R7, "<<", 8)
-    it.register(R7, "|", R2)
-    it.number(R7, "|", MARK_ANSWER, bits=32)
-    it.store(4, FP, -4, R7)
-    it.register(R1, "=", R6)
-    it.number(R2, "=", _SOL_SOCKET)
-    it.number(R3, "=", _SO_MARK)
-    it.register(R4, "=", FP)
-    it.number(R4, "+", -4)
-    it.number(R5, "=", 4)
-    it.call(_BPF_FUNC_SETSOCKOPT)
+    it.mov(R2, R7)
+    it.rsh(R2, 8)
+    it.and_(R2, 0xFF)
+    it.and_(R7, 0xFF)
+    it.lsh(R7, 8)
+    it.or_(R7, R2)
+    it.or_(R7, MARK_ANSWER, bits=32)
+    it.stx(4, FP, -4, R7)
+    it.mov(R1, R6)
+    it.mov(R2, socket.SOL_SOCKET)
+    it.mov(R3, socket.SO_MARK)
+    it.mov(R4, FP)
+    it.add(R4, -4)
+    it.mov(R5, 4)
+    it.call(uapi.BPF_FUNC_setsockopt)
     # Without a mark no rule would restore the port.
-    it.go_if(R0, "!=", 0, "allow", bits=32)
-    it.number(R7, "=", socket.htons(ANSWER_PORT))
-    it.store(4, R6, _USER_PORT, R7)
+    it.jne(R0, 0, "allow", bits=32)
+    it.mov(R7, socket.htons(ANSWER_PORT))
+    it.stx(4, R6, _USER_PORT, R7)
     own_sockets.allow(it)
     return it.assembled()
 
@@ -103,7 +98,7 @@ def refusing(uid: int, namespace: int) -> bytes:
     """
     it = Program()
     _pass_others(it, uid, namespace)
-    it.number(R0, "=", _REFUSE)
+    it.mov(R0, _REFUSE)
     it.exit()
     own_sockets.allow(it)
     return it.assembled()
@@ -112,9 +107,9 @@ def refusing(uid: int, namespace: int) -> bytes:
 def _pass_others(it: Program, uid: int, namespace: int) -> None:
     """Continue with answers only: R6 is the context, R7 the port in network order."""
     own_sockets.pass_others(it, uid, namespace)
-    it.load(4, R7, R6, _TYPE)
-    it.go_if(R7, "!=", socket.SOCK_DGRAM, "allow", bits=32)
-    it.load(4, R7, R6, _USER_PORT)
+    it.ldx(4, R7, R6, _TYPE)
+    it.jne(R7, socket.SOCK_DGRAM, "allow", bits=32)
+    it.ldx(4, R7, R6, _USER_PORT)
     # Port 0: a socket for outside destinations. The listeners of clients are on loopback.
-    it.go_if(R7, "==", 0, "allow", bits=32)
-    it.go_if(R7, "==", socket.htons(ANSWER_PORT), "allow", bits=32)
+    it.jeq(R7, 0, "allow", bits=32)
+    it.jeq(R7, socket.htons(ANSWER_PORT), "allow", bits=32)

@@ -25,11 +25,7 @@ from typing import Final
 
 from egressd.netd import bpf
 from egressd.netd.bpf import BODY_AT, TYPE_AT, Check
-
-_RTM_NEWLINK, _RTM_NEWROUTE, _RTM_DELROUTE = 16, 24, 25
-_RT_TABLE_MAIN: Final = 254
-_ARPHRD_PPP: Final = 512
-_IFF_RUNNING: Final = 0x40
+from egressd.netd.kernel import uapi
 
 _GATHER_S: Final = 0.5
 """Seconds until sockets are filtered: instances that start within this time are handled
@@ -41,20 +37,20 @@ def _default_route(message: int) -> tuple[Check, ...]:
         Check("H", TYPE_AT, "is", message),
         Check("B", BODY_AT, "is", socket.AF_INET),
         Check("B", BODY_AT + 1, "is", 0),  # prefix length of the destination
-        Check("B", BODY_AT + 4, "is", _RT_TABLE_MAIN),
+        Check("B", BODY_AT + 4, "is", uapi.RT_TABLE_MAIN),
     )
 
 
 _FILTER: Final = bpf.any_of(
     (
         (
-            Check("H", TYPE_AT, "is", _RTM_NEWLINK),
+            Check("H", TYPE_AT, "is", uapi.RTM_NEWLINK),
             Check("B", BODY_AT, "is", socket.AF_UNSPEC),
-            Check("H", BODY_AT + 2, "is not", _ARPHRD_PPP),
-            Check("I", BODY_AT + 8, "lacks", _IFF_RUNNING),
+            Check("H", BODY_AT + 2, "is not", uapi.ARPHRD_PPP),
+            Check("I", BODY_AT + 8, "lacks", uapi.IFF_RUNNING),
         ),
-        _default_route(_RTM_NEWROUTE),
-        _default_route(_RTM_DELROUTE),
+        _default_route(uapi.RTM_NEWROUTE),
+        _default_route(uapi.RTM_DELROUTE),
     )
 )
 

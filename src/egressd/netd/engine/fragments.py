@@ -13,16 +13,13 @@ import socket
 from typing import Final
 
 from egressd.netd.engine import own_sockets
-from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf.assembler import R1, R2, R3, R6, R7, Program
 
 # Offsets in struct bpf_sockopt.
 _OPTVAL, _OPTVAL_END, _LEVEL, _OPTNAME = 8, 16, 24, 28
-_IP_MTU_DISCOVER: Final = 10
-_IPV6_MTU_DISCOVER: Final = 23
 _VALUE: Final = 4
 """Bytes of the option's value."""
-_PMTUDISC_DONT: Final = 0
 
 
 def allow(uid: int) -> int:
@@ -33,8 +30,8 @@ def allow(uid: int) -> int:
     return own_sockets.attach(
         "egressd_whole",
         allowing(uid, own_sockets.namespace()),
-        system.BPF_PROG_TYPE_CGROUP_SOCKOPT,
-        system.BPF_CGROUP_SETSOCKOPT,
+        uapi.BPF_PROG_TYPE_CGROUP_SOCKOPT,
+        uapi.BPF_CGROUP_SETSOCKOPT,
     )
 
 
@@ -42,20 +39,20 @@ def allowing(uid: int, namespace: int) -> bytes:
     """Return the program that changes the option of a user's sockets in a network namespace."""
     it = Program()
     own_sockets.pass_others(it, uid, namespace)
-    it.load(4, R7, R6, _LEVEL)
-    it.load(4, R1, R6, _OPTNAME)
-    it.go_if(R7, "==", socket.IPPROTO_IP, "ipv4", bits=32)
-    it.go_if(R7, "!=", socket.IPPROTO_IPV6, "allow", bits=32)
-    it.go_if(R1, "==", _IPV6_MTU_DISCOVER, "change", bits=32)
-    it.go("allow")
+    it.ldx(4, R7, R6, _LEVEL)
+    it.ldx(4, R1, R6, _OPTNAME)
+    it.jeq(R7, socket.IPPROTO_IP, "ipv4", bits=32)
+    it.jne(R7, socket.IPPROTO_IPV6, "allow", bits=32)
+    it.jeq(R1, uapi.IPV6_MTU_DISCOVER, "change", bits=32)
+    it.ja("allow")
     it.label("ipv4")
-    it.go_if(R1, "!=", _IP_MTU_DISCOVER, "allow", bits=32)
+    it.jne(R1, uapi.IP_MTU_DISCOVER, "allow", bits=32)
     it.label("change")
-    it.load(8, R2, R6, _OPTVAL)
-    it.load(8, R3, R6, _OPTVAL_END)
-    it.register(R1, "=", R2)
-    it.number(R1, "+", _VALUE)
-    it.go_if_register(R1, ">", R3, "allow")
-    it.store_number(4, R2, 0, _PMTUDISC_DONT)
+    it.ldx(8, R2, R6, _OPTVAL)
+    it.ldx(8, R3, R6, _OPTVAL_END)
+    it.mov(R1, R2)
+    it.add(R1, _VALUE)
+    it.jgt(R1, R3, "allow")
+    it.st(4, R2, 0, uapi.IP_PMTUDISC_DONT)
     own_sockets.allow(it)
     return it.assembled()

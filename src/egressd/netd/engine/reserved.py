@@ -16,12 +16,12 @@ from typing import Final
 import structlog
 
 from egressd.netd.engine import own_sockets
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R6, R7, Program
 
 log = structlog.get_logger()
 
-_BPF_FUNC_MAP_LOOKUP_ELEM: Final = 1
 # Offsets in struct bpf_sock_addr.
 _USER_PORT, _TYPE = 24, 32
 _ROOT: Final = 0
@@ -43,10 +43,10 @@ class ReservedPorts:
         """Begin to refuse them. If the kernel cannot, that is logged."""
         try:
             found = system.Map.make("egressd_ports", key_size=_KEY_BYTES, value_size=1, room=_ROOM)
-            for attach_type in (system.BPF_CGROUP_INET4_BIND, system.BPF_CGROUP_INET6_BIND):
+            for attach_type in (uapi.BPF_CGROUP_INET4_BIND, uapi.BPF_CGROUP_INET6_BIND):
                 code = refusing(self._uid, own_sockets.namespace(), found.descriptor)
                 link = own_sockets.attach(
-                    "egressd_ports", code, system.BPF_PROG_TYPE_CGROUP_SOCK_ADDR, attach_type
+                    "egressd_ports", code, uapi.BPF_PROG_TYPE_CGROUP_SOCK_ADDR, attach_type
                 )
                 os.set_inheritable(link, True)  # it is never closed
         except OSError as error:
@@ -81,16 +81,16 @@ def refusing(uid: int, namespace: int, ports: int) -> bytes:
     """
     it = Program()
     own_sockets.pass_users(it, {_ROOT, uid}, namespace)
-    it.load(4, R7, R6, _TYPE)
-    it.go_if(R7, "!=", socket.SOCK_STREAM, "allow", bits=32)
-    it.load(4, R7, R6, _USER_PORT)
-    it.store(4, FP, -_KEY_BYTES, R7)
-    it.set_map(R1, ports)
-    it.register(R2, "=", FP)
-    it.number(R2, "+", -_KEY_BYTES)
-    it.call(_BPF_FUNC_MAP_LOOKUP_ELEM)
-    it.go_if(R0, "==", 0, "allow")
-    it.number(R0, "=", _REFUSE)
+    it.ldx(4, R7, R6, _TYPE)
+    it.jne(R7, socket.SOCK_STREAM, "allow", bits=32)
+    it.ldx(4, R7, R6, _USER_PORT)
+    it.stx(4, FP, -_KEY_BYTES, R7)
+    it.ld_map_fd(R1, ports)
+    it.mov(R2, FP)
+    it.add(R2, -_KEY_BYTES)
+    it.call(uapi.BPF_FUNC_map_lookup_elem)
+    it.jeq(R0, 0, "allow")
+    it.mov(R0, _REFUSE)
     it.exit()
     own_sockets.allow(it)
     return it.assembled()

@@ -11,28 +11,34 @@ from array import array
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-# linux/btf.h
-_MAGIC: Final = 0xEB9F
+from egressd.netd.kernel import uapi
+
 # struct btf_header: magic, version, flags, length, then offsets and sizes of types and strings
 _HEADER: Final = struct.Struct("=HBBIIIII")
 _TYPE: Final = struct.Struct("=III")  # struct btf_type: name, kind and parts, size or type
 _MEMBER: Final = struct.Struct("=III")  # struct btf_member: name, type, offset in bits
 _ARRAY: Final = struct.Struct("=III")  # struct btf_array: type, type of the index, length
-_INTEGER, _POINTER, _ARRAY_OF, _STRUCT, _UNION, _ENUM, _FUNCTION = 1, 2, 3, 4, 5, 6, 12
-_PROTOTYPE, _VARIABLE, _SECTION, _DECLARATION_TAG, _ENUM64 = 13, 14, 15, 17, 19
-_ALIASES: Final = frozenset({8, 9, 10, 11, 18})
-"""typedef, volatile, const, restrict, type tag."""
+_COMPOSITES: Final = (uapi.BTF_KIND_STRUCT, uapi.BTF_KIND_UNION)
+_ALIASES: Final = frozenset(
+    {
+        uapi.BTF_KIND_TYPEDEF,
+        uapi.BTF_KIND_VOLATILE,
+        uapi.BTF_KIND_CONST,
+        uapi.BTF_KIND_RESTRICT,
+        uapi.BTF_KIND_TYPE_TAG,
+    }
+)
 _BEHIND: Final = {
-    _INTEGER: (4, 0),
-    _ARRAY_OF: (_ARRAY.size, 0),
-    _STRUCT: (0, _MEMBER.size),
-    _UNION: (0, _MEMBER.size),
-    _ENUM: (0, 8),
-    _PROTOTYPE: (0, 8),
-    _VARIABLE: (4, 0),
-    _SECTION: (0, 12),
-    _DECLARATION_TAG: (4, 0),
-    _ENUM64: (0, 12),
+    uapi.BTF_KIND_INT: (4, 0),
+    uapi.BTF_KIND_ARRAY: (_ARRAY.size, 0),
+    uapi.BTF_KIND_STRUCT: (0, _MEMBER.size),
+    uapi.BTF_KIND_UNION: (0, _MEMBER.size),
+    uapi.BTF_KIND_ENUM: (0, 8),
+    uapi.BTF_KIND_FUNC_PROTO: (0, 8),
+    uapi.BTF_KIND_VAR: (4, 0),
+    uapi.BTF_KIND_DATASEC: (0, 12),
+    uapi.BTF_KIND_DECL_TAG: (4, 0),
+    uapi.BTF_KIND_ENUM64: (0, 12),
 }
 """Kind -> the bytes behind a type: once, and for each of its parts."""
 _POINTER_BYTES: Final = 8
@@ -61,7 +67,7 @@ class Btf:
                 magic, _, _, length, at, size, strings_at, strings_size = _HEADER.unpack_from(part)
             except struct.error:
                 magic = 0
-            if magic != _MAGIC:
+            if magic != uapi.BTF_MAGIC:
                 raise ValueError("this is no BTF")
             types += part[length + at : length + at + size]
             strings += part[length + strings_at : length + strings_at + strings_size]
@@ -76,7 +82,7 @@ class Btf:
 
     def function(self, name: str) -> int:
         """Return the number of a function's type. Raises KeyError if there is none."""
-        return self._numbers[name, _FUNCTION]
+        return self._numbers[name, uapi.BTF_KIND_FUNC]
 
     def offset(self, structure: str, *path: str | int) -> int:
         """Return the offset of a field in a structure, in bytes: by names of fields, and indexes of
@@ -84,7 +90,7 @@ class Btf:
 
         The fields of unnamed unions and structures count as the outer one's. Raises KeyError.
         """
-        number = self._numbers[structure, _STRUCT]
+        number = self._numbers[structure, uapi.BTF_KIND_STRUCT]
         found = 0
         for step in path:
             offset, number = self._step(number, step)
@@ -94,16 +100,16 @@ class Btf:
     def _step(self, number: int, step: str | int) -> tuple[int, int]:
         """Return the offset of the next step and its type. Raises KeyError."""
         outer = self._type(number)
-        if isinstance(step, int) and outer.kind == _ARRAY_OF:
+        if isinstance(step, int) and outer.kind == uapi.BTF_KIND_ARRAY:
             element = _ARRAY.unpack_from(self._types, outer.at)[0]
             return step * self._size(element), element
-        if isinstance(step, str) and outer.kind in (_STRUCT, _UNION):
+        if isinstance(step, str) and outer.kind in _COMPOSITES:
             for name_at, member, bits in _MEMBER.iter_unpack(
                 self._types[outer.at : outer.at + outer.parts * _MEMBER.size]
             ):
                 if self._text(name_at) == step:
                     return bits // 8, member
-                if not name_at and self._type(member).kind in (_STRUCT, _UNION):
+                if not name_at and self._type(member).kind in _COMPOSITES:
                     try:
                         offset, inner = self._step(member, step)
                     except KeyError:
@@ -122,9 +128,9 @@ class Btf:
 
     def _size(self, number: int) -> int:
         found = self._type(number)
-        if found.kind == _POINTER:
+        if found.kind == uapi.BTF_KIND_PTR:
             return _POINTER_BYTES
-        if found.kind != _ARRAY_OF:
+        if found.kind != uapi.BTF_KIND_ARRAY:
             return found.size
         element, _, length = _ARRAY.unpack_from(self._types, found.at)
         return int(length) * self._size(element)

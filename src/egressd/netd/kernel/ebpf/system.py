@@ -17,18 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
+from egressd.netd.kernel import uapi
+
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280}
 """Numbers of the system call, by machine (asm/unistd.h)."""
-_MAP_CREATE, _MAP_LOOK_UP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = range(5)
-_LOAD, _ATTACH, _DETACH, _QUERY = 5, 8, 9, 16
-_PROGRAM_BY_ID, _MAP_BY_ID, _INFO, _BTF_BY_ID, _NEXT_BTF = 13, 14, 15, 19, 23
 _ATTRIBUTES_BYTES: Final = 160
-_LINK_CREATE: Final = 28
-_HASH: Final = 1  # BPF_MAP_TYPE_HASH
-BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_CGROUP_SOCK_ADDR, BPF_PROG_TYPE_CGROUP_SOCKOPT = 3, 18, 25
-BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET6_BIND, BPF_CGROUP_SETSOCKOPT = 8, 9, 22
-_NO_PREALLOCATION: Final = 1
-_UNLESS_THERE: Final = 1  # BPF_NOEXIST
 
 _MAP_ATTRIBUTES: Final = struct.Struct("=IIIII8x16s")
 _ELEMENT: Final = struct.Struct("=I4xQQQ")
@@ -43,8 +36,6 @@ revision."""
 _QUERY_ATTRIBUTES: Final = struct.Struct("=4IQI4x3QQ")
 """Interface, place, two sorts of flags, address for the programs' numbers, its capacity, addresses
 for flags and links; revision."""
-_REPLACE: Final = 1 << 2  # BPF_F_REPLACE
-INGRESS, EGRESS = 46, 47  # BPF_TCX_INGRESS, BPF_TCX_EGRESS
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
 _BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
 
@@ -76,9 +67,14 @@ class Map:
         OSError.
         """
         attributes = _MAP_ATTRIBUTES.pack(
-            _HASH, key_size, value_size, room, _NO_PREALLOCATION, name.encode()
+            uapi.BPF_MAP_TYPE_HASH,
+            key_size,
+            value_size,
+            room,
+            uapi.BPF_F_NO_PREALLOC,
+            name.encode(),
         )
-        return cls(_call(_MAP_CREATE, attributes))
+        return cls(_call(uapi.BPF_MAP_CREATE, attributes))
 
     def close(self) -> None:
         """Close the descriptor: the map is gone once no program uses it either."""
@@ -88,25 +84,26 @@ class Map:
         """Return the value of a key, or None. Raises OSError."""
         value = ctypes.create_string_buffer(self.value_size)
         try:
-            self._element(_MAP_LOOK_UP, key, value)
+            self._element(uapi.BPF_MAP_LOOKUP_ELEM, key, value)
         except FileNotFoundError:
             return None
         return value.raw
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set the value of a key, replacing an earlier one. Raises OSError."""
-        self._element(_MAP_UPDATE, key, ctypes.create_string_buffer(value, self.value_size))
+        value_at = ctypes.create_string_buffer(value, self.value_size)
+        self._element(uapi.BPF_MAP_UPDATE_ELEM, key, value_at)
 
     def put_new(self, key: bytes, value: bytes) -> None:
         """Set the value of a key unless it has one. Raises OSError."""
         with suppress(FileExistsError):
             value_at = ctypes.create_string_buffer(value, self.value_size)
-            self._element(_MAP_UPDATE, key, value_at, _UNLESS_THERE)
+            self._element(uapi.BPF_MAP_UPDATE_ELEM, key, value_at, uapi.BPF_NOEXIST)
 
     def drop(self, key: bytes) -> None:
         """Remove a key, if it is present. Raises OSError."""
         with suppress(FileNotFoundError):
-            self._element(_MAP_DELETE, key, None)
+            self._element(uapi.BPF_MAP_DELETE_ELEM, key, None)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield all keys. Nothing else may add or remove keys meanwhile. Raises OSError."""
@@ -114,7 +111,7 @@ class Map:
         following = ctypes.create_string_buffer(self.key_size)
         while True:
             try:
-                self._element(_MAP_NEXT_KEY, key, following)
+                self._element(uapi.BPF_MAP_GET_NEXT_KEY, key, following)
             except FileNotFoundError:
                 return
             key = following.raw
@@ -137,7 +134,7 @@ def load(
     code: bytes,
     modules: tuple[int, ...] = (),
     *,
-    kind: int = BPF_PROG_TYPE_SCHED_CLS,
+    kind: int = uapi.BPF_PROG_TYPE_SCHED_CLS,
     attach_type: int = 0,
 ) -> int:
     """Load a program after the kernel has verified it; return its descriptor.
@@ -166,7 +163,7 @@ def load(
             attach_type,
             ctypes.addressof(array) if modules else 0,
         )
-        return _call(_LOAD, attributes)
+        return _call(uapi.BPF_PROG_LOAD, attributes)
 
     for tries_left in reversed(range(_LOAD_TRIES)):
         try:
@@ -189,36 +186,41 @@ def link(program: int, target: int, attach_type: int) -> int:
     """Attach a program to the target open as `target`, for as long as the returned descriptor stays
     open. Raises OSError.
     """
-    return _call(_LINK_CREATE, _LINK_ATTRIBUTES.pack(program, target, attach_type, 0))
+    return _call(uapi.BPF_LINK_CREATE, _LINK_ATTRIBUTES.pack(program, target, attach_type, 0))
 
 
 def attached(interface: int, place: int) -> list[int]:
-    """Return the numbers of the programs at an interface's `INGRESS` or `EGRESS`, in the order in
-    which they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a kernel before
-    6.6.
+    """Return the numbers of the programs at an interface's BPF_TCX_INGRESS or BPF_TCX_EGRESS, in
+    the order in which they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a
+    kernel before 6.6.
     """
     numbers = (ctypes.c_uint32 * _ATTACHED_MAX)()
     at = ctypes.addressof(numbers)
     asked = _QUERY_ATTRIBUTES.pack(interface, place, 0, 0, at, _ATTACHED_MAX, 0, 0, 0, 0)
-    count = _QUERY_ATTRIBUTES.unpack_from(_answer(_QUERY, asked))[5]
+    count = _QUERY_ATTRIBUTES.unpack_from(_answer(uapi.BPF_PROG_QUERY, asked))[5]
     return numbers[:count]
 
 
 def attach(interface: int, descriptor: int, replaced: int | None = None) -> None:
-    """Put a program at an interface's `INGRESS`, behind all present ones, or in place of the one
-    with the number `replaced`. It stays when its process ends. Raises OSError.
+    """Put a program at an interface's BPF_TCX_INGRESS, behind all present ones, or in place of the
+    one with the number `replaced`. It stays when its process ends. Raises OSError.
     """
     if replaced is None:
-        _call(_ATTACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
+        _call(uapi.BPF_PROG_ATTACH, _attachment(interface, descriptor))
         return
     with _program(replaced) as old:
-        _call(_ATTACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, _REPLACE, old, 0, 0))
+        _call(uapi.BPF_PROG_ATTACH, _attachment(interface, descriptor, uapi.BPF_F_REPLACE, old))
 
 
 def detach(interface: int, program: int) -> None:
-    """Remove the program with that number from an interface's `INGRESS`. Raises OSError."""
+    """Remove the program with that number from an interface's BPF_TCX_INGRESS. Raises OSError."""
     with _program(program) as descriptor:
-        _call(_DETACH, _ATTACH_ATTRIBUTES.pack(interface, descriptor, INGRESS, 0, 0, 0, 0))
+        _call(uapi.BPF_PROG_DETACH, _attachment(interface, descriptor))
+
+
+def _attachment(interface: int, descriptor: int, flags: int = 0, replaced: int = 0) -> bytes:
+    place = uapi.BPF_TCX_INGRESS
+    return _ATTACH_ATTRIBUTES.pack(interface, descriptor, place, flags, replaced, 0, 0)
 
 
 def name_of(program: int) -> str:
@@ -238,7 +240,7 @@ def maps_of(program: int) -> list[Map]:
     with ExitStack() as undo:
         maps = []
         for number in numbers[:count]:
-            maps.append(Map(_call(_MAP_BY_ID, struct.pack("=I", number))))
+            maps.append(Map(_call(uapi.BPF_MAP_GET_FD_BY_ID, struct.pack("=I", number))))
             undo.callback(maps[-1].close)
         undo.pop_all()
     return maps
@@ -261,8 +263,9 @@ def _module_descriptor(module: str) -> int:
     number = 0
     while True:
         # At the end of the list the kernel raises FileNotFoundError.
-        (number,) = struct.unpack_from("=4xI", _answer(_NEXT_BTF, struct.pack("=I", number)))
-        descriptor = _call(_BTF_BY_ID, struct.pack("=I", number))
+        answer = _answer(uapi.BPF_BTF_GET_NEXT_ID, struct.pack("=I", number))
+        (number,) = struct.unpack_from("=4xI", answer)
+        descriptor = _call(uapi.BPF_BTF_GET_FD_BY_ID, struct.pack("=I", number))
         name = ctypes.create_string_buffer(64)
         asked = _BTF_INFO.pack(0, 0, 0, ctypes.addressof(name), len(name), 0)
         with _closed_on_failure(descriptor):
@@ -275,7 +278,7 @@ def _module_descriptor(module: str) -> int:
 @contextmanager
 def _program(number: int) -> Iterator[int]:
     """Yield a descriptor of the program with that number. Raises OSError."""
-    descriptor = _call(_PROGRAM_BY_ID, struct.pack("=I", number))
+    descriptor = _call(uapi.BPF_PROG_GET_FD_BY_ID, struct.pack("=I", number))
     try:
         yield descriptor
     finally:
@@ -293,7 +296,8 @@ def _closed_on_failure(descriptor: int) -> Iterator[None]:
 
 def _info(descriptor: int, size: int, asked: bytes = b"") -> bytes:
     info = ctypes.create_string_buffer(asked, size)
-    _call(_INFO, _INFO_ATTRIBUTES.pack(descriptor, size, ctypes.addressof(info)))
+    attributes = _INFO_ATTRIBUTES.pack(descriptor, size, ctypes.addressof(info))
+    _call(uapi.BPF_OBJ_GET_INFO_BY_FD, attributes)
     return info.raw
 
 

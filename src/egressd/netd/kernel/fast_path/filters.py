@@ -25,7 +25,7 @@ from egressd.netd.kernel.netlink import (
 )
 from egressd.planner.registry import FAST_PATH_PREFERENCE
 
-_PROTOCOL_IP: Final = socket.htons(0x0800)
+_PROTOCOL_IP: Final = socket.htons(uapi.ETH_P_IP)
 _INFO: Final = FAST_PATH_PREFERENCE << 16 | _PROTOCOL_IP
 _HANDLE: Final = 1
 _KIND: Final = uapi.TCA_KIND, b"bpf\0"

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import Final
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import filters
 from egressd.netd.kernel.netlink import NetlinkSocket
@@ -46,7 +47,7 @@ class Hooks:
         if not self._may_have_tcx:
             return False
         try:
-            system.attached(_LOOPBACK, system.INGRESS)
+            system.attached(_LOOPBACK, uapi.BPF_TCX_INGRESS)
         except OSError as error:
             if error.errno not in _UNKNOWN_PLACE:
                 raise
@@ -80,7 +81,7 @@ class Hooks:
         """
         if not self.has_tcx:
             return True
-        programs = _programs(interface, system.INGRESS)
+        programs = _programs(interface, uapi.BPF_TCX_INGRESS)
         return not programs or programs[-1] == self._attached(interface)
 
     def put(self, kernel: NetlinkSocket, interface: int, descriptor: int) -> int | None:
@@ -108,12 +109,12 @@ class Hooks:
 
     def has_others_at_egress(self, interface: int) -> bool:
         """Return whether other programs see outgoing packets without a filter."""
-        return self.has_tcx and bool(_programs(interface, system.EGRESS))
+        return self.has_tcx and bool(_programs(interface, uapi.BPF_TCX_EGRESS))
 
     def _attached(self, interface: int) -> int | None:
         if not self.has_tcx:
             return None
-        return next(filter(_is_ours, _programs(interface, system.INGRESS)), None)
+        return next(filter(_is_ours, _programs(interface, uapi.BPF_TCX_INGRESS)), None)
 
 
 def _programs(interface: int, place: int) -> list[int]:

@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.ebpf.btf import Btf
 
 _MODULE: Final = "nf_conntrack"
 _LOOK_UP, _RELEASE = "bpf_skb_ct_lookup", "bpf_ct_release"
-_CLOCK_MONOTONIC_COARSE: Final = 6  # linux/time.h
 
 
 class Flow(NamedTuple):
@@ -72,7 +72,7 @@ def kernel() -> Iterator[Kernel]:
         except (KeyError, ValueError, struct.error) as error:
             raise OSError(errno.EOPNOTSUPP, f"its connection tracking lacks {error}") from None
         # The resolution of the clock that only counts ticks is the length of a tick.
-        tick_hz = round(1 / time.clock_getres(_CLOCK_MONOTONIC_COARSE))
+        tick_hz = round(1 / time.clock_getres(uapi.CLOCK_MONOTONIC_COARSE))
         yield Kernel(flow, look_up, release, module, tick_hz, timeouts())
 
 
