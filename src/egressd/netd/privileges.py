@@ -46,7 +46,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 # and each of the four locked by the bit above it.
 _SECUREBITS: Final = 0b11_10_11_11
 
-_CAPABILITY_VERSION: Final = 0x2008_0522  # _LINUX_CAPABILITY_VERSION_3
+_LINUX_CAPABILITY_VERSION_3: Final = 0x2008_0522
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -111,7 +111,7 @@ def finish_drop() -> None:
 def _set_capabilities(keep: Collection[Capability]) -> None:
     """Make the effective and permitted sets `keep`, and the inheritable one empty."""
     mask = sum(1 << capability for capability in set(keep))
-    header = _Header(_CAPABILITY_VERSION, 0)
+    header = _Header(_LINUX_CAPABILITY_VERSION_3, 0)
     low = mask & 0xFFFF_FFFF
     data = (_Data * 2)(_Data(low, low, 0), _Data(mask >> 32, mask >> 32, 0))
     if _libc.capset(ctypes.byref(header), ctypes.byref(data)) != 0:

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from egressd.netd.kernel import uapi
+
 PATIENCE_S: Final = 0.8
 
 _PORT: Final = 53
 _ECHO: Final = struct.Struct("!BBHHH")  # ICMP: type, code, checksum, identifier, sequence number
-_ECHO_REQUEST, _ECHO_REPLY = 8, 0
 
 
 async def is_anybody_there(addresses: Iterable[str], mark: int) -> bool:
@@ -49,14 +50,14 @@ async def _pings(address: str, mark: int) -> bool:
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
         asking.connect((address, 0))
         number = secrets.randbits(16)
-        asking.send(_ECHO.pack(_ECHO_REQUEST, 0, _checksum(number), number, 0))
+        asking.send(_ECHO.pack(uapi.ICMP_ECHO, 0, _checksum(number), number, 0))
         async with asyncio.timeout(PATIENCE_S):  # its TimeoutError is an OSError
             while True:
                 packet = await asyncio.get_running_loop().sock_recv(asking, 128)
                 header = packet[(packet[0] & 0x0F) * 4 :]
                 if len(header) >= _ECHO.size:
                     kind, _, _, identifier, _ = _ECHO.unpack_from(header)
-                    if (kind, identifier) == (_ECHO_REPLY, number):
+                    if (kind, identifier) == (uapi.ICMP_ECHOREPLY, number):
                         return True
     return False
 
@@ -78,5 +79,5 @@ async def _connects(address: str, mark: int) -> bool:
 
 def _checksum(number: int) -> int:
     """Return the checksum of an 8-byte echo request with this identifier (RFC 1071)."""
-    total = (_ECHO_REQUEST << 8) + number
+    total = (uapi.ICMP_ECHO << 8) + number
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF

@@ -182,8 +182,8 @@ TABLE_LAN: Final = _TABLES + 99
 one-arm use arrive and leave by the same interface and must not meet the default-deny rules."""
 TABLE_TPROXY: Final = _TABLES + 100
 """The table of ``local default dev lo``: hands TPROXYed packets to this machine's sockets."""
-TABLE_MAIN: Final = 254
-"""The kernel's own table (``RT_TABLE_MAIN``)."""
+RT_TABLE_MAIN: Final = 254
+"""The kernel's own table (linux/rtnetlink.h)."""
 _TABLE_EGRESS_BASE: Final = _TABLES + 1000
 
 

@@ -33,8 +33,8 @@ from egressd.planner.registry import (
     PRIORITY_LAN_FLOOR,
     PRIORITY_SOURCE,
     PRIORITY_TPROXY,
+    RT_TABLE_MAIN,
     TABLE_LAN,
-    TABLE_MAIN,
     TABLE_TPROXY,
     egress_table,
 )
@@ -250,7 +250,7 @@ def _fixed_rules() -> list[PolicyRule]:
             priority=PRIORITY_DIRECT,
             mark=MARK_DIRECT,
             mask=MARK_KIND_MASK,
-            table=TABLE_MAIN,
+            table=RT_TABLE_MAIN,
         )
         for family in (4, 6)
     ]

@@ -29,7 +29,6 @@ from egressd.netd.kernel.netlink import (
     text,
     u32,
 )
-from egressd.planner.registry import TABLE_MAIN
 
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, mask of changes
 _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, scope, index
@@ -184,7 +183,7 @@ def _main_table(
     """For each next hop yield the prefix length of its route's destination, the attributes of the
     route, its own attributes, and the name of its interface.
     """
-    request = _ROUTE.pack(family, 0, 0, 0, TABLE_MAIN, 0, 0, uapi.RTN_UNICAST, 0)
+    request = _ROUTE.pack(family, 0, 0, 0, uapi.RT_TABLE_MAIN, 0, 0, uapi.RTN_UNICAST, 0)
     try:
         bodies = fib.listed(asked, uapi.RTM_GETROUTE, request)
     except NetlinkError as error:

@@ -25,7 +25,7 @@ from egressd.netd.kernel.netlink import (
     text,
     u32,
 )
-from egressd.planner.registry import ROUTE_PROTOCOL, TABLE_MAIN
+from egressd.planner.registry import ROUTE_PROTOCOL
 
 _ROUTE = struct.Struct("=8BI")
 """rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags."""
@@ -94,9 +94,9 @@ def encode_peer_route(peer: IPv4Address, index: int) -> bytes:
     """Return the body of a request about the main table's route that the kernel makes by itself
     when an interface gets an address with that far end.
     """
-    return _ROUTE.pack(
-        AF_INET, 32, 0, 0, TABLE_MAIN, uapi.RTPROT_KERNEL, uapi.RT_SCOPE_LINK, uapi.RTN_UNICAST, 0
-    ) + encode([(uapi.RTA_DST, peer.packed), (uapi.RTA_OIF, u32(index))])
+    table, kind = uapi.RT_TABLE_MAIN, uapi.RTN_UNICAST
+    header = _ROUTE.pack(AF_INET, 32, 0, 0, table, uapi.RTPROT_KERNEL, uapi.RT_SCOPE_LINK, kind, 0)
+    return header + encode([(uapi.RTA_DST, peer.packed), (uapi.RTA_OIF, u32(index))])
 
 
 def advertised_routes_request() -> bytes:
@@ -104,7 +104,8 @@ def advertised_routes_request() -> bytes:
 
     The kernel's own router discovery gives them the protocol RTPROT_RA, and systemd-networkd's too.
     """
-    return _ROUTE.pack(AF_INET6, 0, 0, 0, TABLE_MAIN, uapi.RTPROT_RA, 0, uapi.RTN_UNICAST, 0)
+    table, kind = uapi.RT_TABLE_MAIN, uapi.RTN_UNICAST
+    return _ROUTE.pack(AF_INET6, 0, 0, 0, table, uapi.RTPROT_RA, 0, kind, 0)
 
 
 def device_of(body: bytes) -> int:

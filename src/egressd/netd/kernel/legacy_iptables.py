@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from egressd.netd.kernel import uapi
+
 _NAMES: Final = Path("/proc/self/net/ip_tables_names")
 """The tables that exist. A request for another table would make the kernel create it."""
 _IPT_SO_GET_INFO, _IPT_SO_GET_ENTRIES = 64, 65
@@ -32,8 +34,12 @@ _TARGET_BYTES: Final = 32
 """xt_entry_target, ahead of a standard target's verdict."""
 _DROP: Final = -1
 """-NF_DROP - 1."""
-_CHAINS: Final = {1: "INPUT", 2: "FORWARD", 3: "OUTPUT"}
-"""The hooks of table filter, by number (NF_INET_…)."""
+_CHAINS: Final = {
+    uapi.NF_INET_LOCAL_IN: "INPUT",
+    uapi.NF_INET_FORWARD: "FORWARD",
+    uapi.NF_INET_LOCAL_OUT: "OUTPUT",
+}
+"""The hooks of table filter."""
 
 
 class Filter(msgspec.Struct, frozen=True):

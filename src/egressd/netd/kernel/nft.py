@@ -28,9 +28,9 @@ from egressd.netd.kernel.set_elements import INET, swap
 from egressd.planner.declared import base_chain, comment_text
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 
-_STATELESS = 1 << 2
-_NUMERIC_ALL = 0b1111 << 7  # protocols, priorities, symbols, times
-_TERSE = 1 << 11
+_NFT_CTX_OUTPUT_STATELESS = 1 << 2
+_NFT_CTX_OUTPUT_NUMERIC_ALL = 0b1111 << 7  # protocols, priorities, symbols, times
+_NFT_CTX_OUTPUT_TERSE = 1 << 11
 
 _PROTOCOLS = {"icmp": "1", "tcp": "6", "udp": "17"}
 
@@ -138,7 +138,9 @@ class _Context:
             context = self._context
             if context is None:
                 return "libnftables is no longer in use", ""
-            library.nft_ctx_output_set_flags(context, _NUMERIC_ALL | _STATELESS | flags)
+            library.nft_ctx_output_set_flags(
+                context, _NFT_CTX_OUTPUT_NUMERIC_ALL | _NFT_CTX_OUTPUT_STATELESS | flags
+            )
             library.nft_ctx_set_dry_run(context, dry_run)
             failed = library.nft_run_cmd_from_buffer(context, script.encode())
             # Reading a buffer empties it.
@@ -253,13 +255,13 @@ class Nft:
         None if there is no such table. Equal text means equal rules: counters are left out and
         everything is numeric.
         """
-        return self._list(f"list table inet {NFT_TABLE}", _TERSE)
+        return self._list(f"list table inet {NFT_TABLE}", _NFT_CTX_OUTPUT_TERSE)
 
     def listed(self, what: str) -> str:
         """Return the output of ``nft list`` for an object ("chains", "table ip filter"), without
         the elements of sets; nothing if the object does not exist.
         """
-        return self._list(f"list {what}", _TERSE) or ""
+        return self._list(f"list {what}", _NFT_CTX_OUTPUT_TERSE) or ""
 
     def elements(self, name: str) -> dict[str, str] | None:
         """Return the elements of a set or map of our table: key -> value.

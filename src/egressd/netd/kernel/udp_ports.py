@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from egressd.netd.kernel import uapi
+
 _TABLE: Final = Path("/proc/self/net/udp")
 _ANY: Final = "00000000"
-_UNCONNECTED: Final = "07"
-"""The state of a socket that receives from every peer: TCP_CLOSE."""
+_UNCONNECTED: Final = f"{uapi.TCP_CLOSE:02X}"
+"""The state of a socket that receives from every peer."""
 
 _EPHEMERAL: Final = 32_768
 """The first port of Linux's own choice, by default (ip_local_port_range)."""

@@ -8,12 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from egressd.netd.kernel import uapi
+
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
-"""System calls, with the same numbers on all machines (asm-generic/unistd.h)."""
-_FSOPEN_CLOEXEC: Final = 1
-_FSMOUNT_CLOEXEC: Final = 1
-_FSCONFIG_CMD_CREATE: Final = 6
 _AT_ROOT: Final = "/"
 
 
@@ -27,13 +24,13 @@ def open_root() -> int:
         if kind.startswith("cgroup2 ") and fields.split()[3] == _AT_ROOT:
             with suppress(OSError):
                 return os.open(fields.split()[4], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    context = _call(_FSOPEN, ctypes.c_char_p(b"cgroup2"), ctypes.c_uint(_FSOPEN_CLOEXEC))
+    flags = ctypes.c_uint(uapi.FSOPEN_CLOEXEC)
+    context = _call(uapi.SYS_fsopen, ctypes.c_char_p(b"cgroup2"), flags)
     try:
-        command = ctypes.c_uint(_FSCONFIG_CMD_CREATE)
-        _call(_FSCONFIG, ctypes.c_int(context), command, None, None, ctypes.c_int(0))
-        return _call(
-            _FSMOUNT, ctypes.c_int(context), ctypes.c_uint(_FSMOUNT_CLOEXEC), ctypes.c_uint(0)
-        )
+        command = ctypes.c_uint(uapi.FSCONFIG_CMD_CREATE)
+        _call(uapi.SYS_fsconfig, ctypes.c_int(context), command, None, None, ctypes.c_int(0))
+        flags = ctypes.c_uint(uapi.FSMOUNT_CLOEXEC)
+        return _call(uapi.SYS_fsmount, ctypes.c_int(context), flags, ctypes.c_uint(0))
     finally:
         os.close(context)
 

@@ -39,8 +39,6 @@ for flags and links; revision."""
 _MAP_INFO: Final = struct.Struct("=8xIII4x16s")  # struct bpf_map_info
 _BTF_INFO: Final = struct.Struct("=QIIQII")  # struct bpf_btf_info
 
-_ATTACHED_MAX: Final = 64
-"""Maximum of programs at one place of an interface (BPF_MPROG_MAX)."""
 _LOAD_TRIES: Final = 5
 """Number of attempts: the verifier gives up if a signal arrives (EAGAIN)."""
 _LICENSE: Final = b"Dual MIT/GPL\0"
@@ -194,9 +192,9 @@ def attached(interface: int, place: int) -> list[int]:
     the order in which they see packets: ahead of all filters (tc(8)). Raises OSError, EINVAL on a
     kernel before 6.6.
     """
-    numbers = (ctypes.c_uint32 * _ATTACHED_MAX)()
+    numbers = (ctypes.c_uint32 * uapi.BPF_MPROG_MAX)()
     at = ctypes.addressof(numbers)
-    asked = _QUERY_ATTRIBUTES.pack(interface, place, 0, 0, at, _ATTACHED_MAX, 0, 0, 0, 0)
+    asked = _QUERY_ATTRIBUTES.pack(interface, place, 0, 0, at, uapi.BPF_MPROG_MAX, 0, 0, 0, 0)
     count = _QUERY_ATTRIBUTES.unpack_from(_answer(uapi.BPF_PROG_QUERY, asked))[5]
     return numbers[:count]
 

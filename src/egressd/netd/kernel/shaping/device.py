@@ -65,9 +65,8 @@ def make(kernel: NetlinkSocket, name: str) -> int:
 
 def present(kernel: NetlinkSocket, prefix: str) -> list[str]:
     """Return the names of all IFBs that begin with `prefix`."""
-    asked = _LINK.pack(0, 0, 0, 0, 0) + attribute(
-        uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS)
-    )
+    asked = _LINK.pack(0, 0, 0, 0, 0)
+    asked += attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
     links = (attributes(body, _LINK.size) for body in kernel.dump(uapi.RTM_GETLINK, asked))
     names = (text(link[uapi.IFLA_IFNAME]) for link in links if _kind(link) == _KIND)
     return [name for name in names if name.startswith(prefix)]

@@ -27,7 +27,6 @@ _HTB_OPTIONS = struct.Struct("=BBHhHI BBHhHI 5I")
 alignment, least packet, bytes per second; with TC_LINKLAYER_ETHERNET the kernel computes times
 itself and takes no table of them); then buffer and ceiling's buffer in ticks, quantum,
 level, priority."""
-_HTB_VERSION: Final = 3
 
 _TBF_OPTIONS = struct.Struct("=BBHhHI BBHhHI 3I")
 """tc_tbf_qopt: rate and peak rate as above; limit, buffer and peak's buffer."""
@@ -113,9 +112,8 @@ def splitter(index: int, handle: int, frame_bytes: int) -> bytes:
 
 def htb_root(index: int, handle: int, parent: int) -> bytes:
     """Return the body of a request for an HTB qdisc. Packets without a class pass unlimited."""
-    options = nest(
-        uapi.TCA_OPTIONS, attribute(uapi.TCA_HTB_INIT, _HTB_GLOBAL.pack(_HTB_VERSION, 10, 0, 0, 0))
-    )
+    parameters = _HTB_GLOBAL.pack(uapi.TC_HTB_PROTOVER, 10, 0, 0, 0)
+    options = nest(uapi.TCA_OPTIONS, attribute(uapi.TCA_HTB_INIT, parameters))
     return address(index, handle, parent) + _kind("htb") + options
 
 
