@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 DOCS = Path(__file__).parent.parent.parent / "docs"
 GUIDE = (DOCS / "api.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
-PAGES = ("api.md", "decisions.md")
+PAGES = ("api.md", "api-semantics.md")
 
 
 async def run(script: str, port: int, token: str) -> str:
