@@ -70,6 +70,9 @@ def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
 
 
 def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
+    """Past fault: if the kernel ended one worker for lack of memory, systemd stopped the whole
+    unit, lines included (`OOMPolicy`).
+    """
     netd = settings("egressd-netd.service")
     assert "network-pre.target" in netd["Before"]
     assert "network-pre.target" in netd["Wants"]

@@ -55,6 +55,9 @@ def start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], Path, Path]:
 def test_p2_children_end_in_good_order_when_their_keeper_is_killed(tmp_path: Path) -> None:
     # Found by chaos: the children of a killed supervisor lived on, and two netd repaired each
     # other's work endlessly.
+    """Past fault: children outlived `egressd serve`, and two netds undid each other's repairs for
+    ever.
+    """
     keeper, _, ended = start_keeper(tmp_path)
     keeper.kill()
     keeper.wait()

@@ -145,6 +145,9 @@ async def test_what_netd_refused_of_other_resolvers_is_told_again(
 async def test_p3_what_a_failure_left_undone_is_seen_to_once_it_can_be(
     opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Past fault: a change that was answered with 500 on a full disk could stay in force until the
+    next change, because nothing retried to take it back. The api retries every 10 s.
+    """
     async with opened("off") as device:
         device.netd.behaviour = ["break"]
         with pytest.raises(Failed):

@@ -30,6 +30,10 @@ def disk(namespaces: None, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_half_a_minute_of_chaos_breaks_no_promise(disk: Path) -> None:
+    """Past faults that it found: clients of a lost worker were blocked for 30 s, because they
+    waited for the back-off of another instance; and netd saw links that changed during its start 10
+    s late.
+    """
     trace: list[Trace] = []
     report = Chaos(minutes=0.5, seed=20, rate=2000, disk=disk, say=trace.append).run()
     told = "\n".join(msgspec.json.encode(event).decode() for event in trace)

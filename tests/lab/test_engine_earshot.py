@@ -157,7 +157,9 @@ def test_every_instance_of_a_worker_is_narrowed(namespace: Namespace, tmp_path: 
 def test_a_worker_answers_while_its_sockets_are_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With 100,000 of them that takes seconds, after two of which netd takes it for dead."""
+    """With 100,000 of them that takes seconds, after two of which netd takes it for dead. Past
+    fault: netd killed a worker with more than 100,000 sockets when one more instance started.
+    """
     looked, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
     def narrow() -> None:

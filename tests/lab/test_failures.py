@@ -164,6 +164,10 @@ def test_a_dead_or_stuck_worker_blocks_and_is_replaced(lab: Lab, number: signal.
 
 
 def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: Lab) -> None:
+    """Past fault: after netd was restarted, a worker's death sent clients of one node to another
+    node for some milliseconds: a restarted instance could get the port of a lost one, to which the
+    kernel still sent that node's clients.
+    """
     with watched(lab):
         for _ in range(5):
             kill(lab, "egressd.app netd")  # the next one hands out ports from the first on
@@ -173,6 +177,7 @@ def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: La
 
 
 def test_flows_of_a_plan_that_did_not_last_go_at_the_next_start(lab: Lab) -> None:
+    """Past fault: flows of a plan that was taken back could look like flows of a later plan."""
     client = lab.client(3).address
     tuple_ = ("-p", "udp", "-s", client, "-d", "192.0.2.77", "--sport", "77", "--dport", "77")
     mark = ("--mark", "0x3fff0000")  # DIRECT, under the last epoch that there is
@@ -346,6 +351,9 @@ def without_a_configuration(lab: Lab) -> None:
 def test_p1_stopping_the_service_blocks_everybody_when_netd_cannot(
     lab: Lab, befalls: Callable[[Lab], None]
 ) -> None:
+    """Past fault: a stop blocked no client while netd was dead, frozen or unable to start, because
+    netd alone blocked clients. Its keeper does so in its place (`egressd-block` under systemd).
+    """
     config = lab.device.config.read_text()
     befalls(lab)
     try:
@@ -380,6 +388,9 @@ def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
 
 
 def test_what_is_flushed_while_netd_starts_is_put_back(lab: Lab) -> None:
+    """Past fault: elements that another program deleted while netd started were not restored,
+    because netd listened for events only after it had loaded the table.
+    """
     lab.device.stop()
     lab.device.program.start()
 
@@ -394,6 +405,9 @@ def test_what_is_flushed_while_netd_starts_is_put_back(lab: Lab) -> None:
 
 
 def test_p2_healing_does_not_wait_for_an_engine_that_will_not_live(namespaces: None) -> None:
+    """Past fault: a flush was repaired 10 s late while the engine did not start, because the repair
+    waited for it.
+    """
     with Lab(LabSpec(nodes=("ss",), clients=2)) as lab:
         lab.start_egressd()
         add_nodes(lab)

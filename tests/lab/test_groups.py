@@ -141,6 +141,9 @@ def spread(lab: Lab, clients: range) -> dict[int, str]:
 
 
 def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
+    """Past fault: with a group in use netd ended at each start while its table was missing, because
+    the first load of the table needed the group's choice before it was known.
+    """
     nodes = use(lab, "fallback")
     send(lab, 1, "Group_g")
     lab.device.stop()
@@ -151,6 +154,9 @@ def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
 
 
 def test_p2_a_flow_is_served_again_though_its_node_stood_by_and_was_lost(lab: Lab) -> None:
+    """Past fault: a UDP flow with fixed ports was dropped for good once its worker was lost, if its
+    node only stood by for a group. Its conntrack entry outlived the node.
+    """
     nodes = use(lab, "fallback")
     send(lab, 1, "Group_g")
     assert seen(lab, 1) == nodes[0].address

@@ -50,6 +50,8 @@ def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
 @pytest.mark.parametrize("name", ['a"b', "eth*", "a;b", "{x}", "$(x)", "-x", "é"])
 def test_p6_an_interface_with_an_odd_name_is_not_there(namespace: Namespace, name: str) -> None:
     # Its name would stand in nftables' text when its private address makes it a LAN.
+    """Past fault: an interface called `a"b` or `eth*` became part of the ruleset's text."""
+
     def add_odd() -> None:
         for command in (
             ["link", "add", "name", name, "type", "bridge"],

@@ -255,6 +255,9 @@ def test_what_the_routers_programs_tell_each_other_lives_on(networks: Networks) 
 
 
 def test_what_stalls_ends_where_it_is_meant(networks: Networks) -> None:
+    """Past fault: a stalled TCP connection that all clients of a node share kept the node dead for
+    long after an outage.
+    """
     _, router = networks
 
     def body() -> tuple[list[int], list[int]]:

@@ -122,6 +122,10 @@ def test_p1_nobody_outside_can_pose_as_a_client_or_as_the_router(lab: Lab) -> No
 
 
 def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: Lab) -> None:
+    """Past fault: the router's ICMP errors to a client, which quote the client's packet, left by a
+    WAN while the LAN was down, because the LAN's route goes with its link. `unreachable` routes now
+    lie beneath the LANs' routes.
+    """
     router = outsider(lab, "router", str(LAN_ADDRESS))
     client, token, control = lab.client(1).address, new_token(), new_token()
     with lab.internet.capture() as capture:
@@ -137,6 +141,9 @@ def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: La
 
 
 def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: Lab) -> None:
+    """Past fault: an ICMP error to a far end, about an answer that could not be delivered, left by
+    the default WAN with the address of the flow's own WAN.
+    """
     send(lab, 1, "Interface:wan2")
     far_end = outsider(lab, "internet", SERVER)
     client, wan = lab.client(1).address, lab.wan(2).address
@@ -160,7 +167,10 @@ def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: L
 def test_p1_what_the_router_says_about_its_own_flow_leaves_by_its_address_own_way(
     lab: Lab,
 ) -> None:
-    """Such a flow is the engine's on behalf of a client, whose socket has been closed."""
+    """Such a flow is the engine's on behalf of a client, whose socket has been closed. Past fault:
+    ICMP errors about such flows left by the default WAN, because no mark named another egress. They
+    leave by the interface with their source address.
+    """
     wan = lab.wan(2).address
     router, far_end = outsider(lab, "router", wan), outsider(lab, "internet", SERVER)
     answer, control = new_token(), new_token()
@@ -179,6 +189,9 @@ def test_p1_what_the_router_says_about_its_own_flow_leaves_by_its_address_own_wa
 def test_p1_errors_about_ipv6_leave_by_no_wan_when_the_lan_has_lost_its_addresses(
     lab: Lab,
 ) -> None:
+    """Past fault: ICMPv6 errors for clients left by a WAN once the LAN, being down, had lost its
+    IPv6 addresses.
+    """
     address = f"{LAN6}1"
     hardware = lab.router.run("cat", "/sys/class/net/lan0/address").stdout.strip()
     neighbour = (address, "lladdr", hardware, "dev", "eth0", "nud", "permanent")
@@ -405,6 +418,9 @@ def test_p1_p3_an_upgrade_goes_unnoticed(lab: Lab) -> None:
 
 def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> None:
     # Found by chaos: the old netd and the new one healed what the other did, without an end.
+    """Past fault: after the keeper was killed two netds undid each other's repairs for ever, and
+    the new api could not listen. Children end with their keeper, and a lock lets one netd run.
+    """
     with watched(lab, {1: "ss", 2: "DIRECT"}) as watch:
         connections = [lab.client(number).connect() for number in (1, 2)]
         os.kill(lab.device.program.pid, signal.SIGKILL)
@@ -420,6 +436,10 @@ def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> 
 
 
 def test_p1_p4_a_change_under_way_while_the_keeper_dies_is_the_next_apis_too(lab: Lab) -> None:
+    """Past fault: a change under way while the keeper was killed was answered with 200 and undone
+    by the next api, which had read the database while the old one still served. An api now holds
+    its data directory, and netd takes plans from one api at a time.
+    """
     send(lab, 1, "DIRECT")
     (row,) = lab.api.get("/rules")["data"]
     body = json.dumps({**rule_body(row), "target_node": "REJECT"}).encode()
@@ -511,6 +531,9 @@ def test_p1_one_arm(namespaces: None) -> None:
 
 
 def test_p1_a_found_lan_that_loses_its_address_is_still_one(namespaces: None) -> None:
+    """Past fault: a found LAN that lost its address lost its role, and its clients were forwarded
+    without rules.
+    """
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd({"lan": {"interfaces": []}})
         hardware = lab.router.run("cat", "/sys/class/net/lan0/address").stdout.strip()

@@ -225,6 +225,9 @@ def test_the_routers_own_servers_are_not_reached_through_a_service(lab: Lab) -> 
 
 
 def test_no_service_opens_the_lan_or_the_routers_own_servers(lab: Lab) -> None:
+    """Past fault: a proxy service with `lo` or a LAN as its interface opened the router's own
+    servers, or the LAN, to its callers.
+    """
     client = lab.client(1)
     with pytest.raises(Failed, match="outbound_interface must not be lo"):
         add(lab, 1080, "lo")
@@ -238,6 +241,9 @@ def test_no_service_opens_the_lan_or_the_routers_own_servers(lab: Lab) -> None:
 
 
 def test_a_service_whose_port_another_program_has_is_told_and_comes_back(lab: Lab) -> None:
+    """Past fault: a service with a port of the ephemeral range could lose it to any connection of
+    the router. The kernel now reserves such ports.
+    """
     add(lab, 43750)
     assert curl(lab.client(1).host, 43750) == exits(lab)["wan1"]
     reserved = "/proc/sys/net/ipv4/ip_local_reserved_ports"
@@ -487,6 +493,7 @@ def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
 
 @pytest.mark.parametrize("end", ["delete", "disable", "password", "interface", "stop"])
 def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
+    """Past fault: proxy services continued while the device was stopped."""
     send(lab, 3, "Interface:wan2")  # so that wan2 stays a way out
     number = add(lab, 1080, "wan2")
     kept = add(lab, 1081, "wan2")

@@ -160,6 +160,10 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> N
 
 
 def test_p2_a_lost_question_for_a_nodes_address_holds_nobody_up(near: Lab) -> None:
+    """Past fault: one lost packet to a resolver delayed all new connections through a node by 10 s.
+    The engine sends one question, and all who need the name wait for it. The wait is now 4 s, and
+    an address that has just expired is used meanwhile.
+    """
     add_by_name(near, {})
 
     def is_through() -> bool:

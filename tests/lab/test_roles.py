@@ -136,6 +136,9 @@ def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: N
 
 
 def test_p1_a_wan_without_its_route_is_no_lan_for_the_next_netd_either(namespaces: None) -> None:
+    """Past fault: the next netd took a found WAN that had lost its default route for a LAN,
+    reachable by every client without a rule. The table now names all WANs that were ever found.
+    """
     with Lab(LabSpec(nodes=(), clients=2)) as lab:
         lab.start_egressd(FOUND)
         router(lab, "address add 192.168.50.1/24 dev wan2", "route del default dev wan2")
@@ -175,6 +178,9 @@ def test_p1_a_second_lan_is_not_forwarded_before_it_has_been_seen(namespaces: No
 def test_p1_a_lan_of_another_name_than_the_configured_one_is_not_forwarded(
     namespaces: None,
 ) -> None:
+    """Past fault: a LAN whose name at boot differed from the configured one had no role, and its
+    clients were forwarded without rules.
+    """
     with Lab(LabSpec(nodes=(), clients=3)) as lab:
         router(lab, "link set lan0 down", "link set lan0 name eth7", "link set eth7 up")
         lab.start_egressd()

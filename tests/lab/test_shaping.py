@@ -513,7 +513,9 @@ def test_lans_come_and_go() -> None:
 
 
 def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
-    """As a VLAN does whose parent is a LAN too: a packet passes both."""
+    """As a VLAN does whose parent is a LAN too: a packet passes both. Past fault: clients on a VLAN
+    had half their limit, because their packets were queued on both interfaces.
+    """
     source = "10.79.0.2"
     topology = replace(
         TOPOLOGY,

@@ -213,6 +213,10 @@ def opened(lab: Lab) -> str:
 
 @pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened])
 def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) -> None:
+    """Past fault: UDP of a client from a fixed port was dead for good once the client had left its
+    node while the far end continued to send: the engine's next datagram began a flow in the wrong
+    direction.
+    """
     send(lab, 2, "ss")  # so that the node goes on
     send(lab, 1, "ss")
     with streaming(lab), talking(lab, 1, STREAM_PORT) as talk:
@@ -225,6 +229,10 @@ def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) 
 
 @pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened])
 def test_after_the_far_end_has_begun_it_anew(lab: Lab, leave: Callable[[Lab], str]) -> None:
+    """Past fault: a node's client lost a UDP flow with fixed ports for good, now and then, when it
+    left the node or the device was opened. The entry was removed before the kernel used the new
+    plan, and the next datagram of the far end began an untranslated flow in the wrong direction.
+    """
     send(lab, 2, "ss")
     send(lab, 1, "ss")
     mine = ("-p", "udp", "--src", lab.client(1).address)
@@ -242,6 +250,9 @@ def test_after_the_far_end_has_begun_it_anew(lab: Lab, leave: Callable[[Lab], st
 
 
 def test_a_stopped_device_lets_no_stream_come_down(lab: Lab) -> None:
+    """Past fault: a stopped device continued to deliver UDP to its clients, because datagrams of
+    known flows counted as answers.
+    """
     targets = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
     for number, target in targets.items():
         send(lab, number, target)

@@ -28,6 +28,9 @@ def test_p1_nothing_is_forwarded_before_there_is_a_lan_to_guard(
 ) -> None:
     # Packets of a LAN that no configuration names would pass without rules from its start until
     # netd sees it.
+    """Past fault: forwarding was enabled before a LAN was found, so that a LAN was forwarded
+    without rules from the time when it came up until netd saw it.
+    """
     subject = machine.Machine(cast(Nft, cast(Any, None)), InterfaceRoles(), engine_uid=990)
     subject.topology = Topology(lans=lans)
     subject.forward()

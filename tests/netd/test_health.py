@@ -154,6 +154,10 @@ def test_a_suspect_that_answers_is_not_asked_over_and_over() -> None:
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
 def test_an_engine_that_is_away_makes_nobody_dead(failure: Exception) -> None:
+    """Past fault: one unforeseen exception ended all measurements, and groups kept a dead node for
+    good.
+    """
+
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.failure = failure

@@ -211,6 +211,10 @@ def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
 
 
 def test_p1_nobody_goes_on_by_a_node_that_is_another_now_and_will_not_start(tmp_path: Path) -> None:
+    """Past fault: if an edited node did not start, its clients continued through the old instance
+    and nothing was reported. They are blocked, and the start is tried again.
+    """
+
     async def body(device: Device) -> None:
         a, b, c, d = node(7, "a"), node(8, "b"), node(7, "c"), node(7, "d")
         await device.reconciler.set_plan(device.plan(a, b))
@@ -257,6 +261,8 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
 def test_flows_are_judged_by_no_law_that_the_kernel_goes_by_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], is_another_law: bool
 ) -> None:
+    """Past fault: the clean-up after a save judged flows by the plan that it had begun with."""
+
     async def body(device: Device) -> None:
         await device.reconciler.set_plan(device.plan(node(7, "a")))
         steps: list[str] = []
@@ -270,6 +276,10 @@ def test_flows_are_judged_by_no_law_that_the_kernel_goes_by_no_more(
 
 
 def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(tmp_path: Path) -> None:
+    """Past fault: a proxy service without a password that was deleted or moved was open to all
+    callers for milliseconds, because its port lost its guard before the service ended.
+    """
+
     async def body(device: Device) -> None:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
@@ -295,6 +305,8 @@ def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(tmp_path: Pa
 
 
 def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path) -> None:
+    """Past fault: proxy services continued while the database could not be read."""
+
     async def body(device: Device) -> None:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
@@ -340,8 +352,8 @@ def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path:
 
 
 def test_p1_nothing_follows_a_stop(tmp_path: Path) -> None:
-    """A change that waits for an instance that is being revived must not let any client out
-    again.
+    """A change that waits for an instance that is being revived must not let any client out again.
+    Past fault: such a change had its turn after the table that blocks was loaded.
     """
 
     async def body() -> None:
@@ -462,6 +474,9 @@ def adopted(engine: Engine, instance: Instance) -> set[int]:
 
 
 def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> None:
+    """Past fault: after netd died in the middle of an edit of a node, the next netd cut that node's
+    connections, because it adopted the newest instance instead of its plan's.
+    """
     engine = Engine()
     before, after = node(7, "a"), node(7, "b")
     serves, newer = engine.run(Document.of(before)), engine.run(Document.of(after))
@@ -470,6 +485,10 @@ def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> 
 
 
 def test_p1_a_stop_that_could_not_block_says_so_once_all_else_has_ended(tmp_path: Path) -> None:
+    """Past fault: a stop counted as done although the kernel had refused the table that blocks.
+    netd ends with an error, and its keeper blocks.
+    """
+
     async def body() -> None:
         device = Device(tmp_path)
         await device.apply(node(7, "a"))

@@ -165,6 +165,10 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> No
 def test_a_walk_judges_no_more_once_its_law_is_outdated_and_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Past fault: a connection that began just after a save of the whitelist or of a CIDR rule
+    could be ended by the clean-up of the save before, which judged by its own plan (found by
+    reading).
+    """
     client, flow = IPv4Address("10.0.0.1").packed, Flow(NODE, FAR, IPPROTO_UDP, 7)
     walks: list[list[bool]] = []
     tidier: Tidier

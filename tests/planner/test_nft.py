@@ -238,6 +238,7 @@ def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there(
 
 
 def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
+    """Past fault: for up to 2 s after an edit of a line its clients used the old server."""
     elements = by_line(egress=Egress(number=2), outdated=("l2tp_a",))
     assert LINE_A not in elements["alive"]
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]

@@ -170,6 +170,9 @@ def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() 
 
 
 def test_a_found_lan_stays_one_without_its_address_and_when_it_is_gone() -> None:
+    """Past fault: a found LAN that lost its address lost its role, and its clients were forwarded
+    without rules.
+    """
     before = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles())
     assert (before.lans, before.wans) == (("lan0",), ("wan0",))
     for present in ((interface("lan0"), PRIVATE_WAN), (PRIVATE_WAN,)):
@@ -201,6 +204,9 @@ def test_an_interface_that_gets_its_default_route_after_its_address_is_a_wan() -
 
 
 def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
+    """Past fault: on a one-arm device each network with a route through the arm counted as LAN, and
+    all clients could reach it.
+    """
     only = interface("eth0", "192.168.1.2/24")
     elsewhere = Route(
         destination=IPv4Network("198.51.100.0/24"),

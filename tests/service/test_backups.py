@@ -229,6 +229,9 @@ async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Pat
 async def test_p4_ids_that_were_given_before_a_backup_are_not_given_after_it(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
+    """Past fault: ids were given a second time after a backup was restored into a new database,
+    because the backup's counter was not restored.
+    """
     async with open_bench(tmp_path / "other") as other:
         await other.start()
         for number in range(1, 6):

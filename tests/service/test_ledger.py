@@ -293,6 +293,9 @@ async def test_names_of_groups_and_interfaces_get_numbers_that_stay(
 async def test_what_has_no_number_is_given_one_at_the_next_start(
     tmp_path: Path, open_bench: OpenBench, make: Make
 ) -> None:
+    """Past fault: a backup restored without a service into a new database blocked groups and
+    interfaces for good, because their numbers were not restored.
+    """
     backup = tmp_path / "backup"
     async with open_bench(tmp_path / "one") as bench:
         await bench.start()

@@ -198,6 +198,9 @@ async def test_a_damaged_log_gives_a_whole_state(data: Path, opened: OpenDatabas
 
 
 async def test_what_is_damaged_is_no_backup(data: Path, tmp_path: Path) -> None:
+    """Past fault: a backup of a damaged database replaced the last good backup with a file that
+    could not be restored.
+    """
     kept = tmp_path / "kept"
     database = Database(data)
     await database.backup(kept)

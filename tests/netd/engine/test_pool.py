@@ -530,6 +530,10 @@ def test_the_worker_log_is_readable_by_root_only(inside: Inside, run_dir: Path) 
 def test_nobody_gets_a_port_that_the_kernel_sends_a_lost_instances_clients_to(
     inside: Inside, run_dir: Path
 ) -> None:
+    """Past fault: a restarted instance could get the port of a lost one while the kernel still sent
+    the lost one's clients there.
+    """
+
     async def body() -> None:
         mapped: set[int] = set()
         for turn in range(3):

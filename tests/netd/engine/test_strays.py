@@ -35,6 +35,10 @@ async def leave(run_dir: Path) -> int:
 def test_workers_of_another_run_directory_are_ended(
     run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
 ) -> None:
+    """Past fault: after `[run] dir` was changed or cleared the old workers continued beside the new
+    ones. A deleted proxy service continued to serve with its old password.
+    """
+
     async def body() -> None:
         pid = await leave(tmp_path / "before")
         assert await accepts(PORT)

@@ -34,6 +34,9 @@ class Worker:
 def test_p2_measuring_that_hangs_is_given_up_and_the_next_has_another_worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Past fault: groups kept a dead node for good once the engine hung in a measurement, which had
+    no time limit.
+    """
     monkeypatch.setattr(trial, "_TRY_S", 0.05)
 
     async def body() -> None:

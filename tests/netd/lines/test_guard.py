@@ -123,6 +123,10 @@ def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) ->
 def test_p1_what_a_line_sends_does_not_leave_by_another_interface(
     namespace: Namespace, far: Namespace
 ) -> None:
+    """Past fault: a line without a secret, or a PPTP line, that is pinned to a WAN sent by another
+    WAN for moments after its own WAN had its address back, because the policy rule is gone with the
+    address.
+    """
     away = "203.0.113.9"
     with Namespace() as elsewhere, ExitStack() as opened:
         namespace.cable("wan2", elsewhere, "far2")

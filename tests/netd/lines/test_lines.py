@@ -128,6 +128,10 @@ def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
 def test_a_line_is_outdated_from_its_edit_on_until_it_is_down(
     run_dir: Path, inside: Inside
 ) -> None:
+    """Past fault: for up to 2 s after an edit of a line its clients used the old server, and
+    packets of a line pinned to a WAN could leave by another WAN.
+    """
+
     async def body() -> None:
         async with opened(run_dir) as site:
             old, new = line(), line(password="another")
@@ -438,6 +442,10 @@ def test_a_pinned_line_waits_for_its_wan(run_dir: Path, inside: Inside) -> None:
 
 
 def test_p2_a_pinned_line_waits_for_the_route_of_its_wan(run_dir: Path, inside: Inside) -> None:
+    """Past fault: a pinned line waited for up to 72 s after its WAN had its route back, because it
+    watched the link and the address only.
+    """
+
     async def body() -> None:
         async with opened(run_dir) as site:
             sh("ip route del default table 77")
@@ -492,6 +500,10 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
 
 
 def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
+    """Past fault: clients of a line asked the device's resolvers after netd had started, until the
+    line was attended to and the peer's resolvers were read.
+    """
+
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(1), line(2), line(3))
@@ -527,6 +539,8 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
 def test_daemons_that_the_run_directory_does_not_know_are_ended(
     run_dir: Path, inside: Inside, is_cleared: bool
 ) -> None:
+    """Past fault: after `[run] dir` was changed or cleared lines' daemons continued."""
+
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(1))

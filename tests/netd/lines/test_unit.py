@@ -252,6 +252,9 @@ def test_there_may_be_nothing(run_dir: Path, inside: Callable[[Body], None]) -> 
 
 
 def test_others_mounts_may_have_any_name(run_dir: Path, inside: Callable[[Body], None]) -> None:
+    """Past fault: one mount with a name that is not UTF-8 kept netd from starting, and an edited
+    line continued to its old server.
+    """
     odd = os.fsencode(run_dir) + b"/\xe9\x0b\xc2\x85 x"
     os.mkdir(odd)  # noqa: PTH102 (it is no text)
 
