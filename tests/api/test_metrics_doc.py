@@ -1,0 +1,42 @@
+"""docs/metrics.md: it names every metric, and every kind of bound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from egressd.api.bounds import Bounds, Share
+from egressd.api.metrics import of_connections
+from egressd.netd.kernel import refused
+from tests.api.conftest import Device
+
+pytestmark = pytest.mark.anyio
+
+TEXT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+NAMED = set(re.findall(r"`(egressd_\w+)", TEXT))
+
+
+async def test_every_metric_of_a_scrape_is_named(device: Device) -> None:
+    await device.client.get("http://device/ops/health")
+    scraped = (await device.client.get("http://device/ops/metrics")).text
+    names = set(re.findall(r"^# TYPE (\w+) ", scraped, re.MULTILINE))
+    assert "egressd_http_requests_total" in names
+    assert {name for name in names if not name.endswith("_created")} - NAMED == set()
+
+
+def test_every_metric_of_connections_is_named() -> None:
+    families = [family for each in of_connections(Bounds()) for family in each.collect()]
+    names = {f"{it.name}_total" if it.type == "counter" else it.name for it in families}
+    assert len(names) == 3
+    assert names - NAMED == set()
+
+
+def test_every_value_of_a_label_is_named() -> None:
+    kinds = {
+        value for name, value in vars(refused).items() if name.isupper() and type(value) is str
+    }
+    shares = {share.name.lower() for share in Share}
+    assert {value for value in kinds | shares if f"`{value}`" not in TEXT} == set()
+    assert len(kinds) == 12
