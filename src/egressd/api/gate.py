@@ -189,7 +189,7 @@ class Gate:
             expected = self._access.token().encode()
         except EgressdError as error:
             # Not 401, by which a caller with the right one would take it for reset.
-            log.error("no token can be checked", reason=str(error))
+            log.error("API tokens cannot be checked", reason=str(error))
             return failure(TOKEN_UNREADABLE, 500)
         if expected and hmac.compare_digest(sent, expected):
             scope[_CALLER] = _Bearer(sent, self._access)
@@ -203,7 +203,7 @@ class Gate:
         if delay:
             await asyncio.sleep(delay)
         else:
-            log.warning("a wrong API token was sent", source=source.address)
+            log.warning("wrong API token", source=source.address)
         return _unauthorized()
 
 

@@ -113,7 +113,7 @@ class Observe:
         except Exception:
             # As text: a renderer that shows local variables would show the token.
             log.error(
-                "a request failed unforeseen",
+                "unexpected error in a request",
                 path=scope["path"],
                 traceback=traceback.format_exc(),
             )

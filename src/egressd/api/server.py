@@ -130,7 +130,7 @@ class _Server(uvicorn.Server):
             try:
                 accepted, address = await loop.sock_accept(listener.socket)
             except OSError as error:  # no descriptor is free, most likely
-                log.warning("no connection can be accepted", reason=str(error))
+                log.warning("cannot accept connections", reason=str(error))
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if listener.is_shut:

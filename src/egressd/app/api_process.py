@@ -75,7 +75,7 @@ def main(path: Path | None) -> None:
         _give_up_root(settings)
         uvloop.run(_serve_alone(settings, listeners, page))
     except EgressdError as error:
-        log.error("the api cannot go on", error=str(error))
+        log.error("api exits after a fatal error", error=str(error))
         sys.exit(1)
 
 
@@ -187,11 +187,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     cases.services.backups.tidy()
     await console.open()
     background = [
-        _attended(netd.run(), "the api can do nothing without netd", end),
-        _attended(_follow(resolvers, cases), "the api does not see the resolvers any more", end),
+        _attended(netd.run(), "netd client ended", end),
+        _attended(_follow(resolvers, cases), "resolver watch ended", end),
     ]
     listeners = _listeners(sockets, settings.api_data)
-    log.info("the api is ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
+    log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     try:
         await server.serve(app, listeners, ending, bounds)
     finally:
@@ -211,7 +211,7 @@ def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listen
     try:
         encrypted = server.Listener(secure, tls.context(folder))
     except Failed as error:
-        log.error("there is no HTTPS", error=str(error))
+        log.error("HTTPS is disabled", error=str(error))
         encrypted = server.Listener(secure, is_shut=True)
     return [server.Listener(plain), server.Listener(local_socket.listen(folder)), encrypted]
 
@@ -246,7 +246,7 @@ async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
             await cases.ledger.resync()
             told = wanted
         except EgressdError as error:
-            log.warning("the plan of now is not in force", error=str(error))
+            log.warning("active plan differs from the stored configuration", error=str(error))
 
 
 async def _halt(settings: config.Config, reason: str) -> None:

@@ -29,11 +29,11 @@ def main(_: Path | None) -> None:
     try:
         fast_path.close()
     except OSError as error:
-        log.error("known flows could not be blocked", error=str(error))
+        log.error("cannot block established flows", error=str(error))
     if nft.chains() is not None:  # without a table the policy rules let nobody out
         try:
             nft.run(script.block())
         except Failed as error:
-            log.error("clients could not be blocked", error=str(error))
+            log.error("cannot block clients", error=str(error))
     if ended := strays.end(lambda it: launch.is_worker(it) or unit.folder_of(it) is not None):
-        log.warning("ended the engine and the lines in place of netd", pids=ended)
+        log.warning("ended engine and line processes", pids=ended)

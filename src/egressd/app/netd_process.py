@@ -62,7 +62,7 @@ def main(path: Path | None) -> None:
         settings = config.load(path)
         asyncio.run(_serve(settings))
     except EgressdError as error:
-        log.error("netd cannot go on", error=str(error))
+        log.error("netd exits after a fatal error", error=str(error))
         if settings is not None:
             last_words.leave(settings, str(error))
         sys.exit(1)
@@ -132,7 +132,7 @@ async def _serve(settings: config.Config) -> None:
         last_words.withdraw(settings)
         stack.push_async_callback(server.close)
         lans = reconciler.machine.topology.lans
-        log.info("netd is ready", revision=reconciler.plan.revision, lan=lans)
+        log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
         await stack.enter_async_context(Watcher(reconciler.refresh))
         filters = ForeignFilters(machine.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)

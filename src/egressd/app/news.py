@@ -35,7 +35,7 @@ class News:
             self._cases().judge.take(seen)
         except Exception:
             # Whoever asks is told; the connection to netd is for more than this.
-            log.exception("could not judge what becomes of clients")
+            log.exception("cannot evaluate which clients are blocked")
 
     def tell(self, notice: Notice) -> None:
         """Something is judged otherwise than before."""

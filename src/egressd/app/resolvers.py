@@ -56,7 +56,7 @@ class DeviceResolvers:
         before, self._seen = self._seen, self._look(self.current)
         if self._seen != before or self._seen == self.current:
             return False
-        log.info("the device's resolvers are others now", servers=self._seen.device)
+        log.info("device DNS servers changed", servers=self._seen.device)
         self.current = self._seen
         return True
 
@@ -71,7 +71,7 @@ class DeviceResolvers:
         try:
             topology = discover(network.facts(), self._roles)
         except OSError as error:
-            log.warning("cannot tell which resolvers are in a LAN", error=str(error))
+            log.warning("cannot determine which DNS servers are in a LAN", error=str(error))
             return known
         servers = (*known.device, *known.domestic, *local_names.servers_of(self._zones))
         inner = {*known.inner, *(server for server in servers if is_inner(server, topology))}
@@ -90,7 +90,7 @@ class DeviceResolvers:
                 str(server): way for server in listed if (way := network.way_to(server))
             }
         except OSError as error:
-            log.warning("cannot tell the device's resolvers", error=str(error))
+            log.warning("cannot determine the device's DNS servers", error=str(error))
             return known
         if not listed:
             return known

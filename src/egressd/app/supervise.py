@@ -107,7 +107,7 @@ class Child:
                 return
             if loop.time() - started > _HEALTHY_S:
                 delay = _BACKOFF_FIRST_S
-            log.warning("a process is started again", process=self.name, reason=ended)
+            log.warning("restarting a process", process=self.name, reason=ended)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
             delay = min(delay * 2, _BACKOFF_MAX_S)
@@ -138,7 +138,7 @@ class Child:
         try:
             await asyncio.wait_for(process.wait(), _STOP_S)
         except TimeoutError:
-            log.warning("a process did not end in time; killing it", process=self.name)
+            log.warning("killing a process that did not exit in time", process=self.name)
             self._signal(signal.SIGKILL)
             await process.wait()
 

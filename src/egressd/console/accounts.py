@@ -90,7 +90,7 @@ class Accounts:
         await self._sessions.open()
         if not await self.has_password():
             code = self._code.code() or self._code.renew()
-            log.warning("the console waits for its password to be chosen", setup_code=code)
+            log.warning("console setup pending: choose a password", setup_code=code)
 
     def awaits_setup(self) -> bool:
         """True if a setup code can be used. Raises Failed."""
@@ -202,7 +202,7 @@ class Accounts:
         if now >= self._told_at + TOLD_S:
             self._told_at = now
             log.warning(
-                "guesses of the console's password are not looked at",
+                "too many console login attempts",
                 source=visitor.source,
                 for_s=round(wait_s),
             )
@@ -224,7 +224,7 @@ class Accounts:
 
     def _denied(self, visitor: Visitor, text: str) -> Denied:
         self._throttle.wrong()
-        log.warning("somebody was not let in to the console", source=visitor.source, reason=text)
+        log.warning("console login refused", source=visitor.source, reason=text)
         return Denied(text)
 
 

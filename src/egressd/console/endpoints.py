@@ -218,7 +218,7 @@ class Endpoints:
         )
 
     def _welcome(self, request: Request, visitor: Visitor, text: str, login: Login) -> Response:
-        log.info("a console session began", session=login.session.id, source=visitor.source)
+        log.info("console session started", session=login.session.id, source=visitor.source)
         response = self._said(request, login.session, text)
         self._set_cookie(response, visitor.cookie, login.secret, ABSOLUTE_S)
         self._set_cookie(response, devices.cookie_of(visitor.cookie), login.device, devices.KEPT_S)

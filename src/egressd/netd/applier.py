@@ -249,4 +249,4 @@ def as_far_as_possible(action: str) -> Iterator[None]:
     try:
         yield
     except (Failed, OSError) as error:
-        log.warning("could not do all", action=action, error=str(error))
+        log.warning("a step failed; continuing", action=action, error=str(error))

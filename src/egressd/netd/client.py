@@ -167,7 +167,7 @@ class NetdClient:
             except EgressdError as error:
                 if self._writer is None:
                     return
-                log.warning("netd refuses what is to be in force", error=str(error))
+                log.warning("netd refused the plan; retrying", error=str(error))
                 await asyncio.wait({listening}, timeout=delay)
                 delay = min(2 * delay, _ASK_AGAIN_MAX_S)
             else:
@@ -194,7 +194,7 @@ class NetdClient:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except ValueError as error:  # msgspec.DecodeError is one
-            log.warning("netd sent what is no message; connecting anew", error=str(error))
+            log.warning("invalid message from netd; reconnecting", error=str(error))
         finally:
             self._hang_up()
 

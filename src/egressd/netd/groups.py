@@ -47,7 +47,7 @@ class Groups:
         try:
             write_private(self._path, msgspec.json.encode(self.choices))
         except OSError as error:
-            log.warning("could not write down the groups' choices", error=str(error))
+            log.warning("cannot save the group selections", error=str(error))
 
     def decide(self, plan: Plan, change: Change) -> Choices:
         """Return the choices for `plan` as it is after `change`. O(hosts) only for groups whose

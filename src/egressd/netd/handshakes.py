@@ -125,9 +125,9 @@ class Handshakes:
                     self.crowd = crowd
                     await self._changed(crowd)
             except (Failed, OSError) as error:
-                log.warning("could not look for callers that do not sign in", error=str(error))
+                log.warning("cannot check for unauthenticated proxy connections", error=str(error))
             except Exception:
-                log.exception("could not look for callers that do not sign in")
+                log.exception("cannot check for unauthenticated proxy connections")
             await asyncio.sleep(PERIOD_S)
 
 

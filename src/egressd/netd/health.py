@@ -141,19 +141,19 @@ class Health:
             if again := failed & serving(self._groups.choices):
                 failed = failed - again | await self._measure(again)
         except EgressdError as error:
-            log.warning("could not ask the nodes of groups", error=str(error))
+            log.warning("cannot check the nodes of groups", error=str(error))
             return
         except Exception:
-            log.exception("could not ask the nodes of groups")
+            log.exception("cannot check the nodes of groups")
             return
         self._groups.delays |= dict.fromkeys(failed & self._plan().instances.keys(), DEAD)
         try:
             await self._changed()
         except EgressdError as error:
-            log.warning("could not move the clients of a group", error=str(error))
+            log.warning("cannot move clients to another group member", error=str(error))
         except Exception:
             # No error may end the checks.
-            log.exception("could not move the clients of a group")
+            log.exception("cannot move clients to another group member")
 
     async def _measure(self, keys: Iterable[str]) -> set[str]:
         """Note the delays of the nodes that answer. Return the keys of those that do not."""

@@ -108,7 +108,7 @@ class Limits:
             found = await asyncio.to_thread(work)
         except Failed as error:
             if str(error) != self._problem:
-                log.warning("speed limits are not in force", error=str(error))
+                log.warning("rate limits are not in force", error=str(error))
             self._problem = str(error)
             self._retry_at = asyncio.get_running_loop().time() + _RETRY_S
             return False

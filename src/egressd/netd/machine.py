@@ -110,7 +110,9 @@ class Machine:
         self.facts = kernel_facts.read()
         before, self.topology = self.topology, discover(self.facts, self._roles, self.topology)
         if turned := set(before.lans) - set(self.topology.lans):
-            log.warning("no LAN any more, since it has a default route", interfaces=sorted(turned))
+            log.warning(
+                "interface is no longer a LAN: it has a default route", interfaces=sorted(turned)
+            )
 
     def route(self, plan: Plan, egresses: Mapping[str, Egress]) -> None:
         """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
@@ -246,14 +248,16 @@ class Machine:
             self.topology = recalled(lansrc, inmark, outside, localif)
             self.silent = frozenset(map(read_resolver, substitutes))
         except ValueError as error:
-            log.warning("another program has changed our table", error=str(error))
+            log.warning("another program changed the nftables table", error=str(error))
 
     def hold_translation(self) -> None:
         """Keep known flows translated while another program has flushed egressd's table."""
         try:
             self._nft.hold_translation()
         except Failed as error:
-            log.warning("a flushed ruleset will cut connections", error=str(error))
+            log.warning(
+                "cannot keep NAT state: a ruleset flush will break connections", error=str(error)
+            )
 
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Load the whole table anew, in one transaction. Raises Failed; nothing changes then."""
@@ -268,7 +272,7 @@ class Machine:
             await self._transact(text)
         except Failed as error:
             # A table of another version may have sets of other types, which cannot be changed.
-            log.warning("loading a table anew, since this one did not fit", cause=error.cause)
+            log.warning("table update failed; recreating the table", cause=error.cause)
             await self._transact(script.afresh(text))
         del wanted["hosts"]
         self._elements = wanted
@@ -394,7 +398,7 @@ class Machine:
             await transaction
         except Failed as error:
             # The kernel's sets are not as netd left them.
-            log.warning("loading all sets, since a change did not fit them", cause=error.cause)
+            log.warning("set update failed; reloading all sets", cause=error.cause)
             await self.load(plan, ports)
 
     async def _move(self, hosts: HostUpdate) -> None:

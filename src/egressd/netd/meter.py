@@ -74,6 +74,6 @@ class Meter(Generic[T]):
                 await self._renew()
         except Exception as error:
             # A reader that comes once the last result is too old gets the error.
-            log.warning("could not measure", error=str(error))
+            log.warning("measurement failed", error=str(error))
         finally:
             self._renewal = None

@@ -126,9 +126,9 @@ class Outages:
         try:
             found = await self._pool.delays(probes, self._plan().delay_url, _TIMEOUT_MS)
         except EgressdError as error:
-            log.warning("could not ask the nodes that fail", error=str(error))
+            log.warning("cannot check failing nodes", error=str(error))
         except Exception:
-            log.exception("could not ask the nodes that fail")
+            log.exception("cannot check failing nodes")
         for instance in batch:
             self._note(instance, found.get(instance.key))
 

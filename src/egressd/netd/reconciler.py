@@ -395,14 +395,14 @@ class Reconciler:
             if not intact:
                 await self.reload("the chains are not as they were left")
         except (Failed, OSError) as error:
-            log.warning("could not look after the machine", error=str(error))
+            log.warning("cannot verify the kernel state", error=str(error))
 
     async def reload(self, reason: str) -> None:
         """Load the whole table again, after another program changed the ruleset."""
         async with self._ordered():
             if not self._is_loaded:
                 return  # `start` is about to load it
-            log.warning("loading the nftables table again", reason=reason)
+            log.warning("reloading the nftables table", reason=reason)
             await self._applier.load()
             await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         self._publish(Event(topic="healed", subject="nftables", text=reason))

@@ -131,5 +131,5 @@ class Refusals:
             try:
                 self.look(asyncio.get_running_loop().time())
             except OSError as error:
-                log.warning("could not see who has reached a bound", error=str(error))
+                log.warning("cannot read the limit counters", error=str(error))
             await asyncio.sleep(PERIOD_S)

@@ -180,7 +180,7 @@ class Resolvers:
             try:
                 await self.look(ways)
             except Exception as error:
-                log.warning("could not pass over resolvers that are silent", error=str(error))
+                log.warning("cannot switch away from unresponsive DNS servers", error=str(error))
             if ways is None:
                 due = now() + (SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S)
             with suppress(TimeoutError):

@@ -57,10 +57,10 @@ class Reviver:
             try:
                 await self._revive()
             except Failed as error:
-                log.warning("could not revive instances", error=str(error))
+                log.warning("cannot restart engine instances", error=str(error))
             except Exception:
                 # No error may end the attempts: clients are blocked until one succeeds.
-                log.exception("could not revive instances")
+                log.exception("cannot restart engine instances")
             # An instance lost meanwhile may be on standby and not count as missing: another
             # attempt takes care of its clients.
             if not self._is_missing() and not self._newly_lost.is_set():

@@ -106,13 +106,11 @@ class Server:
         """
         try:
             if not self._path.is_socket():
-                log.warning(
-                    "listening again, since the socket's file is gone", file=str(self._path)
-                )
+                log.warning("socket file missing; listening again", file=str(self._path))
                 self._server.close()
                 await self.open()
         except OSError as error:
-            log.warning("could not listen again", error=str(error))
+            log.warning("cannot recreate the socket", error=str(error))
 
     async def close(self) -> None:
         """Stop listening and close the connections that watch."""
@@ -138,7 +136,7 @@ class Server:
             return
         allowance = self._allowances.setdefault(uid, Allowance())
         if allowance.connections >= CONNECTIONS_MAX:
-            self._warn("refused one connection too many", pid=pid)
+            self._warn("refused a connection: too many connections", pid=pid)
             writer.close()
             return
         allowance.connections += 1
@@ -162,9 +160,9 @@ class Server:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except TimeoutError:
-            self._warn("dropped a connection that did not finish a request", pid=pid)
+            self._warn("dropped a connection: incomplete request", pid=pid)
         except (ValueError, RecursionError) as error:  # msgspec.DecodeError is the first
-            self._warn("dropped a connection that sent nonsense", pid=pid, error=_shown(error))
+            self._warn("dropped a connection: invalid request", pid=pid, error=_shown(error))
         finally:
             allowance.connections -= 1
             self._watchers.discard(writer)
@@ -193,7 +191,7 @@ class Server:
         except Failed as error:
             body = Refused(kind="failed", action=error.action, cause=error.cause)
         except Exception as error:
-            log.exception("a request failed in an unforeseen way")
+            log.exception("unexpected error in a request")
             cause = f"{type(error).__name__}; netd's log says more"
             body = Refused(kind="failed", action="answer the request", cause=cause)
         with suppress(ConnectionError):

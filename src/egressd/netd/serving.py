@@ -189,7 +189,7 @@ class Serving:
             try:
                 await asyncio.to_thread(sockets.destroy_callers, services)
             except OSError as error:
-                log.warning("could not end connections to proxy services", error=str(error))
+                log.warning("cannot end connections to proxy services", error=str(error))
 
     def _living(self) -> list[Running]:
         return [*self._pool.running().values(), *self._pool.superseded()]

@@ -100,16 +100,16 @@ class Stalls:
             sockets.destroy_stalled, ends.ports, ends.is_shared, self._uid, PATIENCE_S
         )
         if ended:
-            log.info("ended connections to nodes that would wait on after an outage", count=ended)
+            log.info("ended connections to nodes that stalled in an outage", count=ended)
 
     async def _attend(self) -> None:
         while True:
             try:
                 await self.look()
             except OSError as error:
-                log.warning("could not look for connections that stall", error=str(error))
+                log.warning("cannot check for stalled connections", error=str(error))
             except Exception:
-                log.exception("could not look for connections that stall")
+                log.exception("cannot check for stalled connections")
             await asyncio.sleep(PERIOD_S)
 
 

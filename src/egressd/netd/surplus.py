@@ -92,9 +92,9 @@ class Surplus:
                     self.greedy = found
                     await self._changed(found)
             except (Failed, OSError) as error:
-                log.warning("could not see what clients have open", error=str(error))
+                log.warning("cannot count the connections of clients", error=str(error))
             except Exception:
-                log.exception("could not see what clients have open")
+                log.exception("cannot count the connections of clients")
             await asyncio.sleep(PERIOD_S)
 
 

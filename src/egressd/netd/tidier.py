@@ -64,7 +64,7 @@ async def cut(
         try:
             sockets.destroy_clients(clients, router_addresses, is_other)
         except OSError as error:
-            log.warning("could not end sockets of moved clients", error=str(error))
+            log.warning("cannot end sockets of moved clients", error=str(error))
 
     if len(clients) > _MANY:
         await asyncio.to_thread(destroy)

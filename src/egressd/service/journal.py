@@ -74,7 +74,7 @@ class Journal:
             try:
                 await self._store.add_changes(records)
             except Failed as error:
-                log.error("changes could not be recorded", number=len(records), error=str(error))
+                log.error("cannot record changes", number=len(records), error=str(error))
                 self._waiting = [*records, *self._waiting][-_WAITING_MAX:]
 
     async def close(self) -> None:

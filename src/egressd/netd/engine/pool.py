@@ -111,7 +111,7 @@ class Pool:
         self.rule_sets.open()
         self._answers_obstacle = await asyncio.to_thread(answers.obstacle, self.uid)
         if ended := await asyncio.to_thread(strays.end, partial(launch.is_stray, self._run_dir)):
-            log.warning("ended workers that this run directory does not know", pids=ended)
+            log.warning("ended engine workers unknown to this run directory", pids=ended)
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):
             if (number := lock.stem.removeprefix("worker-")).isdecimal():
@@ -209,9 +209,9 @@ class Pool:
             async with asyncio.timeout(_STOP_S):
                 await worker.ask(Stop(running.number))
         except TimeoutError:
-            log.warning("an engine instance hangs while it stops", key=running.key)
+            log.warning("engine instance did not stop in time", key=running.key)
         except Lost as lost:
-            log.info("an engine instance went down with its worker", why=str(lost))
+            log.info("engine instance ended with its worker", why=str(lost))
         finally:
             self._forget(running)
         await slot.drop_if_spare()
@@ -231,7 +231,11 @@ class Pool:
                         running = slot.add(live)
                         self._remember(running)
                 except Lost as lost:
-                    log.error("lost a worker during a start", key=document.key, why=str(lost))
+                    log.error(
+                        "engine worker lost while starting an instance",
+                        key=document.key,
+                        why=str(lost),
+                    )
                     await self._quarantine.suspect(document, name)
                 else:
                     self._quarantine.clear(name)

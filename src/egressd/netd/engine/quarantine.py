@@ -72,7 +72,7 @@ class Quarantine:
             raise self._sentence(document, digest, str(crashed)) from crashed
 
     def _sentence(self, document: Document, digest: str, how: str) -> Quarantined:
-        log.error("an engine configuration is quarantined", key=document.key, why=how)
+        log.error("engine configuration quarantined", key=document.key, why=how)
         self._losses.pop(digest, None)
         reason = (
             f"the engine crashes on its configuration ({how}); "

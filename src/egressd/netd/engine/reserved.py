@@ -50,7 +50,7 @@ class ReservedPorts:
                 )
                 os.set_inheritable(link, True)  # it is never closed
         except OSError as error:
-            log.warning("other users of this machine may take our ports", error=error.strerror)
+            log.warning("reserved ports are not protected from other users", error=error.strerror)
         else:
             self._map = found
 

@@ -54,7 +54,7 @@ async def isolate(pid: int, name: str, memory: int) -> None:
             await call(_SOCKET, wanted)
     except (OSError, AuthenticationError, DBusErrorResponse) as error:  # TimeoutError is an OSError
         why = str(error) or "systemd does not answer"
-        log.warning("an engine worker has no control group of its own", worker=name, why=why)
+        log.warning("engine worker has no cgroup of its own", worker=name, why=why)
 
 
 def start_transient_unit(scope: str, pid: int, memory: int) -> Message:

@@ -88,7 +88,7 @@ class Server:
         """Serve one connection. Each request is a task of its own: none waits for a slow start."""
         _, uid = peer_of(writer)
         if uid != 0:
-            log.warning("user %d is refused", uid)
+            log.warning("refused a connection", uid=uid)
             writer.close()
             return
         self._spoken_to = True
@@ -99,9 +99,9 @@ class Server:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
         except (asyncio.IncompleteReadError, ConnectionError):
-            log.info("the connection ended")
+            log.info("connection closed")
         except ValueError:
-            log.exception("what came is no question")
+            log.exception("invalid request")
         finally:
             writer.close()
         if self._measure is not None:
@@ -113,7 +113,7 @@ class Server:
         except Refusal as refusal:
             body = Refused(reason=str(refusal), port_taken=refusal.port_taken)
         except Exception as error:
-            log.exception("a question could not be answered")
+            log.exception("unexpected error in a request")
             body = Refused(reason=f"{type(error).__name__}: {error}")
         if not writer.is_closing():
             writer.write(framing.pack(Answer(number=question.number, body=body)))

@@ -176,7 +176,7 @@ class Slot:
         try:
             self.worker = await WorkerProcess.adopt(self._path, self._account)
         except OSError as error:
-            log.error("an engine worker cannot be adopted", worker=self.index, why=str(error))
+            log.error("cannot adopt an engine worker", worker=self.index, why=str(error))
         if self.worker is not None:
             for live in self.worker.instances:
                 self.add(live)
@@ -191,7 +191,7 @@ class Slot:
             # On a very slow machine a fixed patience might never be enough.
             self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
             self.problem = f"it does not start: {error}"
-            log.error("an engine worker does not start", worker=self.index, why=str(error))
+            log.error("engine worker did not start", worker=self.index, why=str(error))
 
     async def _outlive(self, worker: WorkerProcess) -> None:
         """Wait for the worker's end, report it, and wait until the process is gone."""
@@ -200,7 +200,7 @@ class Slot:
             asyncio.get_running_loop().call_soon(self._on_trouble, tags)
         await asyncio.wait({worker.ended})
         why = worker.ended.result()
-        log.error("an engine worker is lost", worker=self.index, why=why)
+        log.error("engine worker lost", worker=self.index, why=why)
         self.problem = "" if self._spare else why
         lost = list(self.running.values())
         self.running = {}

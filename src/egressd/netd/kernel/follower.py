@@ -50,7 +50,7 @@ class Follower:
             try:
                 await self._call()
             except Exception as error:
-                log.warning("could not adapt to a change", error=str(error))
+                log.warning("cannot adapt to a kernel change", error=str(error))
                 await asyncio.sleep(_RETRY_S)
                 self._told.set()
             else:

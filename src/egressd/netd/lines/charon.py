@@ -86,7 +86,7 @@ class Charon:
         try:
             await self._connect()
         except OSError as error:
-            log.warning("the IKE daemon that runs does not answer", error=str(error))
+            log.warning("running IKE daemon does not answer", error=str(error))
             await self._stop(polite=False)
 
     async def close(self) -> None:
@@ -264,7 +264,7 @@ class Charon:
         task.add_done_callback(self._checks.discard)
 
     def _ended(self) -> None:
-        log.error("the IKE daemon ended", how=self._unit.how if self._unit else "")
+        log.error("IKE daemon ended", how=self._unit.how if self._unit else "")
         self._lose_all("the IKE daemon ended")
 
     def _lose_all(self, reason: str) -> None:
@@ -305,7 +305,7 @@ class Charon:
 
     async def _connect(self) -> Connection:
         def closed() -> None:
-            log.warning("the IKE daemon hung up or does not answer")
+            log.warning("IKE daemon closed the connection or does not answer")
             self._lose_all("the IKE daemon hung up or does not answer")
 
         path = self._folder / ipsec.SOCKET

@@ -216,14 +216,14 @@ class LineKeeper:
         except OSError as error:
             failure = Failure(Cause.FAILED, f"it could not be started: {error}")
         except Exception as error:
-            log.exception("a line failed in an unforeseen way", line=self.line.name)
+            log.exception("unexpected error in a line", line=self.line.name)
             failure = Failure(Cause.FAILED, repr(error))
         while True:
             try:
                 await self._take_down(polite=failure.cause is not Cause.LOST)
             except Exception:
                 # It is not dialled anew beside daemons that may be there still.
-                log.exception("a line's daemons could not be ended", line=self.line.name)
+                log.exception("cannot end the daemons of a line", line=self.line.name)
                 await asyncio.sleep(_TRY_AGAIN_S)
             else:
                 return failure
@@ -232,7 +232,7 @@ class LineKeeper:
         loop = asyncio.get_running_loop()
         online_s = loop.time() - self._online_since if self._online_since else 0.0
         delay = self._backoff.delay(failure.cause, online_s)
-        log.info("a line is down", line=self.line.name, why=str(failure), again_in=delay)
+        log.info("line down", line=self.line.name, why=str(failure), again_in=delay)
         jitter = 1 + random.random() * _JITTER  # noqa: S311 (chance, no secret)
         self._due = None if delay is None else loop.time() + delay * jitter
         self._turn += 1
@@ -367,7 +367,7 @@ class LineKeeper:
         now = asyncio.get_running_loop().time()
         if not self._online_since:
             self._online_since = now
-            log.info("a line is up", line=self.line.name, ip=ip)
+            log.info("line up", line=self.line.name, ip=ip)
         is_news = False
         if not self._has_told:
             found = diagnosis.resolvers(running.read(pppd.LOG))

@@ -69,14 +69,14 @@ class Lines:
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if ended := await asyncio.to_thread(strays.end, self._is_stray):
-            log.warning("ended lines' daemons that this run directory does not know", pids=ended)
+            log.warning("ended line daemons unknown to this run directory", pids=ended)
         for folder in self._folder.iterdir():
             if (found := await Unit.find(folder)) is not None:
                 self._found[folder.name] = found
             else:
                 unit.remove(folder)
         if self._found:
-            log.info("found lines that are up", lines=sorted(self._found))
+            log.info("adopted running lines", lines=sorted(self._found))
 
     async def open(self) -> None:
         """Get ready to dial. To be followed by `apply`."""

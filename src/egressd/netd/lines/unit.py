@@ -269,7 +269,7 @@ async def kill_all(folder: Path) -> None:
         if not pidfds:
             return
         await _exits(pidfds, _KILL_S)
-    log.error("a daemon's processes cannot be killed", folder=str(folder))
+    log.error("cannot kill the processes of a daemon", folder=str(folder))
 
 
 def _open(pid: int) -> int | None:

@@ -301,7 +301,7 @@ class FastPath:
             is_passing = error.errno in _PASSING
             self._may_try_at = time.monotonic() + _REST_S if is_passing else math.inf
             self.obstacle = f"known flows go through the whole stack: {error.strerror or error}"
-            log.warning("no fast path", reason=str(error), will_try_again=is_passing)
+            log.warning("fast path disabled", reason=str(error), will_try_again=is_passing)
             try:
                 self._close()
             except OSError as problem:

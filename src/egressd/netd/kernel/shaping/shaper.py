@@ -227,7 +227,9 @@ class Shaper:
             try:
                 self._carry_out(moves_between(old, patch.put), old_nets)
             except (Failed, OSError) as error:
-                log.warning("limits were changed by someone else; reading all", error=str(error))
+                log.warning(
+                    "rate limits differ from the expected state; rereading all", error=str(error)
+                )
                 with _told_as_failed("change speed limits"):
                     self._converge()
         except Failed:
