@@ -53,7 +53,7 @@ def test_reasons_changes_and_refusals_are_told_in_chinese(site: Site) -> None:
     api.delete(f"/nodes/{node['id']}")
 
     with site.visit("#/overview", language="zh-CN") as page:
-        blocked = page.get_by_role("region", name="阻断情况及原因")
+        blocked = page.get_by_role("region", name="问题")
         expect(blocked.get_by_text("节点 socks5 不存在")).to_be_visible()
         expect(blocked.get_by_text(re.compile("^线路 pptp_zh 离线"))).to_be_visible()
         changes = page.get_by_role("region", name="最近变更")

@@ -36,7 +36,7 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     # No client has a rule: that is no good news.
-    blocked = page.get_by_role("region", name="What is blocked, and why")
+    blocked = page.get_by_role("region", name="Problems")
     expect(blocked).to_contain_text("There is no rule yet, and clients without a rule are blocked.")
     expect(blocked).to_contain_text(re.compile(r"\d+ clients? (is|are) in the LAN\."))
     expect(blocked.get_by_role("link", name="Make the first rule")).to_be_visible()

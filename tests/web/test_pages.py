@@ -50,7 +50,7 @@ def tidy(served: Site) -> Iterator[Site]:
 
 def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) -> None:
     with served.visit("#/overview") as page:
-        blocked = page.get_by_role("region", name="What is blocked, and why")
+        blocked = page.get_by_role("region", name="Problems")
         expect(blocked).to_contain_text("wan9")
         page.get_by_role("link", name="ss 1").click()
         expect(page.get_by_role("heading", name="Rules")).to_be_visible()
@@ -80,7 +80,7 @@ def test_of_very_many_targets_all_are_counted(tidy: Site) -> None:
     rows = [f"10.78.{n // 250}.{n % 250},Interface:gone{n}" for n in range(205)]
     tidy.lab.api.post("/rules/import", {"text": "\n".join(rows)})
     with tidy.visit("#/overview") as page:
-        blocked = page.get_by_role("region", name="What is blocked, and why")
+        blocked = page.get_by_role("region", name="Problems")
         expect(blocked.get_by_role("listitem")).to_have_count(20)
         expect(blocked).to_contain_text(re.compile(r"there are \d+ reasons"))
         counts = tidy.lab.api.ask("GET", "/ops/overview").body["counts"]
@@ -500,7 +500,7 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         form.get_by_label("Name", exact=True).fill("scraper")
         # The browser must not fill in the console's password, which it may have stored.
         expect(form.get_by_label("Password")).to_have_attribute("autocomplete", "new-password")
-        form.get_by_label("Leaves by").fill("wan2")
+        form.get_by_label("Exit").fill("wan2")
         form.get_by_label("Port").fill("8787")
         form.get_by_role("button", name="Save").click()
         expect(form.get_by_role("alert")).to_contain_text("port")
@@ -544,9 +544,9 @@ def test_why_is_red_for_a_client_whose_node_is_dead(tidy: Site) -> None:
             expect(verdict).to_contain_text("its node fails: connection refused")
             expect(verdict).to_contain_text("Since ")
             # Only a new attempt shows whether this still holds.
-            expect(page.get_by_role("button", name="Prove it")).to_be_enabled()
+            expect(page.get_by_role("button", name="Test it now")).to_be_enabled()
             page.evaluate("location.hash = '#/overview'")
-            blocked = page.get_by_role("region", name="What is blocked, and why")
+            blocked = page.get_by_role("region", name="Problems")
             expect(blocked).to_contain_text("its node fails: connection refused")
             expect(blocked).to_contain_text("since ")
     finally:
@@ -564,14 +564,14 @@ def test_why_explains_and_proves(served: Site) -> None:
         expect(page.get_by_role("heading", name=f"{client.address} leaves by")).to_be_visible()
         expect(page.get_by_role("list", name="The way")).to_contain_text("ss")
         page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
-        page.get_by_role("button", name="Prove it").click()
+        page.get_by_role("button", name="Test it now").click()
         expect(page.get_by_text(f"Seen as {node.address}")).to_be_visible(timeout=15_000)
         screenshot(page, "why")
 
         page.get_by_label("Client").fill("10.77.0.200")
         page.get_by_role("button", name="Explain").click()
         expect(page.get_by_role("heading", name="10.77.0.200 is blocked")).to_be_visible()
-        expect(page.get_by_role("button", name="Prove it")).to_be_disabled()
+        expect(page.get_by_role("button", name="Test it now")).to_be_disabled()
 
 
 def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
@@ -590,7 +590,7 @@ def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
         page.get_by_label("Port").fill("80")
         page.get_by_role("button", name="Explain").click()
         page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
-        prove = page.get_by_role("button", name="Prove it")
+        prove = page.get_by_role("button", name="Test it now")
         prove.click()
         ways = page.get_by_role("list", name="Nodes that were tried")
         expect(ways.get_by_role("listitem")).to_have_count(2, timeout=15_000)
@@ -652,9 +652,9 @@ def test_the_service_is_stopped_opened_and_started_by_name(served: Site) -> None
         expect(page.get_by_text("Stopped: every client is blocked.")).to_be_visible()
         assert not client.http(SEEN_AT, timeout=2).ok
 
-        service.get_by_role("button", name="Open…").click()
+        service.get_by_role("button", name="Bypass all rules…").click()
         dialog = page.get_by_role("dialog")
-        act = dialog.get_by_role("button", name="Open…")
+        act = dialog.get_by_role("button", name="Bypass all rules…")
         expect(act).to_be_disabled()
         dialog.get_by_role("textbox").fill("open")
         act.click()

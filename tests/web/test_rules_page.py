@@ -26,7 +26,7 @@ def test_a_rule_that_is_edited_moves_its_client(site: Site) -> None:
         page.get_by_role("button", name="Add a rule").click()
         form = page.get_by_role("form", name="Add a rule")
         form.get_by_label("Client").fill(f"{client.address}/33")
-        form.get_by_label("Leaves by").fill("nowhere")
+        form.get_by_label("Exit").fill("nowhere")
         form.get_by_role("button", name="Save").click()
         # The device's own texts, each at its field.
         expect(form.get_by_label("Client")).to_have_accessible_description(
@@ -36,7 +36,7 @@ def test_a_rule_that_is_edited_moves_its_client(site: Site) -> None:
         screenshot(page, "rule-refused")
 
         form.get_by_label("Client").fill(client.address)
-        form.get_by_label("Leaves by").click()
+        form.get_by_label("Exit").click()
         page.get_by_role("option", name="socks5").click()
         form.get_by_label("Comment").fill("living room")
         form.get_by_role("button", name="Save").click()
@@ -46,7 +46,7 @@ def test_a_rule_that_is_edited_moves_its_client(site: Site) -> None:
 
         page.get_by_role("row").filter(has_text=client.address).dblclick()
         form = page.get_by_role("form", name=f"Edit the rule of {client.address}")
-        form.get_by_label("Leaves by").fill("http")
+        form.get_by_label("Exit").fill("http")
         page.get_by_role("option", name="http", exact=False).first.click()
         form.get_by_label("Download").fill("")
         form.get_by_label("Download").press_sequentially("5e4")  # half of it is no number
@@ -92,8 +92,8 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         page.get_by_label("Select all rows").check()
         page.get_by_role("button", name="Change…").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Set where they leave by").check()
-        dialog.get_by_label("Leaves by", exact=True).fill("REJECT")
+        dialog.get_by_label("Set the exit").check()
+        dialog.get_by_label("Exit", exact=True).fill("REJECT")
         page.keyboard.press("Tab")
         dialog.get_by_label("Set the upload limit").check()
         dialog.get_by_label("Upload limit", exact=True).fill("2000")
@@ -214,7 +214,7 @@ def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
     with site.visit("#/rules") as page:
         page.get_by_role("button", name="Add a rule").click()
         form = page.get_by_role("form", name="Add a rule")
-        target = form.get_by_label("Leaves by")
+        target = form.get_by_label("Exit")
         target.fill("exac")
         expect(page.get_by_role("option")).to_have_count(2)
         target.press_sequentially("t")
@@ -244,8 +244,8 @@ def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
         page.get_by_label("Select all rows").check()
         page.get_by_role("button", name="Change…").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Set where they leave by").check()
-        dialog.get_by_label("Leaves by", exact=True).click()
+        dialog.get_by_label("Set the exit").check()
+        dialog.get_by_label("Exit", exact=True).click()
         expect(page.get_by_role("listbox")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("listbox")).to_have_count(0)

@@ -249,7 +249,7 @@ def test_what_was_typed_is_not_left_by_a_link(four: Site) -> None:
 
 def test_a_target_that_was_picked_is_not_lost(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
-        target = edit(page, 1).get_by_label("Leaves by")
+        target = edit(page, 1).get_by_label("Exit")
         target.click()
         page.get_by_role("option", name="REJECT").click()
         page.keyboard.press("Escape")
@@ -262,14 +262,14 @@ def test_what_is_asked_of_many_rows_is_not_left_by_accident(four: Site) -> None:
         page.get_by_label("Select all rows").check()
         page.get_by_role("button", name="Change…").click()
         dialog = page.get_by_role("dialog", name="Change 4 rules")
-        dialog.get_by_label("Set where they leave by").check()
+        dialog.get_by_label("Set the exit").check()
         for _ in range(3):
             page.keyboard.press("Escape")
             expect(leaving(page)).to_be_visible()
             page.keyboard.press("Escape")
             expect(leaving(page)).to_have_count(0)
             expect(dialog).to_be_visible()
-        dialog.get_by_label("Set where they leave by").uncheck()
+        dialog.get_by_label("Set the exit").uncheck()
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
 
