@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -262,6 +262,31 @@ def test_a_second_worker_of_the_same_socket_gives_way(namespace: Namespace, tmp_
             )
             assert second.returncode == 1
             assert "another worker serves" in second.stderr
+            await pool.start(target("node:1"))
+
+    namespace.run(lambda: asyncio.run(body()))
+
+
+def test_a_worker_answers_no_user_but_root(namespace: Namespace, tmp_path: Path) -> None:
+    """Its folder keeps other users out; a socket that one of them has all the same is closed."""
+
+    async def body() -> None:
+        run_dir = tmp_path / "run"
+        async with opened(run_dir) as pool:
+            run_dir.chmod(0o711)
+            (run_dir / "worker-1.sock").chmod(0o666)
+            os.chdir(run_dir)  # pytest's own folders are root's alone
+            os.seteuid(UID)
+            try:
+                reader, writer = await asyncio.open_unix_connection("worker-1.sock")
+            finally:
+                os.seteuid(0)
+            writer.write(framing.pack(Question(number=1, body=Ping())))
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            log = (run_dir / "worker-1.log").read_text()
+            assert f"refused a connection from uid {UID}" in log
             await pool.start(target("node:1"))
 
     namespace.run(lambda: asyncio.run(body()))

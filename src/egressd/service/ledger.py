@@ -102,7 +102,7 @@ class Ledger:
             try:
                 edits = await asyncio.to_thread(unnumbered, state)
             except Invalid as error:
-                log.error("stored configuration has invalid names", reason=str(error))
+                log.error("the stored configuration has too many names", reason=str(error))
             if edits:
                 state = state.with_edits(edits, state.revision + 1)
                 await self._store.begin(edits, state.revision)

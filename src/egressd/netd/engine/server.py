@@ -88,7 +88,7 @@ class Server:
         """Serve one connection. Each request is a task of its own: none waits for a slow start."""
         _, uid = peer_of(writer)
         if uid != 0:
-            log.warning("refused a connection", uid=uid)
+            log.warning("refused a connection from uid %d", uid)
             writer.close()
             return
         self._spoken_to = True
