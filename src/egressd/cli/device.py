@@ -45,7 +45,7 @@ def status(remote: Remote, as_json: bool) -> None:
 @click.argument("destination")
 @click.option("--port", default=443, show_default=True)
 @click.option("--udp", is_flag=True)
-@click.option("--probe", is_flag=True, help="Test it: send a request the way that the client's traffic takes.")
+@click.option("--probe", is_flag=True, help="Test it by a request in the client's way.")
 @click.option("--probe-url", help="A page that tells the address it is asked from.")
 @json_option
 @over_api
