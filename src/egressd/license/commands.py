@@ -29,7 +29,7 @@ _pass_settings = click.make_pass_decorator(LicenseSettings)
 
 
 class _Told(click.Group):
-    """A group whose commands tell our errors in a line, without a traceback."""
+    """A group whose commands print egressd's errors in one line, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -40,7 +40,7 @@ class _Told(click.Group):
 
 @click.group("license", cls=_Told)
 def license_group() -> None:
-    """Licenses: what the management API of this device may be used for."""
+    """Licenses: the use of this device's management API."""
 
 
 @license_group.command()
@@ -134,7 +134,7 @@ def install_command(settings: LicenseSettings, file: Path) -> None:
 def _description(
     settings: LicenseSettings, device: str, finding: Finding
 ) -> list[tuple[str, object]]:
-    """The lines of ``license show``."""
+    """Return the lines of ``license show``: name and value."""
     lines: list[tuple[str, object]] = [("device", device), ("mode", settings.mode)]
     lines.append(("license", "holds" if finding.holds else f"does not hold: {finding.reason}"))
     if finding.license is not None:

@@ -1,4 +1,4 @@
-"""The id of a device: what a license is bound to."""
+"""The id of a device, which a license names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _APPLICATION: Final = b"egressd device id 1"
 
 
 def device_id(machine_id: str) -> str:
-    """The id of the device with that machine id: 16 hex digits in four groups.
+    """Return the id of the device with a machine id: 16 hex digits in four groups.
 
     machine-id(5) asks not to show the id itself, and to hash it with a key of the
     application's own.
@@ -25,7 +25,7 @@ def device_id(machine_id: str) -> str:
 
 
 def this_device(path: Path = MACHINE_ID) -> str:
-    """The id of this machine. Raises Failed when it has no machine id."""
+    """Return the id of this machine. Raises Failed if it has no machine id."""
     try:
         machine_id = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

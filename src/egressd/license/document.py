@@ -1,8 +1,8 @@
 """The license file: a JSON envelope around exact payload bytes and their signature.
 
-The signature covers the payload byte for byte, so nothing has to be serialised the same
-way twice. ``kid`` only says which trusted key to try; there is one algorithm and no way to
-ask for another.
+The signature covers the payload byte for byte, so no
+value has to be serialised the same way twice. ``kid`` only selects the trusted key; there is one
+algorithm, and a file cannot select another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from egressd.license.keys import KeyRing, key_id
 
 CAPABILITIES: Final = ("api", "line_dns")
-"""What a license can open: the management API, and DNS profiles of single lines."""
+"""The capabilities of licenses: the management API, and DNS profiles of single lines."""
 
 LICENSE_VERSION: Final = 1
 """Raised when an older device could misread a license; another version is refused."""
@@ -29,10 +29,11 @@ FILE_MAX: Final = 64 * 1024
 
 
 class License(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was sold, for one device.
+    """The capabilities sold for one device.
 
     ``api_trial_calls`` are the calls that a device without the ``api`` capability may
-    make. ``expires_at`` (UTC) is the first second it no longer holds; empty: never.
+    make. ``expires_at`` (UTC) is the first second in which it no longer
+    holds; empty if it does not expire.
     """
 
     version: int
@@ -46,7 +47,7 @@ class License(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def expiry(self) -> datetime | None:
-        """`expires_at` as a time, or None. Raises ValueError when it is not one."""
+        """`expires_at` as a time, or None. Raises ValueError if it is not one."""
         if not self.expires_at:
             return None
         time = datetime.fromisoformat(self.expires_at)
@@ -62,11 +63,11 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Untrusted(Exception):
-    """A file is not a license that this device believes. The text says why."""
+    """The file is not a license that this device trusts. The text has the reason."""
 
 
 def sign(license_: License, key: Ed25519PrivateKey) -> bytes:
-    """The license file for `license_`, signed with `key`."""
+    """Return the license file for `license_`, signed with `key`."""
     payload = msgspec.json.encode(license_)
     envelope = _Envelope(
         kid=key_id(key.public_key()),
@@ -77,7 +78,7 @@ def sign(license_: License, key: Ed25519PrivateKey) -> bytes:
 
 
 def read(data: bytes, trusted: KeyRing) -> License:
-    """The license in the file `data`, once its signature holds. Raises Untrusted."""
+    """Return the license in the file `data` if its signature is valid. Raises Untrusted."""
     if len(data) > FILE_MAX:
         raise Untrusted(f"the file is larger than {FILE_MAX} bytes")
     try:
@@ -97,7 +98,7 @@ def read(data: bytes, trusted: KeyRing) -> License:
 
 
 def _decode(payload: bytes) -> License:
-    # Only the holder of a trusted key gets here: a fault is a version we do not know.
+    # The payload is signed by a trusted key, so a fault means an unknown version.
     try:
         license_ = msgspec.json.decode(payload, type=License)
         _ = license_.expiry

@@ -12,16 +12,16 @@ from egressd.license.document import License, Untrusted, read
 from egressd.license.keys import KeyRing
 
 Mode = Literal["off", "enforced"]
-"""``off``: everything is allowed, for who runs their own box. ``enforced``: for who sells them."""
+"""``off`` allows everything, for operators of their own device; ``enforced`` is for vendors."""
 
 UNLICENSED_QUOTA: Final = 1000
 """Proxy services allowed in mode ``off``."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found in place of a license: one that holds, or the reason why none does.
+    """The result of reading the license file: a license, or the reason why none holds.
 
-    A license that does not hold is kept for showing; only ``reason`` empty makes it count.
+    A license that does not hold is kept to be shown. It holds only if ``reason`` is empty.
     """
 
     license: License | None
@@ -29,19 +29,19 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether there is a license, and it is in force."""
+        """True if there is a license in force."""
         return self.license is not None and not self.reason
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
-    """What is allowed."""
+    """The allowed uses."""
 
     api: bool = False
     line_dns: bool = False
     proxy_service_quota: int = 0
     api_trial_calls: int = 0
     serial: str = ""
-    """The license that allows it: trial calls are counted by license."""
+    """Serial of the license: trial calls are counted by license."""
 
 
 EVERYTHING: Final = Grants(api=True, line_dns=True, proxy_service_quota=UNLICENSED_QUOTA)
@@ -49,17 +49,17 @@ NOTHING: Final = Grants()
 
 
 class ApiAccess(enum.Enum):
-    """Whether an API call may go on; the values of those that may not are the error's text."""
+    """The decision on an API call. The value of a refusal is the error's text."""
 
     OPEN = "open"
     TRIAL = "trial"
-    """It may, and costs one of the license's trial calls."""
+    """The call is allowed, and uses one of the license's trial calls."""
     REQUIRED = "API_ACCESS_REQUIRED"
     EXHAUSTED = "API_TRIAL_QUOTA_EXHAUSTED"
 
 
 def examine(data: bytes | None, trusted: KeyRing, device: str) -> Finding:
-    """What the license file `data` (None: there is no file) is worth on `device`, at any time."""
+    """Read the license file `data` (None if there is no file) for `device`, without its expiry."""
     if data is None:
         return Finding(None, "no license is installed")
     try:
@@ -72,7 +72,7 @@ def examine(data: bytes | None, trusted: KeyRing, device: str) -> Finding:
 
 
 def at(finding: Finding, now: datetime) -> Finding:
-    """What `finding` is worth at `now`: a license that held may have expired."""
+    """Return `finding` as of `now`: its license may have expired."""
     license_ = finding.license
     if license_ is None or finding.reason or license_.expiry is None or now < license_.expiry:
         return finding
@@ -80,7 +80,7 @@ def at(finding: Finding, now: datetime) -> Finding:
 
 
 def grants_of(mode: Mode, finding: Finding) -> Grants:
-    """What is allowed in `mode` with what `examine` found."""
+    """Return the allowed uses in `mode` with the result of `examine`."""
     if mode == "off":
         return EVERYTHING
     if finding.license is None or not finding.holds:
@@ -96,7 +96,7 @@ def grants_of(mode: Mode, finding: Finding) -> Grants:
 
 
 def api_access(grants: Grants, trial_calls_left: int) -> ApiAccess:
-    """Whether an API call may go on, with so many trial calls left."""
+    """Decide on an API call, by the number of trial calls left."""
     if grants.api:
         return ApiAccess.OPEN
     if not grants.api_trial_calls:

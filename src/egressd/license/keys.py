@@ -21,17 +21,17 @@ _RAW_KEY_BYTES = 32
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """The id of `key`: the first 16 hex digits of its SHA-256, so that nobody hands them out."""
+    """Return the id of `key`: the first 16 hex digits of its SHA-256, so no registry is needed."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def public_key_text(key: Ed25519PublicKey) -> str:
-    """`key` as one line of base64: how a device's configuration names a key it trusts."""
+    """Return `key` as one line of base64, as a device's configuration names trusted keys."""
     return base64.b64encode(key.public_bytes_raw()).decode()
 
 
 def key_ring(texts: Iterable[str]) -> KeyRing:
-    """The pinned keys from their base64 lines. Raises Invalid naming every bad one."""
+    """Return the pinned keys from their base64 lines. Raises Invalid, which names every bad one."""
     ring: dict[str, Ed25519PublicKey] = {}
     problems = []
     for position, text in enumerate(texts):
@@ -54,7 +54,7 @@ def key_ring(texts: Iterable[str]) -> KeyRing:
 def write_private_key(path: Path) -> Ed25519PrivateKey:
     """Make a key pair and write the private key to the new file `path`, mode 0600, as PEM.
 
-    Raises Failed when the file exists already: a vendor's key is never overwritten.
+    Raises Failed if the file exists already: a vendor's key is never overwritten.
     """
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(
@@ -74,7 +74,7 @@ def write_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
-    """The private key in `path`. Raises Failed when there is none."""
+    """Return the private key in `path`. Raises Failed if there is none."""
     action = f"read a private key from {path}"
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)

@@ -1,4 +1,4 @@
-"""The license that is installed on this device, followed as it changes."""
+"""The installed license of this device, read again when it changes."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ class LicenseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Mode = "off"
     path: Path
-    """Where the installed license is."""
+    """Path of the installed license."""
     public_keys: tuple[str, ...] = ()
-    """The vendor's public keys, as ``license keygen`` prints them. Any of them may have signed."""
+    """The vendor's public keys, as ``license keygen`` prints them. Each may sign licenses."""
 
 
 class TrialCalls(Protocol):
-    """The durable counts of trial calls, by license: a crash never gives a call twice."""
+    """The durable counts of trial calls, by license: a crash does not give a call back."""
 
     def left(self, license_id: str, allowed: int) -> int:
-        """How many of the license's `allowed` calls were not made yet."""
+        """Return the number of the license's `allowed` calls that are left."""
         ...
 
     async def spend(self, license_id: str, allowed: int) -> int:
-        """Use up one of them; how many are left. Raises OverQuota at none, Failed."""
+        """Use one call, and return the number left. Raises OverQuota if none was left, Failed."""
         ...
 
 
 def utc_now() -> datetime:
-    """The time, aware of its zone."""
+    """Return the time, with its zone."""
     return datetime.now(UTC)
 
 
 def read_file(path: Path) -> bytes | None:
-    """The license file, or None when there is none. Raises Failed when it cannot be read."""
+    """Return the license file, None if there is none. Raises Failed if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(FILE_MAX + 1)
@@ -64,10 +64,10 @@ def read_file(path: Path) -> bytes | None:
 
 
 def install(data: bytes, path: Path, trusted: KeyRing, device: str, now: datetime) -> Finding:
-    """Put the license file `data` in place of `path`, durably, once it holds on `device`.
+    """Write the license file `data` to `path`, durably, if it holds on `device`.
 
-    Raises Invalid, and leaves what was installed, when it does not hold; Failed when the
-    file cannot be written.
+    Raises Invalid if it does not hold, and leaves the installed file; Failed if the file cannot
+    be written.
     """
     finding = at(examine(data, trusted, device), now)
     if not finding.holds:
@@ -80,11 +80,11 @@ def install(data: bytes, path: Path, trusted: KeyRing, device: str, now: datetim
 
 
 class Licensing:
-    """What the device may do now. Reads the file again when it was replaced, so that a
-    license takes effect without a restart, and looks at the clock on every question.
+    """The uses that are allowed now. It reads a replaced file again, so that a license takes effect
+    without a restart, and checks the expiry on every call.
 
-    `device` is this device's id (`device.this_device`). Raises Invalid when a pinned key
-    is malformed.
+    `device` is this device's id (`device.this_device`). Raises Invalid if a pinned key is
+    malformed.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class Licensing:
         return self._settings.mode
 
     def access(self) -> tuple[ApiAccess, int]:
-        """Whether API calls may go on, and how many trial calls are left."""
+        """Return the decision on API calls, and the number of trial calls left."""
         access, grants = self._access()
         left = self._trial_calls.left(grants.serial, grants.api_trial_calls)
         return access, left if grants.api_trial_calls else 0
 
     def install(self, data: bytes) -> str:
-        """Put a license file in place of the installed one; its serial. Takes effect at once.
+        """Replace the installed license file, and return the serial. It takes effect at once.
 
-        Raises Invalid with the reason when it does not hold, Failed.
+        Raises Invalid with the reason if it does not hold, Failed.
         """
         path = self._settings.path
         license_ = install(data, path, self._trusted, self._device, self._now()).license
@@ -130,7 +130,7 @@ class Licensing:
         return license_.serial
 
     def finding(self) -> Finding:
-        """What the installed file is worth now."""
+        """Return the state of the installed file now."""
         seen = _identity(self._settings.path)
         if seen != self._seen or seen is None:
             self._finding = self._examine()
@@ -138,20 +138,20 @@ class Licensing:
         return at(self._finding, self._now())
 
     def grants(self) -> Grants:
-        """What is allowed."""
+        """Return the allowed uses."""
         if self._settings.mode == "off":
             return grants_of("off", Finding(None))
         return grants_of(self._settings.mode, self.finding())
 
     def refusal(self) -> str | None:
-        """The error text of an API call that may not go on, or None when it may."""
+        """Return the error text of an API call that is refused, None if it is allowed."""
         access, _ = self._access()
         return access.value if access in (ApiAccess.REQUIRED, ApiAccess.EXHAUSTED) else None
 
     async def spend(self) -> bool:
-        """Count an API call that goes on. False when the trial was used up meanwhile.
+        """Count an allowed API call. Return False if the trial calls were used up meanwhile.
 
-        Raises Failed when the count cannot be stored.
+        Raises Failed if the count cannot be stored.
         """
         access, grants = self._access()
         if access is ApiAccess.TRIAL:
@@ -177,14 +177,14 @@ class Licensing:
 
 
 def _replace_durably(path: Path, data: bytes) -> None:
-    """Put `data` at `path`: write, fsync, rename, fsync the folder. Raises OSError."""
+    """Write `data` to `path` durably: write, fsync, rename, fsync the folder. Raises OSError."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
-    # Root may be writing into a folder of the api's user: no link that was put there is followed.
+    # Root may be writing into a folder of the api's user: symbolic links are not followed.
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o644)  # whatever root's umask is, the api reads it
+        os.fchmod(descriptor, 0o644)  # the api reads it, also under a strict umask
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -197,7 +197,7 @@ def _replace_durably(path: Path, data: bytes) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """What differs once the file at `path` was replaced; None when there is none."""
+    """Return values that change when the file at `path` is replaced; None if there is none."""
     try:
         status = path.stat()
     except OSError:
