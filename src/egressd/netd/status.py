@@ -1,4 +1,4 @@
-"""netd's view of the device, gathered when somebody asks."""
+"""The status of the device as netd sees it, gathered on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
 
 _USAGE_KEPT: Final = 10
-"""A sixth of a processor's time at most is spent on counting 100,000 flows while platforms poll."""
+"""Multiple of a measurement's own duration for which it is valid. While platforms poll, counting
+100,000 flows takes a sixth of a processor's time at most."""
 
 _LIBRARY_REPLACED: Final = (
     "the nftables library was upgraded, and netd goes on with the version before it: to change over"
@@ -41,7 +42,7 @@ _LIBRARY_REPLACED: Final = (
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device uses at the moment."""
+    """The present use of the device."""
 
     connections: int
     """Tracked flows of LAN clients."""
@@ -52,7 +53,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Monitor:
-    """Tells how the device is doing, and what each rule's clients have sent and received."""
+    """Reports the status of the device, and the traffic of each rule's clients."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Monitor:
         self._counts = Meter(limits.counters)
 
     async def status(self, plan: Plan, state: str) -> Status:
-        """How the device is doing with this plan; what it uses was measured a moment ago."""
+        """Return the status of the device with this plan. Its use was measured a moment ago."""
         usage = await self._usage.read()
         return msgspec.structs.replace(
             self.view(plan, state),
@@ -96,7 +97,9 @@ class Monitor:
         )
 
     def view(self, plan: Plan, state: str) -> Status:
-        """The same without what changes all the time. Cheap: 3 ms with 2,000 nodes."""
+        """Return the status without the figures that change all the time. Cheap: 3 ms with 2,000
+        nodes.
+        """
         facts, topology = self._machine.facts, self._machine.topology
         return Status(
             state=state,
@@ -129,7 +132,7 @@ class Monitor:
         )
 
     async def counters(self) -> dict[int, RuleCount]:
-        """The traffic of each enabled rule, by its id, at most a second ago. Raises Failed."""
+        """Return each enabled rule's traffic, by its id, at most a second old. Raises Failed."""
         return await self._counts.read()
 
     def _failing(self, plan: Plan) -> dict[str, str]:
@@ -137,7 +140,7 @@ class Monitor:
         return dead | self._outages.reasons
 
     def _strangers(self, plan: Plan, living: frozenset[bytes]) -> int:
-        """How many of them no rule covers."""
+        """Return the number of the addresses `living` that no rule covers."""
         without = [each for each in living if str(IPv4Address(each)) not in plan.hosts]
         if without and plan.nets:
             ranges = RangeMap(plan.nets)
@@ -160,7 +163,7 @@ class Monitor:
 def _interfaces(
     facts: Facts, topology: Topology, counted: Mapping[str, Traffic]
 ) -> tuple[InterfaceStatus, ...]:
-    """All but loopback and egressd's own helpers, by name."""
+    """Return all interfaces except loopback and egressd's own helpers, sorted by name."""
     return tuple(
         InterfaceStatus(
             name=interface.name,
@@ -194,9 +197,9 @@ def _role(name: str, topology: Topology) -> str:
 
 
 def _instances(plan: Plan, serving: Serving, full: Mapping[int, str]) -> dict[str, InstanceStatus]:
-    """Every instance of the plan, running or not, but for those that just stand by.
+    """Return every instance of the plan, running or not, except idle ones that do not run.
 
-    `full`: slots of workers -> why they take no further connection.
+    `full`: slot of a worker -> reason why it takes no further connection.
     """
     result = {}
     for key, instance in plan.instances.items():

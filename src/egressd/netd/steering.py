@@ -1,8 +1,8 @@
-"""Sends the clients of groups where they are served: the reconciler's hand in `groups`.
+"""Send the clients of groups to living nodes, on behalf of the reconciler.
 
-A change of the plan and a change of what is known of nodes go the same way: `muster` decides and
-starts the nodes that are needed, `settle` makes that the choice the kernel is told, and once it
-was told, `follow_up` does what needs no lock.
+A change of the plan and new results about nodes take the same steps: `muster` decides, and starts
+the nodes that are needed; `settle` makes these choices the ones that the kernel gets next; after
+the kernel has them, `follow_up` does the work that needs no lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from egressd.planner.groups import DEAD
 class Steering:
     """Keeps the groups' choices, the kernel and the running instances in step.
 
-    `regroup` is awaited when nodes turned out to be other than they were.
+    `regroup` is awaited when the results about nodes have changed.
     """
 
     def __init__(
@@ -48,38 +48,38 @@ class Steering:
         self._saving = Follower(lambda: asyncio.to_thread(groups.save))
 
     def restore(self) -> None:
-        """Take up the choices of an earlier netd, as far as they suit the plan."""
+        """Load the choices of an earlier netd, and keep them as far as they suit the plan."""
         self._groups.load()
         self.settle(self.decide())
 
     def start(self) -> None:
-        """Begin to look after nodes."""
+        """Start checking nodes."""
         self._health.start()
 
     async def close(self) -> None:
-        """Stop looking after nodes."""
+        """Stop checking nodes."""
         await self._health.close()
         await self._saving.close()
 
     def suspect(self, tags: Iterable[str]) -> None:
-        """Connections fail through these outbounds: see whether their nodes still live."""
+        """Check the nodes of these outbounds: connections through them have failed."""
         self._health.suspect(tags)
 
     def decide(self) -> Choices:
-        """The choices for the plan in force, by what is known now."""
+        """Return the choices for the plan in force, by the present results."""
         revision = self._plan().revision
         return self._groups.decide(self._plan(), Change(base=revision, revision=revision))
 
     @property
     def is_settled(self) -> bool:
-        """Whether the choices in force are those that would be made now."""
+        """True if the choices in force are the ones that `decide` would make now."""
         return self.decide() == self._groups.choices
 
     async def muster(
         self, change: Change, started: dict[str, Running], failed: Collection[str]
     ) -> Choices:
-        """The choices for the plan after `change`. The nodes chosen run then, those that had to be
-        started among `started`; one that will not start counts as dead, as do `failed`.
+        """Return the choices for the plan after `change`, and start the chosen nodes that do not
+        run; they are added to `started`. A node that does not start counts as dead, as do `failed`.
         """
         plan = self._plan()
         tried = set(failed)
@@ -99,18 +99,18 @@ class Steering:
             tried |= absent
 
     def settle(self, choices: Choices) -> Choices:
-        """Make these the choices that the kernel is told next; the ones before."""
+        """Make these the choices that the kernel gets next. Return the ones before."""
         before, self._groups.choices = self._groups.choices, choices
         self._machine.choices = choices
         self._serving.needed = serving(choices)
         return before
 
     def spare(self) -> list[str]:
-        """Running instances that only serve groups, and that no flow may stay with."""
+        """Return the running instances that only serve groups and may keep no flow."""
         return self._serving.spare(self._plan(), living(self._groups.choices))
 
     def follow_up(self, before: Choices) -> bool:
-        """Remember the choices and tell of them; whether flows had to leave a node."""
+        """Save the choices and publish events about them. True if flows had to leave a node."""
         choices = self._groups.choices
         self._saving.tell()
         if choices.keys() != before.keys() or living(choices) - living(before):

@@ -1,8 +1,9 @@
-"""Processes that no netd can know of: the run directory they were started from is another now, or
-was cleared.
+"""Strays: processes of an earlier netd that a new netd cannot know, because the run directory has
+changed since they started, or was cleared.
 
-They go on serving: a worker a proxy service for everybody, a line's daemon the line's interface.
-Only one netd works in a network namespace, so all of its kind there are its, or strays.
+They keep running: a worker keeps serving a proxy service without limits, and a line's daemon keeps
+the line's interface. Only one netd works in a network namespace, so every process of such a kind
+there either belongs to it or is a stray.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Final
 
 _END_MS: Final = 5000
-"""For a process that was sent SIGKILL to be gone, and its ports with it."""
+"""Milliseconds that a process has after SIGKILL to end and free its ports."""
 
 
 def end(is_stray: Callable[[Path], bool]) -> list[int]:
-    """End the processes of this network namespace that `is_stray` says are strays; their pids.
+    """End the processes of this network namespace for which `is_stray` is true; return their pids.
 
-    It is asked with the process' folder in /proc, which may be gone, and once more when the process
-    can be no other any more.
+    `is_stray` gets the folder of the process in /proc, which may be gone. It is called once more
+    when a pidfd is open, so that the pid cannot pass to another process.
     """
     return [pid for pid in _found(is_stray) if _kill(pid, is_stray)]
 
@@ -38,7 +39,7 @@ def _is_here(process: Path) -> bool:
     try:
         return (process / "ns/net").stat().st_ino == Path("/proc/self/ns/net").stat().st_ino
     except PermissionError:
-        # netd's unit lets it see no other user's namespaces (ptrace(2)), and has its own cgroup.
+        # netd's unit may not see the namespaces of other users (ptrace(2)), and has its own cgroup.
         with suppress(OSError):
             return (process / "cgroup").read_bytes() == Path("/proc/self/cgroup").read_bytes()
     except OSError:
@@ -52,7 +53,7 @@ def _kill(pid: int, is_stray: Callable[[Path], bool]) -> bool:
     except OSError:
         return False
     try:
-        if not is_stray(Path(f"/proc/{pid}")):  # asked anew: the pid may be another's by now
+        if not is_stray(Path(f"/proc/{pid}")):  # the pid may have passed to another process
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         poll = select.poll()

@@ -1,11 +1,12 @@
-"""Sees what clients have open in the engine that connection tracking does not know any more.
+"""Find the clients' sockets in the engine that have outlived their conntrack entries.
 
-The kernel counts a client's flows by their conntrack entries (`egressd.planner.chains.bounds`), and
-these may end before the sockets do: of a connection that the client has closed on its side they do
-so after 60 s, and of a UDP session that only the far end keeps up after 120 s. So sockets are
-counted as well, where there are many; a client that has too many begins no further flow until it
-has fewer. So are those of networks, since a host may use many addresses. And connections to
-resolvers on which nothing is asked, or half of something, are ended: the engine sets no time.
+The kernel counts a client's flows by their conntrack entries (`egressd.planner.chains.bounds`). An
+entry may end before its socket: after 60 s if the client has closed its side of the connection, and
+after 120 s for a UDP session that only the far end keeps up. So this module also counts sockets,
+once there are many of them. A client with too many sockets begins no further flow until it has
+fewer. Sockets are counted per network as well, since a host may use many addresses. Connections to
+resolvers that carry no question, or an incomplete one, are ended: the engine has no timeout for
+them.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 2.0
 IDLE_S: Final = 10.0
-"""Seconds after which a connection to a resolver is ended on which nothing is asked (RFC 7766,
-6.2.3: a few), or a question is begun and not answered: the engine gives each 4 s."""
+"""Seconds until a connection to a resolver is ended that carries no question (RFC 7766, 6.2.3: a
+few), or a question that is begun and not answered: the engine gives each question 4 s."""
 _MORE: Final = 1.25
-"""What connections that are about to close may come to beside those that are open."""
+"""Factor on a client's bound of connections: it leaves room for connections that are about to
+close, beside the open ones."""
 _PROTOCOLS: Final = {IPPROTO_TCP: "tcp", IPPROTO_UDP: "udp"}
 
 Counted = Mapping[tuple[int, bytes], int]
-"""Protocol and client, an address of 4 bytes -> how much it has open."""
+"""Protocol and client (an address of 4 bytes) -> the number of flows that it has open."""
 
 
 class Surplus:
-    """Keeps `greedy`. `changed` is awaited when that is another."""
+    """Keeps `greedy` up to date. `changed` is awaited when it changes."""
 
     def __init__(
         self,
@@ -50,18 +52,18 @@ class Surplus:
         ruled: Callable[[], Container[str]],
         changed: Callable[[frozenset[Greedy]], Awaitable[None]],
     ) -> None:
-        """`own` tells this machine's addresses, `ruled` those that have a rule of their own."""
+        """`own` gives this machine's addresses, `ruled` the addresses that have their own rule."""
         self._bounds = bounds
         self._own = own
         self._ruled = ruled
         self._changed = changed
         self._idlers = Idlers()
         self.greedy: frozenset[Greedy] = frozenset()
-        """Who has too much open."""
+        """The clients that have too many flows open."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start looking."""
         self._task = asyncio.create_task(self._attend())
 
     async def close(self) -> None:
@@ -71,7 +73,7 @@ class Surplus:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def look(self) -> frozenset[Greedy]:
-        """Who has too much open now. Raises OSError."""
+        """Return the clients that have too many flows open now. Raises OSError."""
         bounds = self._bounds()
         used = sockstat.in_use()
         if all(used.get(name.upper(), 0) <= most for name, most in _of_a_client(bounds).items()):
@@ -79,7 +81,7 @@ class Surplus:
         return greedy(sockets.count_by_client(self._own()), bounds, self._ruled())
 
     def _end_idle(self, now: float) -> None:
-        """End connections to resolvers. Raises OSError."""
+        """End idle connections to resolvers. Raises OSError."""
         sockets.destroy(self._idlers.among(sockets.askers(self._own()), now))
 
     async def _attend(self) -> None:
@@ -99,14 +101,15 @@ class Surplus:
 
 
 class Idlers:
-    """Tells connections to resolvers that ask nothing from those that wait for an answer."""
+    """Distinguishes idle connections to resolvers from connections that wait for an answer."""
 
     def __init__(self) -> None:
         self._asking: dict[bytes, float] = {}
-        """When each was seen first with a question, or a part of one, that is not answered."""
+        """Connection -> the time when it was first seen with an unanswered question, or a part of
+        one."""
 
     def among(self, askers: Collection[Asker], now: float) -> list[Asker]:
-        """Those that are to end. `now`: by a clock in seconds, to be called every `PERIOD_S`."""
+        """Return the connections to end. Call it every `PERIOD_S`; `now` is a clock's seconds."""
         self._asking = {
             each.id: self._asking.get(each.id, now)
             for each in askers
@@ -117,12 +120,14 @@ class Idlers:
     def _idle_s(self, asker: Asker, now: float) -> float:
         if asker.id not in self._asking:
             return min(asker.sent_s, asker.received_s)
-        # Another answer may have been sent since then.
+        # An answer may have been sent since then: then `sent_s` is shorter.
         return min(asker.sent_s, max(now - self._asking[asker.id], asker.received_s))
 
 
 def greedy(counted: Counted, bounds: Bounds, ruled: Container[str]) -> frozenset[Greedy]:
-    """Who has more open than a client may, or an undue share of what its network may."""
+    """Return the clients that exceed the bound of a client, or an even share of the bound of their
+    network.
+    """
     allowed = _of_a_client(bounds)
     return frozenset(
         Greedy(socket.inet_ntoa(client), name)
@@ -132,8 +137,8 @@ def greedy(counted: Counted, bounds: Bounds, ruled: Container[str]) -> frozenset
 
 
 def _of_networks(counted: Counted, bounds: Bounds, ruled: Container[str]) -> Iterator[Greedy]:
-    """Those that have more than an even part of what a network may, where that has more. One that
-    has little begins further flows though its neighbours have much.
+    """Yield the clients that have more than an even share of their network's bound, if the network
+    exceeds it. A client with few flows may begin further ones although its neighbours have many.
     """
     networks: dict[tuple[int, bytes], dict[str, int]] = defaultdict(dict)
     for (number, client), count in counted.items():

@@ -1,5 +1,5 @@
-"""Sentences about what around the machine keeps clients from being served as they should be:
-networks that overlap, LANs that are not there, multicast that is dropped, hosts posing as routers.
+"""Sentences about conditions around the machine that keep it from serving clients properly:
+networks that overlap, missing LANs, multicast that is dropped, hosts that pose as routers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from egressd.planner.topology import Topology, overlaps
 
 
 def problems(facts: Facts, topology: Topology) -> Iterator[str]:
-    """Tell all of them. Raises OSError."""
+    """Yield a sentence for each such condition. Raises OSError."""
     for name in topology.missing:
         yield (
             f"the configuration's LAN {name} is not there, or has no address: what comes in by"

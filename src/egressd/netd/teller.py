@@ -1,8 +1,9 @@
-"""Tells how the device is doing, unasked and soon: whoever watches knows why clients are blocked.
+"""Publish the status of the device soon after it changes, so that watchers know why clients are
+blocked.
 
-Most of what changes is told by an event (links and routes, workers, nodes, resolvers), and looked
-at soon after it. Some things nobody tells of (a full connection table, an upgraded library), so
-that all is looked at once a second as well.
+Most changes come with an event (links and routes, workers, nodes, resolvers), and the status is
+read soon after it. Some changes raise no event (a full connection table, an upgraded library), so
+the status is also read once a second.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PERIOD_S: Final = 1.0
 
 
 class Teller:
-    """Publishes what `view` gives whenever that is another. `view` is cheap."""
+    """Publishes the result of `view` whenever it changes. `view` is cheap."""
 
     def __init__(self, view: Callable[[], Status], publish: Callable[[StatusNews], object]) -> None:
         self._view = view
@@ -30,12 +31,12 @@ class Teller:
         self._ticking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start publishing."""
         self._follower = Follower(self._look)
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:
-        """Tell no more."""
+        """Stop publishing."""
         if self._ticking is not None and self._follower is not None:
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
@@ -43,14 +44,14 @@ class Teller:
             self._follower = None
 
     def tell(self) -> None:
-        """Something happened that may be seen."""
+        """Report an event that may change the status."""
         if self._follower is not None:
             self._follower.tell()
 
     @property
     def news(self) -> StatusNews:
-        """How the device is doing now."""
-        # Lines have news of their own.
+        """The present status of the device."""
+        # Lines are published in news of their own.
         return StatusNews(msgspec.structs.replace(self._view(), lines={}))
 
     async def _look(self) -> None:

@@ -1,10 +1,10 @@
-"""Removes what is left of moved clients' flows: the engine's sockets, and conntrack entries.
+"""Remove the remains of moved clients' flows: the engine's sockets, and conntrack entries.
 
 `seal` has cut the flows of a moved client already. The engine's sockets are ended at once, so
 that a client notices. The conntrack entries only stand in the way of new flows with the same
 ports (a UDP flow would go on without address translation). Walking the kernel's table takes
-25 ms even when it is empty, so it is done beside the changes and not within them, for all
-clients that moved meanwhile in one walk.
+25 ms even when it is empty, so the walk is no part of a change: it runs in the background, once for
+all clients that have moved meanwhile.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ from egressd.planner.resolvers import asked
 log = structlog.get_logger()
 
 _MANY: Final = 64
-"""The engine's sockets are looked through in a thread for more clients than that."""
+"""Clients above which the engine's sockets are searched in a thread."""
 LOOPBACK: Final = IPv4Address("127.0.0.1")
-"""Where flows come from that an engine instance found to be listed, and hands back."""
+"""The source of flows that an engine instance found to be listed, and hands back."""
 _DNS_PORT: Final = 53
 _REST_MAX_S: Final = 2.0
-"""Between walks: with 100,000 flows one takes half a second of a processor."""
+"""Seconds at most between walks: with 100,000 flows, a walk takes half a second of a processor."""
 
 
 async def cut(
     clients: Sequence[str], hosts: Container[str], router_addresses: Collection[IPv4Address]
 ) -> None:
-    """End the sockets that the engine has of these addresses and ranges.
+    """End the sockets that the engine has for these addresses and ranges.
 
-    Within the ranges `hosts` stay that are not named themselves: they have rules of their own.
+    Within the ranges, the sockets of `hosts` stay unless `clients` names the address itself: these
+    hosts have rules of their own.
     """
     named = set(clients)
 
@@ -73,10 +74,10 @@ async def cut(
 
 
 class Tidier:
-    """Tidies up after clients in the background.
+    """Removes the conntrack entries of clients in the background.
 
-    `law` gives what tells whether a flow is one that its client may have now: those are left
-    alone. What it gives is called in another thread. `lans` gives the addresses of clients.
+    `law` returns a function that is true for a flow that its client may have now: such flows stay.
+    That function is called in another thread. `lans` gives the addresses of clients.
     """
 
     def __init__(
@@ -86,22 +87,23 @@ class Tidier:
         self._lans = lans
         self._clients: set[str] = set()
         self._is_outdated = threading.Event()
-        """Set once the law changes under the walk that goes on, if one does."""
+        """Set when the law changes during a walk."""
         self._follower = Follower(self._tidy, _REST_MAX_S)
 
     def add(self, clients: Iterable[str]) -> None:
-        """Tidy up after these addresses and ranges soon."""
+        """Remove the entries of these addresses and ranges soon."""
         self._clients.update(clients)
         self._follower.tell()
 
     def outdate(self) -> None:
-        """To be called before the kernel goes by another law. A walk that goes on knows only the
-        one before, and would end what begins by the new one: it is made again.
+        """Mark a walk in progress as outdated. Call it before the kernel gets another law: the walk
+        knows only the old law, and would end flows that begin under the new one. The walk spares
+        all further flows, and is repeated.
         """
         self._is_outdated.set()
 
     async def close(self) -> None:
-        """Stop; what was not done stays."""
+        """Stop; entries that were not removed yet stay."""
         await self._follower.close()
 
     async def _tidy(self) -> None:
@@ -128,15 +130,15 @@ def may_have(
     served: Collection[int],
     router_addresses: Collection[IPv4Address],
 ) -> Callable[[bytes, Flow], bool]:
-    """What tells whether `plan`, with the marks of its ranges and these choices of its groups, lets
-    a client's address have such a flow. It may be called in another thread while the plan changes.
-    `served` are the marks of the engine instances that run.
+    """Return a function that is true if `plan`, with the marks of its ranges and these choices of
+    its groups, lets a client's address have a flow. The function may be called in another thread
+    while the plan changes. `served` are the marks of the engine instances that run.
 
-    Flows without a mark are none of ours: to the router, between LANs. All others are judged by
-    what the chains would do with them now: one that was sealed otherwise is cut packet by packet,
-    and each packet keeps its entry. So is one that an instance began, in the name of whom its
-    client had asked, when the client is sent out by the kernel now: nothing translates its packets,
-    and `planner.chains`'s postrouting_last drops them.
+    Flows without a mark are not egressd's: to the router, between LANs. All others are judged by
+    the present chains: a flow with another mark is cut packet by packet, and each packet keeps its
+    entry alive. The same holds for a flow that an instance began from the address of the server
+    that the client had asked, if the kernel now sends the client out: nothing translates the
+    client's packets, and `planner.chains`'s postrouting_last drops them.
     """
     hosts, floor, listed = plan.hosts, plan.floor, plan.whitelist
     listed_ranges = Ranges(listed.ranges)
@@ -159,9 +161,9 @@ def may_have(
     def is_current(client: bytes, flow: Flow) -> bool:
         mark = flow.mark
         if inbound_place(mark) is not None:
-            return True  # a WAN brought it in, and its answers leave by that, whatever the rules
+            return True  # a WAN brought it in, and its answers leave by that WAN under any rules
         if floor.stopped:
-            return mark == 0  # also what still comes for a client ends
+            return mark == 0  # flows that still bring packets to a client end, too
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
         target = not floor.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))

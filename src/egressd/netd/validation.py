@@ -1,9 +1,8 @@
-"""Checks on a change before anything is done with it: types say what, these say which values.
+"""Check the values of a change before anything is done with it; decoding has checked its types.
 
-netd runs as root and the api does not, so nothing the api says becomes part of an nft
-script, a route, a file or an engine document unless it has one of the forms of
-`egressd.model.forms`, which decoding a request checks, and the keys and marks that the planner
-gives, which are looked at here.
+netd runs as root and the api does not. So a value from the api becomes part of an nft script, a
+route, a file or an engine document only if it has one of the forms of `egressd.model.forms`, which
+decoding a request checks, and the keys and marks that the planner gives, which this module checks.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ _KEY: Final = re.compile(r"([a-z]+):(0|[1-9][0-9]{0,9})\Z")
 _RANGE: Final = re.compile(r"([0-9.]{7,15})-([0-9.]{7,15})\Z")
 _TOLD_MAX: Final = 20
 _SHOWN: Final = 60
-"""Characters of a key that are repeated."""
+"""Characters of a key that a message repeats."""
 
 
 def check(change: Change, plan: Plan) -> None:
-    """Raise Invalid, with its first `_TOLD_MAX` faults, unless the change is well-formed, and what
-    it makes of `plan` not too large and complete.
+    """Raise Invalid, with the first `_TOLD_MAX` faults, unless the change is well-formed and `plan`
+    is complete and not too large after it.
     """
     _refuse(chain(_sizes(change, plan), problems(change), _missing(change, plan)))
 
@@ -65,8 +64,8 @@ def check(change: Change, plan: Plan) -> None:
 def check_paths(paths: Iterable[tuple[str, NodePath | KernelPath]]) -> None:
     """Raise Invalid unless each of `paths`, by the name of its field, may be tried or measured.
 
-    What the kernel lets the engine reach hangs on the mark: by another one, requests come to what
-    listens on this machine's loopback.
+    The mark decides what the kernel lets the engine reach: with another mark, requests could reach
+    programs that listen on this machine's loopback.
     """
     _refuse(f"{field}.{fault}" for field, path in paths for fault in _path(path))
 
@@ -95,7 +94,7 @@ def _missing(change: Change, plan: Plan) -> Iterator[str]:
 
 
 def problems(change: Change) -> Iterator[str]:
-    """Each fault of `change`, as a sentence that names the field."""
+    """Yield each fault of `change`, as a sentence that names the field."""
     if change.version != PLAN_VERSION:
         yield f"the plan is of version {change.version}, this netd takes {PLAN_VERSION}"
     for name, key_ok, faults in _TABLES:
@@ -119,7 +118,7 @@ def problems(change: Change) -> Iterator[str]:
 
 
 def _is_address(text: str) -> bool:
-    # As strict as `IPv4Address`, and ten times as fast: there are 10,000 of them.
+    # As strict as `IPv4Address`, and ten times as fast: a plan has 10,000 addresses.
     try:
         inet_pton(AF_INET, text)
     except (OSError, ValueError):
@@ -179,7 +178,7 @@ def _is_mark_or_zero(mark: int) -> bool:
 
 
 def _leaves(mark: int) -> bool:
-    """Whether the kernel routes what bears it: directly, or by an interface that has a number."""
+    """True if the kernel routes packets with the mark: directly, or by a numbered interface."""
     number = mark & ~(MARK_KIND_MASK | MARK_LINE)
     is_egress = mark & MARK_KIND_MASK == MARK_EGRESS and 0 < number <= PLANNED_EGRESS_MAX
     return mark == MARK_DIRECT or is_egress
@@ -272,7 +271,7 @@ def _whitelist(listed: WhitelistPlan) -> Iterator[str]:
         size = sound_size(content, left)
         if name != name_of(content) or not size:
             yield f"rule_sets.{name} must hold the domains that it is named by, and nothing else"
-            return  # each of the others may take as long to read
+            return  # each further rule set may take as long to read
         left -= size
 
 
@@ -289,7 +288,7 @@ _INSTANCES: Final[dict[str, tuple[type[Work], Callable[[int], int]]]] = {
     "dns": (Asker, asker_mark),
     "service": (ProxyListener, lambda _: 0),
 }
-"""Kind of an instance's key -> what it does, and the mark of each number."""
+"""Kind of an instance's key -> the type of its work, and a function from its number to its mark."""
 
 _Table = tuple[str, Callable[[str], bool], Callable[[str, Any], Iterable[str]]]
 _TABLES: Final[tuple[_Table, ...]] = (
