@@ -21,7 +21,7 @@ def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
 
 
 def routed_by(target: TargetName) -> tuple[str, ...]:
-    """Return the same for a target that the kernel routes."""
+    """Return the egresses of a target that the kernel routes; empty for any other target."""
     match target.kind:
         case "direct":
             return (DIRECT,)

@@ -1,6 +1,7 @@
-"""What an operator should know after a change: who is blocked by it.
+"""Warnings for the operator after a change: the clients that it blocks.
 
-Naming what does not exist is allowed and fails closed, so it must be said.
+A change may name a target that does not exist. Its clients are then blocked, so the answer to the
+change must say so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _UNKNOWN_SHOWN = 10
 def consequences(
     before: DesiredState, after: DesiredState, edits: Sequence[Edit]
 ) -> tuple[str, ...]:
-    """The sentences that belong to the change that `edits` made of `before`."""
+    """Return the sentences about a change: `edits` lead from `before` to `after`."""
     targets = dict.fromkeys(
         target for edit in edits for target in _targets_touched(before, after, edit)
     )
@@ -44,14 +45,14 @@ def consequences(
 
 
 def _faulty_nodes(edits: Sequence[Edit]) -> Iterator[str]:
-    """Nodes of a backup that this version does not take."""
+    """Yield a sentence for each node of a backup that this version does not accept."""
     for edit in edits:
         if isinstance(edit.after, Node) and (fault := fault_of(edit.after)):
             yield f"the node {edit.after.name} does not work: {fault}"
 
 
 def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
-    """Nodes that dial through one that was changed, and now cannot."""
+    """Yield a sentence for each node that can no longer dial through a node that was changed."""
     changed = {e.after.name for e in edits if e.table == "nodes" and e.after is not None}
     if not changed:
         return
@@ -61,7 +62,7 @@ def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator
 
 
 def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
-    """What nodes were given, and didn't have before, that nothing is made of."""
+    """Yield a sentence about fields without effect that nodes have and did not have before."""
     unknown: set[str] = set()
     for edit in edits:
         if isinstance(edit.after, Node):
@@ -82,7 +83,7 @@ def _unknown_of(node: Node | None) -> set[str]:
 
 
 def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> Iterator[str]:
-    """The targets that the edit took away, or newly sends traffic to."""
+    """Yield the targets that the edit removes, or newly sends traffic to."""
     match before.row(edit.table, edit.key):
         case Node(name=name, group=group):
             yield name
@@ -118,7 +119,7 @@ def _notes(state: DesiredState, target: str, reason: str, nodes_through: int) ->
 
 
 def _nodes_through(state: DesiredState) -> Counter[str]:
-    """How many nodes are dialled through each target, a node or an interface."""
+    """Return target (a node or an interface) -> the number of nodes that are dialled through it."""
     found: Counter[str] = Counter()
     for node in state.nodes.values():
         settings = settings_of(node)

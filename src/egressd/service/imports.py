@@ -1,4 +1,4 @@
-"""Imports: what became of their rows, and what they change."""
+"""Imports: the result of their rows, and the changes that they make."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from egressd.model.drafts import IMPORT_ERRORS_SHOWN, ImportOutcome, Outcome
 from egressd.service.ledger import Ledger, Proposal
 
 PREVIEW_ERRORS = 1000
-"""Bad rows that a preview tells."""
+"""Bad rows that a preview reports at most."""
 
 
 class Tally:
-    """Counts the rows of one import, or of its preview, as they are taken in or passed over."""
+    """Counts the rows of one import, or of its preview, as they are accepted or skipped."""
 
     def __init__(self, is_preview: bool = False) -> None:
         self._shown = PREVIEW_ERRORS if is_preview else IMPORT_ERRORS_SHOWN
@@ -30,24 +30,26 @@ class Tally:
 
     @property
     def found_only_bad_rows(self) -> bool:
-        """Whether there were rows and none of them could be used.
+        """True if there were rows and none of them could be used.
 
-        Then an import that replaces everything keeps what there is: the text was no import.
+        An import that replaces everything then changes nothing: the text was no import.
         """
         return self._bad > 0 and self.imported == 0
 
     def already_there(self) -> None:
-        """A row names what exists, or what an earlier row named."""
+        """Count a row whose name exists already, or occurs in an earlier row."""
         self._already_there += 1
 
     def bad(self, row: BadRow) -> None:
-        """A row cannot be used. The first reasons are kept."""
+        """Count a row that cannot be used. The first reasons are kept."""
         self._bad += 1
         if self._bad <= self._shown:
             self._errors.append(str(row))
 
     def note(self, line: int, text: str) -> None:
-        """Something of a row that is taken in has no effect, or was changed. The first are kept."""
+        """Note that part of an accepted row has no effect, or was changed. The first notes are
+        kept.
+        """
         if len(self._kinds_of_notes) < 2:
             self._kinds_of_notes.add(text)
         if len(self._notes) < self._shown:
@@ -56,7 +58,7 @@ class Tally:
             self._more_notes += 1
 
     def outcome(self, *notes: str) -> ImportOutcome:
-        """The counts so far, and `notes` after those of single rows."""
+        """Return the counts so far, and `notes` after those of single rows."""
         is_same = len(self._kinds_of_notes) == 1
         what = "the same holds for {} more lines" if is_same else "there are notes on {} more lines"
         more = (what.format(self._more_notes),) if self._more_notes else ()
@@ -72,7 +74,7 @@ class Tally:
 def proposed(
     tally: Tally, edits: list[Edit], stale: Iterable[Edit] | None = None
 ) -> Proposal[ImportOutcome]:
-    """What an import changes: `edits`, and where it replaces everything `stale` before them."""
+    """Return the proposal of an import: `edits`, after `stale` if it replaces everything."""
     if stale is None:
         return Proposal(edits, tally.outcome())
     if tally.found_only_bad_rows:
@@ -83,8 +85,8 @@ def proposed(
 async def carry_out(
     ledger: Ledger, build: Callable[[DesiredState], Proposal[ImportOutcome]], *, preview: bool
 ) -> ImportOutcome:
-    """Make the import that `build` proposes, or see what it would do: its counts, and the notes on
-    the change. Raises Failed.
+    """Make the import that `build` proposes. Return its counts, and the notes on the change. With
+    `preview`, return its counts only, and change nothing. Raises Failed.
     """
     if preview:
         outcome = Outcome(await ledger.preview(build))

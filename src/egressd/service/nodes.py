@@ -34,11 +34,11 @@ from egressd.service.relays import relay_problems, unknown_relay
 from egressd.service.servers import Around, Surroundings
 
 DialledBy = Callable[[DesiredState, Node], NodePath | None]
-"""The path that dials a node of a state; None when its relay is missing."""
+"""A function of a state and a node: the path that dials the node; None if its relay is missing."""
 
 
 class Nodes:
-    """The upstream proxies, and what they measure."""
+    """The use cases of upstream proxies, and the measurement of their delays."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Nodes:
         self._around = around
 
     def list(self) -> builtins.list[Node]:
-        """All nodes, the oldest first."""
+        """Return all nodes, the oldest first."""
         return sorted(self._ledger.state.nodes.values(), key=lambda node: node.id)
 
     async def create(self, draft: NodeDraft) -> Outcome[Node]:
-        """Add a node that the engine takes. Raises Invalid."""
+        """Add a node that the engine accepts. Raises Invalid."""
         around = self._around()
 
         def build(state: DesiredState) -> Proposal[Node]:
@@ -101,7 +101,7 @@ class Nodes:
         return _with_loss(await self._ledger.change(build))
 
     async def delete(self, node_id: int) -> Outcome[Node]:
-        """Remove a node, and say which. Raises Missing."""
+        """Remove a node, and return it. Raises Missing."""
 
         def build(state: DesiredState) -> Proposal[Node]:
             return Proposal([Edit("nodes", node_id, None)], _existing(state, node_id))
@@ -109,7 +109,7 @@ class Nodes:
         return await self._ledger.change(build)
 
     async def delete_many(self, ids: Sequence[int]) -> Outcome[int]:
-        """Remove the nodes of `ids`, and say how many there were."""
+        """Remove the nodes of `ids`, and return how many there were."""
 
         def build(state: DesiredState) -> Proposal[int]:
             found = [node_id for node_id in dict.fromkeys(ids) if node_id in state.nodes]
@@ -133,15 +133,15 @@ class Nodes:
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
                 after = state.with_edits(edits, state.revision)
-                # Said once for the relay, not for each node that would dial through it.
+                # Each sentence once for the relay, not for each node that would dial through it.
                 checks.refuse(dict.fromkeys(relay_problems(after, [n.name for n in nodes])))
             return Proposal(edits, len(found))
 
         return await self._ledger.change(build)
 
     def links(self) -> builtins.list[tuple[str, str, tuple[str, ...]]]:
-        """Each node's name, its share link, and what the link has no words for; of a node that has
-        no link, what is wrong with it.
+        """Return each node's name, its share link, and the fields that the link cannot express. The
+        link of a faulty node is empty, and the third item is the fault.
         """
         links: builtins.list[tuple[str, str, tuple[str, ...]]] = []
         for node in self.list():
@@ -164,15 +164,15 @@ class Nodes:
         private_servers: bool = False,
         preview: bool = False,
     ) -> ImportOutcome:
-        """Add a node for each row of `text`; with `replace` there are no others afterwards.
+        """Add a node for each row of `text`; with `replace` all others are removed.
 
-        `kind` is one of the API's import types. With `auto_name` they are numbered from
+        `kind` is one of the API's import types. With `auto_name` the nodes are numbered from
         `start_index`; without, the second node of a name in the text gets a number. A node whose
-        name stays keeps its id, so that its clients go on undisturbed where its configuration
-        stays too. Servers are on the internet, unless `private_servers` may be anywhere but on
+        name stays keeps its id, so that its clients are not interrupted if its configuration stays,
+        too. Servers must be on the internet; with `private_servers` they may be anywhere but on
         this device. Raises Invalid.
 
-        With `preview` nothing is changed, and the answer is what it would have been.
+        With `preview` nothing is changed, and the answer is that of a real import.
         """
         checks.refuse(checks.one_of("type", kind, NODE_IMPORT_TYPES))
         checks.refuse(checks.group("group", group))
@@ -223,9 +223,10 @@ class Nodes:
         return await carry_out(self._ledger, build, preview=preview)
 
     async def delay(self, name: str, url: str | None, timeout_ms: int) -> Delay:
-        """How long a request through the node takes; -1 with the reason when it fails.
+        """Return the delay of a request through the node; -1 with the reason when it fails.
 
-        `url` None is the device's own. Raises Invalid, Missing, and Failed without netd.
+        If `url` is None, the device's own URL is used. Raises Invalid, Missing, and Failed without
+        netd.
         """
         url = self._checked_url(url, timeout_ms)
         state = self._ledger.state
@@ -235,7 +236,7 @@ class Nodes:
         return (await self._measure(state, [node], url, timeout_ms))[name]
 
     async def delay_all(self, url: str | None, timeout_ms: int) -> dict[str, int]:
-        """The delay of every node, by name; -1 where it fails. Raises Invalid, Failed."""
+        """Return the delay of every node, by name; -1 where it fails. Raises Invalid, Failed."""
         url = self._checked_url(url, timeout_ms)
         delays = await self._measure(self._ledger.state, self.list(), url, timeout_ms)
         return {name: delay.delay for name, delay in delays.items()}
@@ -273,7 +274,7 @@ class Nodes:
         return results
 
     async def _try(self, proposal: Proposal[Node]) -> None:
-        """Have the engine start the proposed node once. Raises Invalid with its reason."""
+        """Have the engine start the proposed node once. Raises Invalid with the engine's reason."""
         state = self._ledger.state
         after = state.with_edits(numbered(state, proposal.edits), state.revision)
         path = self._path(after, proposal.value)
@@ -289,7 +290,7 @@ def _looks(state: DesiredState) -> Looks:
 
 
 def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
-    """Add to the notes what the engine in force cannot do of the node's configuration."""
+    """Add a note on the parts of the node's configuration that the engine in force cannot do."""
     lost = lost_by_engine(outcome.value)
     return Outcome(outcome.value, (*outcome.notes, lost)) if lost else outcome
 
@@ -308,7 +309,7 @@ def _problems(
     around: Surroundings,
     own_id: int | None = None,
 ) -> Iterator[str]:
-    """Every fault of a draft, and of the state after `edits`, which put it there."""
+    """Yield every fault of a draft, and of the state after `edits`, which add the draft."""
     faults = list(config_problems(draft, around))
     labels = list(label_problems(draft))
     yield from (*labels, *faults)
@@ -322,7 +323,7 @@ def _problems(
 
 
 def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | None) -> Iterator[str]:
-    """Why people could not tell a new name, or that of a new group, from others."""
+    """Yield why users could confuse a new name, or the name of a new group, with others."""
     before = "" if own_id is None else state.nodes[own_id].name
     if draft.name != before:
         yield from _looks(state).problems(draft.name, before)
@@ -330,19 +331,19 @@ def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | Non
 
 
 def _field_problems(draft: NodeDraft, around: Surroundings) -> Iterator[str]:
-    """Every fault that needs no state to be seen."""
+    """Yield every fault that can be found without the state."""
     yield from (*label_problems(draft), *config_problems(draft, around))
 
 
 def label_problems(draft: NodeDraft | Node) -> Iterator[str]:
-    """Every fault of a node's name and group that needs no state to be seen."""
+    """Yield every fault of a node's name and group that can be found without the state."""
     if problem := node_name_problem(draft.name):
         yield problem
     yield from checks.group("group", draft.group)
 
 
 def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[str]:
-    """Every fault of a node's protocol and configuration."""
+    """Yield every fault of a node's protocol and configuration."""
     try:
         config = read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:
@@ -352,7 +353,7 @@ def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[s
 
 
 def led_here_problems(node: Node, around: Surroundings) -> Iterator[str]:
-    """That a node leads to this device, as far as its configuration can be read."""
+    """Yield the fault that a node leads to this device, as far as its configuration can be read."""
     with suppress(Invalid):
         config = read_config(node.protocol, node.config_json)
         yield from (f"{FIELD}.{problem}" for problem in servers.own_problems(config, around))
@@ -366,14 +367,16 @@ def _led_here(nodes: Iterable[Node], around: Surroundings) -> Iterator[str]:
 def _server_problems(
     draft: NodeDraft, around: Surroundings, *, private: bool
 ) -> builtins.list[str]:
-    """Why a row's server is none that its list may name."""
+    """Return why the list may not name a row's server; empty if it may."""
     config = read_config(draft.protocol, draft.config_json)
     problems = [*servers.own_problems(config, around)]
     return problems if problems or private else [*servers.inner_problems(config, around)]
 
 
 def _batch_resolvers(batch: NodeBatch) -> tuple[str, ...] | None:
-    """The batch's DNS servers. Raises Invalid for every fault that needs no state to be seen."""
+    """Return the batch's DNS servers. Raises Invalid with every fault that can be found without the
+    state.
+    """
     problems: builtins.list[str] = []
     servers: tuple[str, ...] | None = None
     if batch.group is not None:
@@ -400,7 +403,7 @@ def _batch_resolvers(batch: NodeBatch) -> tuple[str, ...] | None:
 def _unserved(
     nodes: Iterable[Node], batch: NodeBatch, servers: tuple[str, ...] | None
 ) -> Iterator[str]:
-    """That nodes keep the profile ``custom``, and would lose their servers."""
+    """Yield the fault that nodes keep the profile ``custom``, and would lose their servers."""
     if servers == () and batch.node_dns_profile is None:
         names = [node.name for node in nodes if settings_of(node).dns_profile == "custom"]
         if names:
@@ -408,7 +411,9 @@ def _unserved(
 
 
 def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -> Node:
-    """The node with the batch's changes. One kind of egress replaces the other. Raises Invalid."""
+    """Return the node with the batch's changes. An interface replaces a relay, and a relay an
+    interface. Raises Invalid.
+    """
     interface, relay = batch.interface_name, batch.dialer_proxy
     try:
         text = with_settings(

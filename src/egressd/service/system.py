@@ -53,7 +53,7 @@ class System:
         return self.as_seen(await seen_by(self._netd))
 
     def as_seen(self, seen: Status) -> SystemStatus:
-        """Return the same, from netd's status."""
+        """Return the status of the device, from the status `seen` of netd."""
         return SystemStatus(
             state="restoring" if seen.state == "restoring" else self._ledger.phase,
             uptime_s=int(self._uptime_s()),
@@ -76,7 +76,10 @@ class System:
         return [name for name, _ in await self.interfaces_with_ip()]
 
     async def interfaces_with_ip(self) -> list[tuple[str, str]]:
-        """Return the same, each with its first IPv4 address or an empty string. Raises Failed."""
+        """Return the names of `interfaces`, each with its first IPv4 address or an empty string.
+
+        Raises Failed without netd.
+        """
         found = {i.name: i.ip for i in (await self._netd.status()).interfaces}
         lines = sorted(self._ledger.state.lines.values(), key=lambda line: line.id)
         for line in lines:
