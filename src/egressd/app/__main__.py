@@ -17,10 +17,10 @@ def main(arguments: list[str]) -> None:
     """Run the process that `arguments` name."""
     from egressd.app.endings import ENDINGS
 
-    # A netd that is told to stop while it starts has clients to block: it hears of it when it can.
+    # A netd that is stopped while it starts has clients to block: the signals wait until it can.
     how = signal.SIG_BLOCK if "netd" in arguments else signal.SIG_UNBLOCK
     signal.pthread_sigmask(how, ENDINGS)
-    # A terminal that is gone tells all of its processes: what to do then is the keeper's to say.
+    # A closing terminal sends SIGHUP to all of its processes: the keeper decides for its children.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # structlog would load rich where it is there: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
             path = Path(file)
         case _:
             sys.exit(__doc__)
-    # Only what the process needs is loaded: neither has use for the other's libraries.
+    # Load only the libraries that this process needs.
     import_module(f"egressd.app.{name}_process").main(path)
 
 

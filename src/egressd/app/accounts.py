@@ -9,9 +9,9 @@ from egressd.model.errors import Failed
 
 
 def account(name: str) -> pwd.struct_passwd:
-    """The user of that name, or the current one when not started as root.
+    """Return the user of that name, or the current user if this process does not run as root.
 
-    Raises Failed when root is to become a user that does not exist.
+    Raises Failed if root is to become a user that does not exist.
     """
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())

@@ -1,7 +1,7 @@
-"""The api process: everything that needs root's files first, then none of its rights.
+"""The api process: it does all work that needs root's files first, then drops root's privileges.
 
-The order matters. Sockets are bound and directories are made by root; then capabilities go;
-then every module and file of the program is loaded, while root's files can still be read;
+The order matters. Sockets are bound and directories are made by root; then capabilities are
+dropped; then every module and file of the program is loaded, while root's files can still be read;
 then the user changes, and only then is anything of the outside world touched.
 """
 
@@ -55,11 +55,11 @@ from egressd.store.trial_calls import TrialCalls
 log = structlog.get_logger()
 
 _HALT_WAIT_S = 10.0
-"""How long netd is waited for when it has to be told that the database is bad."""
+"""Seconds to wait for netd when it has to block every client because the database is bad."""
 _RESOLVERS_S = 10.0
-"""Between looks at what the device's resolvers are."""
+"""Seconds between looks at the device's resolvers."""
 _PREDECESSOR_S = 20.0
-"""That an earlier api has for what is under way, or a restore for the database."""
+"""Seconds that an earlier api has to finish its requests, or a restore to release the database."""
 
 
 def main(path: Path | None) -> None:
@@ -103,7 +103,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     hub = EventHub()
 
     def end() -> None:
-        hub.close()  # or the server would wait for streams that never end
+        hub.close()  # otherwise the server would wait for streams that never end
         ending.set()
 
     loop = asyncio.get_running_loop()
@@ -206,7 +206,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
 
 
 def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
-    """All. Where there is no certificate to be used, HTTPS is shut: the API has to be there."""
+    """Return all listeners. Without a usable certificate only HTTPS is shut: the API must stay
+    available.
+    """
     plain, secure = sockets
     try:
         encrypted = server.Listener(secure, tls.context(folder))
@@ -219,7 +221,9 @@ def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listen
 def _attended(
     work: Coroutine[Any, Any, None], loss: str, end: Callable[[], None]
 ) -> asyncio.Task[None]:
-    """`work`, which goes on for ever; should it come to an end by a fault, so does the api."""
+    """Run `work`, which has no end of its own, in a task. If a fault ends it, log `loss` and call
+    `end`.
+    """
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -232,8 +236,8 @@ def _attended(
 
 
 async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
-    """Have the plan name the device's resolvers as they are, and as the license lets them count;
-    and have it put in force where a failure has left that undone.
+    """Keep the plan up to date with the device's resolvers and the license's limits on them, and
+    put the plan in force if a failure has kept it from that.
     """
     told = cases.resolvers()
     while True:
@@ -250,7 +254,7 @@ async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
 
 
 async def _halt(settings: config.Config, reason: str) -> None:
-    """Have netd block every client: what is wanted cannot be read."""
+    """Have netd block every client: the desired state cannot be read."""
     connected = asyncio.Event()
 
     async def on_connect() -> None:
@@ -267,7 +271,9 @@ async def _halt(settings: config.Config, reason: str) -> None:
 
 
 def _device(settings: config.Config) -> str:
-    """The device's id. Where no license is asked for, a machine may have none."""
+    """Return the device's id; empty if the machine has none and no license is required. Raises
+    Failed.
+    """
     try:
         return this_device()
     except Failed:

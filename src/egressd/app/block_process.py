@@ -1,7 +1,7 @@
-"""Blocks every client where a netd was to stop that cannot: it is dead, or heard of nothing.
+"""Block every client in place of a netd that should stop and cannot: it is dead, or did not react.
 
-That is what a netd does that is told to stop. This asks for no configuration and no plan, which
-may be why there is no netd.
+A netd that stops blocks every client itself. This process needs no configuration and no plan, since
+these may be the reason why netd is gone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = structlog.get_logger()
 
 
 def main(_: Path | None) -> None:
-    """Leave no client a way out, and end the engine and the lines of this network namespace."""
+    """Block every client, and end the engine and the lines of this network namespace."""
     logs.configure("block")
     nft = Nft()
     try:
         fast_path.close()
     except OSError as error:
         log.error("cannot block established flows", error=str(error))
-    if nft.chains() is not None:  # without a table the policy rules let nobody out
+    if nft.chains() is not None:  # without a table the policy rules let no client out
         try:
             nft.run(script.block())
         except Failed as error:

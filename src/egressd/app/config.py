@@ -1,8 +1,8 @@
-"""The configuration file: what has to be known before the database can be.
+"""The configuration file: the settings that are needed before the database can be opened.
 
-TOML; every key has a default and an unknown key is an error. ``EGRESSD_<TABLE>__<KEY>`` in the
-environment goes before the file. Everything an operator changes while the service
-runs lives in the database instead.
+It is TOML; every key has a default, and an unknown key is an error. ``EGRESSD_<TABLE>__<KEY>`` in
+the environment overrides the file. Everything that an operator changes while the service runs is
+kept in the database instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TAKES: Final = {
     "string_type": "must be text in quotes",
     "ip_v4_address": "must be an IPv4 address in quotes",
 }
-"""What pydantic says in Python's words, by its type of fault."""
+"""Type of pydantic's fault -> the text in place of pydantic's own, which uses Python's words."""
 
 
 def _interface(name: Any) -> Any:
@@ -62,7 +62,9 @@ def _host(name: str) -> str:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server listens: an address of this machine's, or all of them, and a TCP port."""
+    """The place that a server listens at: one of this machine's addresses, or all of them, and a
+    TCP port.
+    """
 
     address: IPv4Address | IPv6Address
     port: int
@@ -73,8 +75,8 @@ class Endpoint:
 
     @property
     def here(self) -> Endpoint:
-        """Where this machine itself reaches it: who listens at all addresses does so at the
-        loopback's, too.
+        """The endpoint at which this machine itself reaches the server. A server that listens at
+        all addresses listens at the loopback address, too.
         """
         if not self.address.is_unspecified:
             return self
@@ -82,8 +84,8 @@ class Endpoint:
 
     @property
     def socket_address(self) -> tuple[Any, ...]:
-        """It as `socket.socket.getsockname` tells it: the kernel's way to write addresses is not
-        Python's, and an interface is a number there. Raises OSError.
+        """The endpoint as `socket.socket.getsockname` returns it: the kernel writes addresses in
+        another way than Python, and gives an interface as a number. Raises OSError.
         """
         found = socket.getaddrinfo(
             str(self.address), self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
@@ -91,7 +93,7 @@ class Endpoint:
         return found[0][4]
 
     def bind(self) -> socket.socket:
-        """A TCP socket bound to it. Raises OSError."""
+        """Return a TCP socket that is bound to the endpoint. Raises OSError."""
         family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -119,7 +121,7 @@ def _endpoint(text: Any) -> Any:
 
 
 def _address(given: Any) -> Any:
-    if isinstance(given, int):  # of which pydantic would make an address, too
+    if isinstance(given, int):  # pydantic would turn a number into an address
         raise ValueError(_TAKES["ip_v4_address"])  # noqa: TRY004 - what pydantic takes
     return given
 
@@ -130,7 +132,7 @@ def _router6(given: Any) -> Any:
     except ValueError:
         address = None
     if address is None or not address.is_link_local or address.scope_id is not None:
-        # RFC 4861, 4.2: what it advertises comes from such an address.
+        # RFC 4861, 4.2: a router sends its advertisements from such an address.
         raise ValueError("must be a link-local IPv6 address in quotes, such as fe80::1")
     return address
 
@@ -162,9 +164,9 @@ class _Table(BaseModel):
 
 class Api(_Table):
     listen: Listen = Endpoint(IPv4Address(0), 8787)
-    """Plain HTTP, for LAN clients and platforms: a token guards it."""
+    """The endpoint for plain HTTP, for LAN clients and platforms: a token guards it."""
     tls_listen: Listen = Endpoint(IPv4Address(0), 8788)
-    """HTTPS."""
+    """The endpoint for HTTPS."""
     user: User = "egressd"
     """The user that the api runs as when started by root."""
 
@@ -179,28 +181,29 @@ class Run(_Table):
 
 class Lan(_Table):
     interfaces: tuple[InterfaceName, ...] = ()
-    """Empty: interfaces with a private address that are no WAN."""
+    """LAN interfaces. If empty: the interfaces with a private address that are no WAN."""
     multicast: StrictBool = False
-    """Let multicast reach the LANs that a program on this machine (igmpproxy, say) routes there."""
+    """True if multicast may reach the LANs that a program on this machine, such as igmpproxy,
+    routes it to."""
 
 
 class Local(_Table):
     interfaces: tuple[InterfaceName, ...] = ()
-    """Networks that are neither LAN nor WAN, beside those of Docker, Podman, LXC and libvirt and of
-    WireGuard servers, which are found."""
+    """Interfaces of networks that are neither LAN nor WAN, beside those of Docker, Podman, LXC and
+    libvirt and of WireGuard servers, which are found automatically."""
 
 
 class Wan(_Table):
     interfaces: tuple[InterfaceName, ...] = ()
-    """Empty: interfaces with a default route."""
+    """WAN interfaces. If empty: the interfaces with a default route."""
     gateways: dict[InterfaceName, Address] = {}
-    """Gateways of WANs without a default route of their own."""
+    """WAN without a default route of its own -> its gateway."""
     gateways6: dict[InterfaceName, Router6] = {}
-    """IPv6 routers whose advertisements count on interfaces that are LAN and WAN at once."""
+    """Interface that is LAN and WAN at once -> the IPv6 router whose advertisements it accepts."""
 
 
 def _zones(given: Any) -> Any:
-    """Domains in ASCII -> servers, from one address or a list of some for each."""
+    """Return domain in ASCII -> servers, from one address or a list of addresses for each."""
     if not isinstance(given, dict):
         raise ValueError("must be a table of domains and addresses")  # noqa: TRY004 - see above
     zones: dict[str, list[Any]] = {}
@@ -222,7 +225,7 @@ def _zones(given: Any) -> Any:
 
 
 def _is_host(server: Any) -> bool:
-    """Return whether the address can be asked; `IPv4Address` would take numbers, too."""
+    """True if the address can be queried; `IPv4Address` would accept numbers, too."""
     try:
         address = IPv4Address(server) if isinstance(server, str) else None
     except ValueError:
@@ -243,7 +246,8 @@ def _reachable(server: IPv4Address) -> IPv4Address:
 
 class Dns(_Table):
     device: tuple[Annotated[Address, AfterValidator(_reachable)], ...] = ()
-    """Empty: the name servers of ``/etc/resolv.conf`` that are not on this machine."""
+    """The device's DNS servers. If empty: the name servers of ``/etc/resolv.conf`` that are not on
+    this machine."""
     domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
     outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
     home: Servers = Field(
@@ -251,11 +255,13 @@ class Dns(_Table):
         validation_alias="return",
     )
     local: Annotated[dict[str, tuple[IPv4Address, ...]], BeforeValidator(_zones)] = {}
-    """Domains whose names are asked at home, and where."""
+    """Domain whose names are resolved locally -> the servers that are asked."""
 
 
 def _workers() -> int:
-    """One for each processor that may be used; never all targets in one, and each takes 38 MB."""
+    """Return one worker for each processor that may be used, within 2 to 4: not all targets may be
+    in one worker, and each worker takes 38 MB.
+    """
     return min(max(len(os.sched_getaffinity(0)), 2), 4)
 
 
@@ -273,9 +279,9 @@ class License(_Table):
 
 class Console(_Table):
     insecure: StrictBool = False
-    """Serve the console over plain HTTP too."""
+    """True if the console is served over plain HTTP, too."""
     hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()
-    """Names that browsers may call this device by, beside its addresses and its own name."""
+    """Names by which browsers may call this device, beside its addresses and its own name."""
 
 
 class Config(_Table):
@@ -294,7 +300,7 @@ class Config(_Table):
 
     @property
     def api_data(self) -> Path:
-        """Where the api keeps its database and token; owned by its user."""
+        """The folder of the api's database and token; owned by the api's user."""
         return self.data.dir / "api"
 
     @property
@@ -304,17 +310,17 @@ class Config(_Table):
 
     @property
     def netd_data(self) -> Path:
-        """Where netd keeps its plan; root only."""
+        """The folder of netd's plan; root only."""
         return self.data.dir / "netd"
 
     @property
     def netd_socket(self) -> Path:
-        """The socket between the two."""
+        """The socket between the api and netd."""
         return self.run.dir / "netd.sock"
 
     @property
     def own_ports(self) -> dict[int, str]:
-        """Ports that no proxy service may take, with what they are for."""
+        """Port that no proxy service may take -> its purpose."""
         return {
             self.api.listen.port: "the API",
             self.api.tls_listen.port: "the API over HTTPS",
@@ -343,7 +349,8 @@ class Config(_Table):
 
 
 def load(path: Path | None) -> Config:
-    """Read the file, or the defaults when `path` is None and there is none at its usual place.
+    """Read the file at `path`, by default the one at its usual place. Return the defaults if `path`
+    is None and there is no file.
 
     Raises Invalid with every fault, each naming the key.
     """
@@ -360,7 +367,7 @@ def load(path: Path | None) -> Config:
         table, separator, name = key.removeprefix("EGRESSD_").lower().partition("__")
         if key.startswith("EGRESSD_") and separator:
             keys = document.setdefault(table, {})
-            if isinstance(keys, dict):  # what is no table is told below
+            if isinstance(keys, dict):  # the validation below reports a value that is no table
                 keys[name] = _from_environment(text)
     try:
         return Config.model_validate(document)
@@ -369,7 +376,9 @@ def load(path: Path | None) -> Config:
 
 
 def _from_environment(text: str) -> Any:
-    """A value as TOML would read it, or the text itself: ``["lan0"]``, ``4``, ``/srv/data``."""
+    """Return the value as TOML reads it, or the text itself: ``["lan0"]``, ``4``,
+    ``/srv/data``.
+    """
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

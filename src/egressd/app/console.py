@@ -1,4 +1,4 @@
-"""The console, given what it needs."""
+"""The console, wired with its dependencies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LicenseDesk:
         self._licensing = licensing
 
     def view(self) -> dict[str, object]:
-        """What docs/console-api.md says of it."""
+        """Return the fields of the license as docs/console-api.md lists them."""
         grants, finding = self._licensing.grants(), self._licensing.finding()
         access, left = self._licensing.access()
         return {
@@ -47,12 +47,12 @@ class LicenseDesk:
         }
 
     def install(self, data: bytes) -> str:
-        """Install a license file; its serial. Raises Invalid with the reason, Failed."""
+        """Install a license file, and return its serial. Raises Invalid with the reason, Failed."""
         return self._licensing.install(data)
 
 
 class ConsoleRoom:
-    """The console's application, and what of it begins and ends."""
+    """The console's application, and the start and the end of its parts."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConsoleRoom:
         self._sessions = Sessions(store, time.time)
         throttle = Throttle(time.monotonic)
         self.login_failures = throttle.failures
-        """Passwords and setup codes that let nobody in, by what became of them."""
+        """Outcome -> the number of passwords and setup codes that were not accepted."""
         self._accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
         hostname = socket.gethostname()
         self.door = Door(
@@ -92,13 +92,15 @@ class ConsoleRoom:
         self.app = Console(self.door, endpoints, page, tls_port)
 
     async def open(self) -> None:
-        """Read who is logged in; make a setup code where nobody could be. Raises Failed."""
+        """Read the sessions; make a setup code if there is no password to log in with. Raises
+        Failed.
+        """
         await self._accounts.open()
 
     def problems(self) -> list[str]:
-        """What is wrong with it, in words."""
+        """Return a sentence for each problem of the console."""
         return self._accounts.problems()
 
     async def close(self) -> None:
-        """Let what is being stored end."""
+        """Wait until pending changes are stored."""
         await self._sessions.close()

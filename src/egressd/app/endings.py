@@ -1,4 +1,6 @@
-"""The signals that end a process; loaded before anything else, so it loads nothing else."""
+"""The signals that end a process. This module is loaded before all others, so it loads none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ from contextlib import contextmanager
 from typing import Final
 
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""What tells netd to stop, or to make room for another one."""
+"""The signals that make netd stop, or make room for a successor."""
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let a process that is started meanwhile have none of them before it asks for them.
+    """Block the signals for the processes that are started meanwhile, until these unblock them.
 
-    The mask is inherited (execve(2)), and one that is held back is delivered later.
+    The mask is inherited (execve(2)), and a blocked signal is delivered later.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         yield
     finally:
-        # Not what was before: that may be somebody else's block, who is done by now.
+        # Not the mask from before: it may be that of another `held_back`, which has ended since.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)

@@ -1,4 +1,4 @@
-"""What happens on the device, handed on to everyone who listens."""
+"""Events of the device, published to all listeners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from egressd.model.messages import Event
 
 BEHIND_MAX: Final = 256
-"""Events that a slow listener may be behind before it loses them all, and is told so."""
+"""Events that may wait for a slow listener. If more come, it loses them all, and gets `MISSED`."""
 
 MISSED: Final = Event(
     topic="change", subject="everything", text="more happened at once than could be told"
@@ -23,7 +23,7 @@ class EventHub:
         self._queues: set[asyncio.Queue[Event | None]] = set()
 
     def publish(self, event: Event) -> None:
-        """Hand `event` to every listener."""
+        """Send `event` to every listener."""
         for queue in self._queues:
             if queue.full():
                 while not queue.empty():
@@ -32,7 +32,7 @@ class EventHub:
             queue.put_nowait(event)
 
     async def stream(self) -> AsyncIterator[Event]:
-        """Everything from now on, until `close`."""
+        """Yield every event from now on, until `close`."""
         queue: asyncio.Queue[Event | None] = asyncio.Queue(BEHIND_MAX)
         self._queues.add(queue)
         try:

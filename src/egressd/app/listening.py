@@ -1,10 +1,10 @@
-"""The API's listening sockets, which somebody holds while the api starts anew.
+"""The API's listening sockets, which stay open while the api restarts.
 
-A port above 1023 is anybody's who asks for it while nobody listens there, and callers tell that one
-their token. So each socket is made once. `egressd serve` makes them and hands them to every api
-that it starts (`HANDED`); under systemd the api leaves them with systemd, which hands them to the
-next one (``FileDescriptorStoreMax=`` in systemd.service(5), ``FDSTORE`` in sd_notify(3)).
-Connections that come meanwhile wait until they are accepted.
+While no process listens at a port above 1023, any user's program may take it, and callers then send
+their token to that program. So each socket is made once. `egressd serve` makes them and hands them
+to every api that it starts (`HANDED`); under systemd the api leaves them with systemd, which hands
+them to the next api (``FileDescriptorStoreMax=`` in systemd.service(5), ``FDSTORE`` in
+sd_notify(3)). Connections that come meanwhile wait until they are accepted.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from egressd.app.config import Endpoint
 from egressd.model.errors import Failed
 
 HANDED: Final = "EGRESSD_LISTENING"
-"""The environment variable with the descriptors of an api's sockets, commas between."""
+"""The environment variable with the descriptors of an api's sockets, separated by commas."""
 _BACKLOG: Final = 2048
-"""Connections that wait to be accepted, as many as uvicorn asks for."""
+"""Connections that may wait to be accepted: uvicorn's own number."""
 _FIRST: Final = 3
 """The first descriptor that systemd hands over (SD_LISTEN_FDS_START)."""
 _STORED: Final = "egressd-api"
-"""What systemd knows the sockets by."""
+"""The name by which systemd knows the sockets."""
 
 
 def bound(endpoint: Endpoint) -> socket.socket:
-    """A socket that listens there. Raises Failed."""
+    """Return a socket that listens at `endpoint`. Raises Failed."""
     try:
         made = endpoint.bind()
         made.listen(_BACKLOG)
@@ -40,16 +40,18 @@ def bound(endpoint: Endpoint) -> socket.socket:
 
 
 class Held:
-    """Sockets for as long as this process lives, or does not want them any more."""
+    """Sockets that stay open until this process ends or no longer wants them."""
 
     def __init__(self) -> None:
         self._sockets: dict[Endpoint, socket.socket] = {}
 
     def want(self, endpoints: Sequence[Endpoint]) -> None:
-        """Hold those, and no others. Raises Failed; those at other ports stay then."""
+        """Hold sockets at `endpoints`, and no others. Raises Failed; present sockets at other ports
+        than those of new endpoints then stay.
+        """
         ports = {endpoint.port for endpoint in endpoints if endpoint not in self._sockets}
         for endpoint in self._sockets.keys() - {*endpoints}:
-            # Addresses of one port may be in each other's way.
+            # Sockets at two addresses of one port may exclude each other.
             if endpoint.port in ports:
                 self._sockets.pop(endpoint).close()
         made: dict[Endpoint, socket.socket] = {}
@@ -66,21 +68,21 @@ class Held:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The sockets, for a process to inherit."""
+        """The descriptors of the sockets, for a process to inherit."""
         return tuple(sock.fileno() for sock in self._sockets.values())
 
 
 def taken(
     endpoints: Sequence[Endpoint], environment: Mapping[str, str] = os.environ
 ) -> list[socket.socket]:
-    """A socket for each of `endpoints`: what was handed over to this process, and new ones for the
-    rest. What was handed over and is not wanted is closed. Raises Failed.
+    """Return a socket for each of `endpoints`: one that was handed over to this process, else a new
+    one. Sockets that were handed over and are not wanted are closed. Raises Failed.
     """
     handed = {sock.getsockname(): sock for sock in map(_socket, _handed(environment))}
     found = {each: handed.pop(_place_of(each), None) for each in endpoints}
     _close(handed.values())
     if handed:
-        readiness.forget(_STORED)  # or they would be in the way
+        readiness.forget(_STORED)  # systemd's copies would keep the ports taken
     sockets = [sock or bound(each) for each, sock in found.items()]
     if handed or None in found.values():
         readiness.store(_STORED, [sock.fileno() for sock in sockets])
@@ -101,7 +103,9 @@ def _socket(descriptor: int) -> socket.socket:
 
 
 def _place_of(endpoint: Endpoint) -> tuple[Any, ...]:
-    """The name of a socket there, none while it can have none: its interface may be gone."""
+    """Return the name of a socket at `endpoint`; empty if it can have none, since its interface may
+    be gone.
+    """
     with suppress(OSError):
         return endpoint.socket_address
     return ()

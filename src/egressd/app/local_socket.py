@@ -1,7 +1,8 @@
-"""Where commands on the device itself call the API: a Unix socket in the api's own folder.
+"""The Unix socket by which commands on the device itself call the API, in the api's own folder.
 
-A port is anybody's while nobody listens there, and a command shows its token to whoever answers.
-Into that folder nobody but root and the api's user can get, and the kernel says who listens.
+While no process listens at a port, any program may take it, and a command would send its token to
+that program. Only root and the api's user can enter the folder, and the kernel reports the user of
+the process that listens.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def listen(folder: Path) -> socket.socket:
-    """A socket bound there; a file that an earlier api has left is replaced. Raises Failed."""
+    """Return a socket that is bound in `folder`; a file that an earlier api has left is replaced.
+
+    Raises Failed.
+    """
     with _entered(folder, "listen") as (path, _), _reported("listen", folder):
         Path(path).unlink(missing_ok=True)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -37,8 +41,8 @@ def listen(folder: Path) -> socket.socket:
 
 
 def connect(folder: Path, timeout_s: float) -> socket.socket:
-    """A connection to the api, with a timeout. Raises Failed: nobody listens, or somebody who is
-    not the owner of the folder.
+    """Return a connection to the api, with a timeout. Raises Failed if no process listens, or if a
+    process listens that is neither root's nor the folder owner's.
     """
     action = "call the api"
     with _entered(folder, action) as (path, owner), _reported(action, folder):
@@ -54,7 +58,7 @@ def connect(folder: Path, timeout_s: float) -> socket.socket:
 
 
 def _check_listener(calling: socket.socket, owner: int) -> None:
-    """Raise PermissionError when it is a process of another user than root or `owner`."""
+    """Raise PermissionError if the process that listens is neither root's nor `owner`'s."""
     raw = calling.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, listener, _ = _CREDENTIALS.unpack(raw)
     if listener not in (0, owner):
@@ -63,8 +67,8 @@ def _check_listener(calling: socket.socket, owner: int) -> None:
 
 @contextmanager
 def _entered(folder: Path, action: str) -> Iterator[tuple[str, int]]:
-    """The socket's path, and the folder's owner. It goes by way of a descriptor, since the path of
-    a socket has 107 bytes at most (unix(7)).
+    """Yield the socket's path, and the folder's owner. The path leads through a descriptor, since
+    the path of a socket has 107 bytes at most (unix(7)).
     """
     with _reported(action, folder):
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""One log line an event, JSON on a file or pipe and readable on a terminal."""
+"""The log: one line per event, JSON on a file or a pipe, readable text on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import structlog
 
 
 class _StandardError:
-    """Standard error, which may be full, or a terminal that is gone: no work fails for that."""
+    """Standard error. It may be a full disk's file, or a terminal that is gone: no work fails
+    because of that.
+    """
 
     def write(self, text: str) -> None:
         with suppress(OSError):

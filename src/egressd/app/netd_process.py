@@ -1,4 +1,4 @@
-"""The netd process: the guard first, then the plan, then whoever asks."""
+"""The netd process: it starts the guard first, then puts the plan in force, then takes requests."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 log = structlog.get_logger()
 
 _LOOK_AGAIN_S = 10.0
-"""Seconds between looks at a machine that says nothing: a net beneath the events."""
+"""Seconds between looks at the machine, in case an event was missed."""
 
 
 _PREDECESSOR_S = 20.0
-"""Seconds that an earlier netd has to be gone."""
+"""Seconds that an earlier netd has to end."""
 
 
 def main(path: Path | None) -> None:
@@ -55,7 +55,7 @@ def main(path: Path | None) -> None:
     logs.configure("netd")
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")
-    # Its memory holds the secrets of nodes and lines: no core file.
+    # No core file: netd's memory holds the secrets of nodes and lines.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     settings = None
     try:
@@ -87,7 +87,7 @@ async def _serve(settings: config.Config) -> None:
     def on_trouble(tags: Iterable[str]) -> None:
         reconciler.troubled(tags)
 
-    # Each of the workers, that of proxy services included, has its share of the machine.
+    # Each worker, including the one of proxy services, has its share of the machine's memory.
     total = memory.available()
     share = bounds.workers_memory(total, settings.engine.workers + 1)
     descriptors = _descriptors_of_workers(bounds.descriptors(share))
@@ -111,7 +111,7 @@ async def _serve(settings: config.Config) -> None:
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,
     )
-    # Whoever got one of them by chance could not send: see `egressd.planner.lines.guard`.
+    # A program that got one of them by chance could not send: see `egressd.planner.lines.guard`.
     sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
@@ -119,14 +119,14 @@ async def _serve(settings: config.Config) -> None:
     _reserve_ports(settings, api.pw_uid)
     await asyncio.gather(pool.open(), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
-        # Ahead of the start, which may take seconds: what is flushed meanwhile is to be seen.
+        # Before the start, which may take seconds: a flush meanwhile must be noticed.
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
         await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
         await stack.enter_async_context(
             ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)
         )
         await reconciler.start()
-        # Only now: connection tracking has no limits before there are rules that need it.
+        # Only now: the limits of connection tracking do not exist before rules need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
         await server.open()
         last_words.withdraw(settings)
@@ -136,7 +136,7 @@ async def _serve(settings: config.Config) -> None:
         await stack.enter_async_context(Watcher(reconciler.refresh))
         filters = ForeignFilters(machine.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)
-        await reconciler.refresh()  # what changed since guard looked, which nobody watched
+        await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
         await _look_after(reconciler, server, ending)
     if ending.result() == signal.SIGUSR1:
         await reconciler.release()
@@ -155,9 +155,10 @@ def _reserve_ports(settings: config.Config, uid: int) -> None:
 
 
 def _descriptors_of_workers(wanted: int) -> int:
-    """How many open files workers get, which have this process's limit: `wanted`, or fewer.
+    """Return the number of files that a worker may open: `wanted`, or fewer. Workers inherit this
+    process's limit.
 
-    To go above one's own hard limit takes a capability that netd's unit does not have.
+    To exceed one's own hard limit takes a capability that netd's unit does not have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= wanted:
@@ -171,12 +172,13 @@ def _descriptors_of_workers(wanted: int) -> int:
 
 async def _be_the_only_one(folder: Path, nft: Nft) -> contextlib.ExitStack:
     """Wait until no other netd works with the run directory that `folder` is in, or in this network
-    namespace. The first holds until what is returned is closed, the second until `nft` is.
+    namespace. The run directory is claimed until the returned stack is closed, the namespace until
+    `nft` is.
 
-    Two would each take the other for a foreign program, and heal what it does. Raises Failed.
+    Two netds would each take the other for a foreign program, and undo its changes. Raises Failed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)  # who can open a file can lock it (flock(2))
+    folder.chmod(0o700)  # any user that can open a file can lock it (flock(2))
     deadline = asyncio.get_running_loop().time() + _PREDECESSOR_S
     with contextlib.ExitStack() as held:
         file = held.enter_context((folder / "lock").open("ab"))
@@ -186,7 +188,7 @@ async def _be_the_only_one(folder: Path, nft: Nft) -> contextlib.ExitStack:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file that nobody else has locked; whether it is."""
+    """Lock a file. False if another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -195,7 +197,9 @@ def _lock(descriptor: int) -> bool:
 
 
 async def _claim(claim: Callable[[], bool], deadline: float, refusal: str) -> None:
-    """Try until `deadline`, in the loop's time. Raises Failed when it is somebody else's still."""
+    """Call `claim` until it succeeds. Raises Failed if it does not until `deadline`, in the loop's
+    time.
+    """
     while not claim():
         if asyncio.get_running_loop().time() > deadline:
             raise Failed("start netd", refusal)
@@ -203,7 +207,7 @@ async def _claim(claim: Callable[[], bool], deadline: float, refusal: str) -> No
 
 
 def _told_to_end() -> asyncio.Future[signal.Signals]:
-    """The signal that says to end, once one has come; those that came before count too."""
+    """Return a future of the first signal that ends netd. Signals that came before count, too."""
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[signal.Signals] = loop.create_future()
     for number in ENDINGS:
@@ -218,7 +222,7 @@ def _told_to_end() -> asyncio.Future[signal.Signals]:
 async def _look_after(
     reconciler: Reconciler, server: Server, ending: asyncio.Future[signal.Signals]
 ) -> None:
-    """Keep the machine as it should be until there is an `ending`."""
+    """Check the machine and the socket regularly, and repair them, until there is an `ending`."""
     while not ending.done():
         await asyncio.wait([ending], timeout=_LOOK_AGAIN_S)
         if not ending.done():

@@ -1,6 +1,6 @@
-"""What there is of this machine's network, as it is told without netlink.
+"""The facts of this machine's network, read without netlink.
 
-systemd leaves the api's unit no sockets of that family (``RestrictAddressFamilies``).
+systemd denies the api's unit sockets of that family (``RestrictAddressFamilies``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from egressd.model.facts import Facts, Interface, Route
 
 _SIOCGIFCONF: Final = 0x8912
 _ADDRESSES: Final = 256
-"""Addresses; there is room for twice as many at first."""
+"""Addresses: the first buffer has room for twice as many."""
 _IFREQ: Final = struct.Struct("@16sHH4s16x")
-"""A name, and an address of it: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
+"""A name and its address: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
 _SIOCGIFFLAGS: Final = 0x8913
 _IFREQ_FLAGS: Final = struct.Struct("@16sH22x")
 _IFF_LOOPBACK: Final = 0x8
@@ -35,16 +35,16 @@ _LISTEN: Final = "0A"
 
 
 def own_addresses() -> list[IPv4Address]:
-    """Each once, the loopback's too. Raises OSError."""
+    """Return each of this machine's IPv4 addresses once, the loopback's too. Raises OSError."""
     return list(dict.fromkeys(address for _, address in _addresses()))
 
 
 def _addresses() -> Iterator[tuple[str, IPv4Address]]:
-    """Labels of addresses (the interface's name, or that with ``:`` and more behind it), and the
-    addresses.
+    """Yield each address after its label: the interface's name, or the name followed by ``:`` and
+    more.
     """
     room = size = _ADDRESSES * _IFREQ.size
-    while size == room:  # the kernel tells as many as there is room for
+    while size == room:  # the kernel returns only as many as the buffer has room for
         room *= 2
         found = array("B", bytes(room))
         asked = array("B", struct.pack("@iP", room, found.buffer_info()[0]))
@@ -56,7 +56,7 @@ def _addresses() -> Iterator[tuple[str, IPv4Address]]:
 
 
 def own_addresses6() -> Iterator[tuple[str, IPv6Interface]]:
-    """Interfaces and their IPv6 addresses (proc(5), if_inet6). Raises OSError."""
+    """Yield each IPv6 address after its interface (proc(5), if_inet6). Raises OSError."""
     with suppress(FileNotFoundError):  # the kernel has no IPv6
         for line in (_NET / "if_inet6").read_text(errors="surrogateescape").splitlines():
             address, _, prefix, _, _, name = line.split(maxsplit=5)
@@ -64,7 +64,7 @@ def own_addresses6() -> Iterator[tuple[str, IPv6Interface]]:
 
 
 def way_to(address: IPv4Address) -> str:
-    """The interface of the route to `address`; empty where there is none but a default one.
+    """Return the interface of the route to `address`; empty if only a default route leads there.
 
     Raises OSError.
     """
@@ -76,10 +76,10 @@ def way_to(address: IPv4Address) -> str:
 
 
 def facts() -> Facts:
-    """The interfaces that have an IPv4 address, and the main table, as far as roles are told by
-    them. Raises OSError.
+    """Return the interfaces that have an IPv4 address, and the main table, as far as roles of
+    interfaces depend on them. Raises OSError.
 
-    Addresses come as /32: the networks that they are in are among the routes.
+    Addresses are given as /32: the networks that they are in are among the routes.
     """
     addresses: dict[str, list[IPv4Interface]] = {}
     for label, address in _addresses():
@@ -102,7 +102,9 @@ def facts() -> Facts:
 
 
 def _routes() -> Iterator[Route]:
-    """Routes of the main table (proc(5): numbers as they lie in memory, in hexadecimal)."""
+    """Yield the routes of the main table (proc(5): numbers in hexadecimal, in the byte order of
+    memory).
+    """
     for line in (_NET / "route").read_text(errors="surrogateescape").splitlines()[1:]:
         name, destination, gateway, _, _, _, metric, mask = line.split()[:8]
         prefix = int(mask, 16).bit_count()
@@ -119,10 +121,10 @@ def _address(number: str) -> IPv4Address:
 
 
 def listening_ports() -> set[int]:
-    """TCP ports that anybody listens on, at whatever address. Raises Failed.
+    """Return the TCP ports that any process listens on, at any address. Raises Failed.
 
-    Costs by the listeners and not by the connections: the kernel tells of the former first
-    (proc(5); tcp_seek_last_pos in its net/ipv4/tcp_ipv4.c).
+    The cost grows with the listeners and not with the connections: the kernel lists the listeners
+    first (proc(5); tcp_seek_last_pos in its net/ipv4/tcp_ipv4.c).
     """
     ports: set[int] = set()
     try:

@@ -16,29 +16,30 @@ log = structlog.get_logger()
 
 
 class News:
-    """Takes netd's events, what netd sees of the device, and what is judged of that."""
+    """Takes netd's events, netd's status of the device, and the notices of its judgement."""
 
     def __init__(self, hub: EventHub, cases: Callable[[], UseCases]) -> None:
         self._hub = hub
         self._cases = cases
 
     def on_event(self, event: Event) -> None:
-        """netd tells something, in which nodes and groups are numbers."""
+        """Log and publish an event of netd, with names in place of the numbers of nodes and groups.
+        """
         told = named(event, self._cases().ledger.state)
         if told != event:  # else netd's own log has it
             log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject)
         self._hub.publish(told)
 
     def on_status(self, seen: Status) -> None:
-        """netd sees something else than before."""
+        """Judge a changed status of the device."""
         try:
             self._cases().judge.take(seen)
         except Exception:
-            # Whoever asks is told; the connection to netd is for more than this.
+            # A request reports the fault to its client; the connection to netd must go on.
             log.exception("cannot evaluate which clients are blocked")
 
     def tell(self, notice: Notice) -> None:
-        """Something is judged otherwise than before."""
+        """Log and publish a change of the judgement."""
         event = notice.event
         beside = {"key": notice.key} if notice.key else {}
         write = log.warning if notice.is_bad else log.info

@@ -1,9 +1,10 @@
-"""Directories of an unprivileged process beneath ones that only root may enter.
+"""Directories of an unprivileged process beneath directories that only root may enter.
 
 The program may lie under ``/root`` or another directory of mode 0700, and so may its data.
-Loosening the mode of a directory that is not ours is no option, and neither is a capability to
-pass by it. So the process gets a mount namespace of its own, in which an empty directory covers the
-first closed one, and the wanted directories are bound beneath it at their usual paths.
+Loosening the mode of a directory that is not egressd's is no option, and neither is a capability
+that bypasses the mode. So the process gets a mount namespace of its own, in which an empty
+directory covers the first closed one, and the wanted directories are bound beneath it at their
+usual paths.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 
 
 def program_directories() -> list[Path]:
-    """Where Python itself is, and where it loads modules from, those that are loaded when first
-    needed among them.
+    """Return the directories of Python itself and of the modules that it loads, including modules
+    that are loaded when first needed.
     """
     installed = sysconfig.get_paths()
     libraries = [installed[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -38,7 +39,7 @@ def program_directories() -> list[Path]:
 def make_reachable(directories: Iterable[Path], uid: int, gid: int) -> None:
     """Let `uid` and `gid` enter `directories`, which exist, from this process on.
 
-    Needs root; does nothing where the path is open already. Raises Failed.
+    Needs root; does nothing if the path is open already. Raises Failed.
     """
     closed: dict[Path, list[Path]] = {}
     for directory in {path.resolve() for path in directories}:
@@ -48,7 +49,8 @@ def make_reachable(directories: Iterable[Path], uid: int, gid: int) -> None:
     if not closed:
         return
     _own_mounts()
-    # Opened before they are covered, and in the new namespace: no other's mount can be bound.
+    # Opened before they are covered, and in the new namespace: a mount of another one can't be
+    # bound.
     handles = {d: os.open(d, os.O_PATH | os.O_DIRECTORY) for ds in closed.values() for d in ds}
     try:
         for barrier, wanted in closed.items():
@@ -62,7 +64,7 @@ def make_reachable(directories: Iterable[Path], uid: int, gid: int) -> None:
 
 
 def first_closed(directory: Path, uid: int, gid: int) -> Path | None:
-    """The outermost directory above `directory` that the user may not enter, or None."""
+    """Return the outermost directory above `directory` that the user may not enter, or None."""
     for ancestor in reversed(directory.parents):
         status = ancestor.stat()
         if status.st_uid == uid:
@@ -80,7 +82,7 @@ def _own_mounts() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) != 0:
         raise Failed("make a mount namespace", os.strerror(ctypes.get_errno()))
-    # Nothing we mount here may show outside.
+    # No mount that is made here may be visible outside.
     _mount("none", Path("/"), "", _MS_REC | _MS_PRIVATE, "")
 
 

@@ -1,4 +1,6 @@
-"""Telling systemd what it wants to know, or is to keep (sd_notify(3))."""
+"""Messages to systemd: this process is ready, or has open files for systemd to keep
+(sd_notify(3)).
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,25 @@ from collections.abc import Sequence
 
 
 def announce() -> None:
-    """Say that this process is ready, so that what is ordered after it may start."""
+    """Report that this process is ready, so that units ordered after it may start."""
     _say("READY=1")
 
 
 def store(name: str, descriptors: Sequence[int]) -> None:
-    """Have systemd keep copies of these open files, in place of what it keeps by that name, and
-    hand them to whom it starts in this process's place.
+    """Have systemd keep copies of these open files, in place of those that it keeps by that name,
+    and hand them to the process that it starts in this one's place.
     """
     forget(name)
     _say(f"FDSTORE=1\nFDNAME={name}", descriptors)
 
 
 def forget(name: str) -> None:
-    """Have systemd close what it keeps by that name."""
+    """Have systemd close the files that it keeps by that name."""
     _say(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
 def _say(text: str, descriptors: Sequence[int] = ()) -> None:
-    """Say it to who started this process, if that wants to know."""
+    """Send `text` to the service manager that started this process, if it takes such messages."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -1,4 +1,4 @@
-"""The device's DNS servers: those that the configuration names, or else resolv.conf(5)."""
+"""The device's DNS servers, from the configuration, or else from resolv.conf(5)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = structlog.get_logger()
 
 _RESOLV_CONF: Final = Path("/etc/resolv.conf")
 _FOUND: Final = InterfaceRoles()
-"""Roles where the configuration names no interface."""
+"""Roles if the configuration names no interface."""
 
 
 class DeviceResolvers:
-    """The resolvers by role. What resolv.conf(5) says is followed, without haste: engine instances
-    that ask another server begin anew, and their clients' connections end.
+    """The resolvers by role. They follow resolv.conf(5) with a delay: an engine instance that is to
+    ask another server is started anew, and its clients' connections end.
     """
 
     def __init__(self, dns: Dns, file: Path = _RESOLV_CONF, roles: InterfaceRoles = _FOUND) -> None:
@@ -47,11 +47,11 @@ class DeviceResolvers:
         self.current = self._seen = self._look(base)
 
     def look(self) -> bool:
-        """Look again: whether `current` is another now.
+        """Look again. True if `current` has changed.
 
         It changes when two looks in a row have shown the same. The server in use stays in use while
-        it is listed, and what is known of ways to servers is known until another way is seen: a
-        link that is down for a while is no reason to change anything. Nor is an empty list.
+        it is listed, and the known way to a server is kept until another way is seen: a link that
+        is down for a while is no reason for a change. Neither is an empty list.
         """
         before, self._seen = self._seen, self._look(self.current)
         if self._seen != before or self._seen == self.current:
@@ -61,12 +61,13 @@ class DeviceResolvers:
         return True
 
     def _look(self, known: Resolvers) -> Resolvers:
-        """Return `known` as resolv.conf, the addresses and the routes have it now."""
+        """Return `known`, updated from the present resolv.conf, addresses and routes."""
         return self._with_lans(known if self._named else self._with_listed(known))
 
     def _with_lans(self, known: Resolvers) -> Resolvers:
-        """Tell which of them are in a LAN or here, and the LANs' reverse zones. What once was in a
-        LAN counts as such: one that is down for a while is no reason to change anything.
+        """Add the servers that are in a LAN or on this machine, and the LANs' reverse zones. A
+        server that was in a LAN before still counts: a LAN that is down for a while is no reason
+        for a change.
         """
         try:
             topology = discover(network.facts(), self._roles)
@@ -100,9 +101,10 @@ class DeviceResolvers:
 
 
 def _listed(file: Path) -> list[IPv4Address]:
-    """IPv4 name servers of resolv.conf(5) that are not on this machine. Raises OSError.
+    """Return the IPv4 name servers of resolv.conf(5) that are not on this machine. Raises OSError.
 
-    A server here (dnsmasq, say) is for the machine itself: what clients ask goes out.
+    A server on this machine, such as dnsmasq, is for the machine itself: clients' questions leave
+    the device.
     """
     if not file.exists():
         return []

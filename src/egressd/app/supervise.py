@@ -4,8 +4,9 @@ This process does nothing else, so that it does not die itself. SIGTERM and SIGI
 children cleanly, the api first, so that no request meets a netd that is gone. SIGHUP restarts
 both without touching traffic (`netd` leaves the kernel state and the engine workers as they are).
 
-When it dies all the same, its children end too, netd as if to make room: two of a kind would
-each undo what the other does. They know by their standard input, a pipe that it alone holds.
+When it dies all the same, its children end too, netd as if to make room for a successor: two
+processes of a kind would each undo the other's changes. They notice by their standard input, a pipe
+whose other end only this process holds.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from egressd.model.errors import EgressdError
 log = structlog.get_logger()
 
 COMMAND: Final = (sys.executable, "-P", "-m", "egressd.app")
-"""What a process is started by; -P: no module is to come from the folder it happens to be in."""
+"""The command that starts a process; with -P, no module is loaded from the current folder."""
 KEPT = "--kept"
-"""Tells a child that its keeper holds the other end of its standard input."""
+"""The argument of a child whose keeper holds the other end of its standard input."""
 
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 _HEALTHY_S = 30.0
-"""A child that ran this long starts its back-off anew when it dies."""
+"""Seconds after which a child's back-off starts anew when it dies."""
 _STOP_S = 15.0
-"""Seconds a child has to end by itself before it is killed."""
+"""Seconds that a child has to end by itself before it is killed."""
 
 
 def when_keeper_ends(act: Callable[[], None]) -> None:
-    """In a child: call `act` once its keeper is gone. Nothing happens in a process without one.
+    """Call `act` once this child's keeper is gone. Do nothing in a process without a keeper.
 
-    To be called in the running event loop.
+    Call this in the running event loop.
     """
     if KEPT not in sys.argv:
         return
@@ -67,8 +68,8 @@ class Child:
         restart_signal: signal.Signals,
         listening_at: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        """`listening_at` gives the descriptors of sockets that it is to listen at; raises
-        EgressdError.
+        """`listening_at` returns the descriptors of the sockets that the program is to listen at;
+        it may raise EgressdError.
         """
         self.name = name
         self._argv = argv
@@ -79,7 +80,7 @@ class Child:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep it running until `stop`."""
+        """Keep the program running until `stop`."""
         delay = _BACKOFF_FIRST_S
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -101,7 +102,7 @@ class Child:
                 ended = f"it ended with code {await self._process.wait()}"
             except EgressdError as error:
                 ended = str(error)
-            except OSError as error:  # there is no memory for it, or no room for another process
+            except OSError as error:  # no memory, or no room for another process
                 ended = str(error)
             if self._stopping.is_set():
                 return
@@ -113,17 +114,17 @@ class Child:
             delay = min(delay * 2, _BACKOFF_MAX_S)
 
     def restart(self) -> None:
-        """Ask it to make room for its successor."""
+        """Ask the program to make room for its successor."""
         self._is_making_room = True
         self._signal(self._restart_signal)
 
     def let_end(self) -> None:
-        """Do not start it again should it end."""
+        """Do not start the program again if it ends."""
         self._stopping.set()
 
     async def stop(self) -> bool:
-        """End it: SIGTERM, and SIGKILL if it does not listen. Whether it ran, and has done then
-        what it does when it is told to stop.
+        """End the program: SIGTERM, and SIGKILL if it does not react. True if it ran, and has then
+        done the work of a regular stop.
         """
         self._stopping.set()
         process = self._process
@@ -149,11 +150,11 @@ class Child:
 
 
 def run(path: Path | None) -> None:
-    """Run both until SIGTERM or SIGINT."""
-    # What the api's user is to enter would be root's alone by the umask of some shells.
+    """Run netd and the api until SIGTERM or SIGINT."""
+    # With the umask of some shells, directories that the api's user enters would be root's alone.
     os.umask(0o022)
     if sys.version_info < (3, 12):
-        # Else a thread waits for each child, which cannot be had where a process just can.
+        # Otherwise a thread waits for each child: where a process just fits, a thread may not.
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
     asyncio.run(_supervise(path))
 
@@ -183,13 +184,13 @@ async def _supervise(path: Path | None) -> None:
     loop.add_signal_handler(signal.SIGHUP, _restart, children)
     running = [asyncio.create_task(child.run()) for child in children]
     await ending.wait()
-    netd.let_end()  # Ctrl-C tells our children too
+    netd.let_end()  # Ctrl-C sends SIGINT to the children, too
     await api.stop()
     is_blocking = await netd.stop()
     await asyncio.wait(running)
     held.want(())
     if not is_blocking:
-        # It was dead, or heard of nothing: nobody goes on for that.
+        # netd was dead, or did not react: no client may go on because of that.
         await (await asyncio.create_subprocess_exec(*COMMAND, "block")).wait()
 
 

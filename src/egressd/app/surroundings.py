@@ -1,4 +1,4 @@
-"""What is near the device at the moment: its own addresses, and who is behind its LANs."""
+"""The present surroundings of the device: its own addresses, and the networks of its LANs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from egressd.service.servers import Surroundings
 
 
 def look_around(roles: InterfaceRoles, domains: Iterable[str]) -> Surroundings:
-    """Look. `domains` are those of ``[dns] local``. Raises Failed."""
+    """Return the surroundings. `domains` are those of ``[dns] local``. Raises Failed."""
     try:
         topology = discover(network.facts(), roles)
         own6 = list(network.own_addresses6())

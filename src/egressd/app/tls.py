@@ -23,15 +23,16 @@ CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 
 _VALID_DAYS = 3650
 _VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-"""A device without a clock of its own begins in 1970, before it has heard what time it is."""
+"""The start of a certificate's validity, even on a device without a clock of its own, which starts
+in 1970 until it has received the time."""
 
 
 def context(directory: Path) -> ssl.SSLContext:
-    """A server's context with the pair of files in `directory`, which is made if missing: the
-    certificate alone where the key is there, as when a first start was cut short.
+    """Return a server's context with the pair of files in `directory`. Missing files are made: only
+    the certificate if the key exists, as after a first start that was cut short.
 
     A certificate that is made here is for this machine's name, and for its addresses in networks
-    that are not the internet's: it need not change when a WAN's address does. Raises Failed.
+    other than the internet: it need not change when a WAN's address does. Raises Failed.
     """
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
@@ -72,7 +73,7 @@ def _make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None
 
 
 def _key(file: Path) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """The private key of `file`, made if there is none. Raises OSError, ValueError."""
+    """Return the private key of `file`; it is made if missing. Raises OSError, ValueError."""
     if file.exists():
         found = serialization.load_pem_private_key(file.read_bytes(), None)
         if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):

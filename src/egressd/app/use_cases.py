@@ -1,4 +1,4 @@
-"""The use cases, given what they need."""
+"""The use cases, wired with their dependencies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from egressd.service.why import Why
 
 
 class UseCases:
-    """Everything that can be asked of the device, over one store and one netd."""
+    """All use cases of the device, over one store and one netd."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class UseCases:
             return node_path(state, node, allowed())
 
         self.resolvers = allowed
-        """What the plan is made with at the moment."""
+        """Returns the resolvers that the plan is made with at the moment."""
         started = time.monotonic()
         self.ledger = ledger = Ledger(
             store,
@@ -122,6 +122,6 @@ def _now_ms() -> str:
 
 
 def _resident() -> int:
-    """Resident bytes of this process (proc_pid_statm(5))."""
+    """Return the resident bytes of this process (proc_pid_statm(5))."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
