@@ -23,8 +23,7 @@ class News:
         self._cases = cases
 
     def on_event(self, event: Event) -> None:
-        """Log and publish an event of netd, with names in place of the numbers of nodes and groups.
-        """
+        """Log and publish an event of netd, with names in place of nodes' and groups' numbers."""
         told = named(event, self._cases().ledger.state)
         if told != event:  # else netd's own log has it
             log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject)

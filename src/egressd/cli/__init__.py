@@ -1,7 +1,7 @@
 """The command line: ``egressd serve``, ``egressd token``, ``egressd lab`` and the rest.
 
-Sub-commands are imported when they are called, since a shell prompt should not wait for
-a database library to load. Called by the console script; may import every room.
+Sub-commands are imported when they are called, since a shell prompt should not wait for a database
+library to load. Called by the console script; may import every room.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _LAZY = {
     "completion": "egressd.cli.completion:completion",
     "lab": "egressd.lab.commands:lab",
 }
-"""Command -> where it is, ``module:name``."""
+"""Command -> its object, as ``module:name``."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order they should be shown."""
+        """Return the names of the commands, in the order in which help lists them."""
         return list(_LAZY)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
+        """Return the command of that name, or None."""
         if cmd_name not in _LAZY:
             return None
         module, _, name = _LAZY[cmd_name].partition(":")
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup)
 @click.version_option(__version__, prog_name="egressd")
 def cli() -> None:
-    """Send each LAN client's traffic out by the egress its rule names, or not at all."""
+    """Send each LAN client's traffic out by the egress that its rule names, or not at all."""
 
 
 config_option = click.option(
@@ -70,7 +70,7 @@ config_option = click.option(
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit status 1."""
+    """Run the command line. An EgressdError is printed as one line; the exit status is then 1."""
     try:
         cli()
     except EgressdError as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from egressd.app.config import Config
 
 _START_S: Final = 10.0
-"""That a service has from its start until it listens."""
+"""Seconds that a service has from its start until it listens."""
 _CONNECT_S: Final = 2.0
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -33,9 +33,9 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 @file_argument
 @config_option
 def backup(file: Path, path: Path | None) -> None:
-    """Write everything that is configured to FILE (mode 0600), whether the service runs or not.
+    """Write the whole configuration to FILE (mode 0600). The service may run or not.
 
-    FILE holds every password. It appears whole or not at all.
+    FILE contains every password. It is written whole or not at all.
     """
     from egressd.app import config
 
@@ -59,10 +59,10 @@ def backup(file: Path, path: Path | None) -> None:
 )
 @config_option
 def restore(file: Path, set_aside: bool, older: bool, path: Path | None) -> None:
-    """Put the backup FILE back: what is configured becomes what it holds.
+    """Restore the backup FILE: it replaces the whole configuration.
 
-    A running service is asked to do it, and it is in force when this returns; else it will be
-    when the service starts.
+    If the service runs, it restores the backup, which is in force when this command returns;
+    otherwise the backup is in force once the service starts.
     """
     from egressd.app import accounts, config
 
@@ -76,7 +76,7 @@ async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool
     def is_served() -> bool:
         return _is_there(settings.api_data)
 
-    # An api that starts holds the directory some time before it listens.
+    # An api that is starting holds the directory for some time before it listens.
     async with occupied(settings.api_data, _START_S, is_served) as is_held:
         if is_held:
             await _restore_offline(settings, file, set_aside=set_aside, older=older)
@@ -90,7 +90,7 @@ async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool
 
 
 def _is_there(folder: Path) -> bool:
-    """Whether the api can be called."""
+    """True if the api can be called."""
     with suppress(Failed), local_socket.connect(folder, _CONNECT_S):
         return True
     return False
@@ -100,7 +100,7 @@ async def _restore_offline(settings: Config, file: Path, *, set_aside: bool, old
     from egressd.app.surroundings import look_around
     from egressd.service.restored import RestoreChecks
 
-    # What listens at the moment may be the engine, for a state that is about to be replaced.
+    # A present listener may be the engine, for a state that is about to be replaced.
     checks = RestoreChecks(
         settings.own_ports,
         listening=lambda: (),
@@ -126,7 +126,7 @@ async def _restore_offline(settings: Config, file: Path, *, set_aside: bool, old
 
 
 def _restore_online(settings: Config, file: Path, *, older: bool) -> str:
-    """Have the running service put the file back; what it says. Raises Failed."""
+    """Have the running service restore the file, and return its message. Raises Failed."""
     action = f"put {file} back"
     try:
         content = file.read_bytes()

@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete this program's commands and options.
+    """Print the script by which SHELL completes this program's commands and options.
 
     For bash: egressd completion bash > /etc/bash_completion.d/egressd
     """

@@ -1,4 +1,4 @@
-"""``egressd console``: the way in to the web console, from the device's own shell."""
+"""``egressd console``: access to the web console from the device's own shell."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def console() -> None:
 def code(path: Path | None) -> None:
     """Print the code that lets one person choose the console's password, once.
 
-    Without a code one is made: with it a password that was forgotten can be replaced, and
-    whoever is logged in is logged out then.
+    If there is no code, one is made. With it a forgotten password can be replaced; all users are
+    logged out then.
     """
     from egressd.app import accounts, config
 

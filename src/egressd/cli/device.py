@@ -14,7 +14,7 @@ from egressd.cli.remote import Remote, over_api
 @json_option
 @over_api
 def status(remote: Remote, as_json: bool) -> None:
-    """Print how the device is doing, who leaves where, and what is blocked."""
+    """Print the device's status, the egresses of its clients, and the clients that are blocked."""
     seen = remote.get("/ops/overview")
     if as_json:
         show_json(seen)
@@ -60,9 +60,9 @@ def explain(
     probe_url: str | None,
     as_json: bool,
 ) -> None:
-    """Say why CLIENT's traffic to DESTINATION (a name or an address) goes where it goes.
+    """Explain the path of CLIENT's traffic to DESTINATION (a name or an address).
 
-    Exit status 1 when it is blocked, or when a probe fails.
+    The exit status is 1 if the traffic is blocked, or if a probe fails.
     """
     asked = {
         "client": client,
@@ -106,7 +106,7 @@ def _show_proof(proof: dict[str, Any]) -> None:
 @json_option
 @over_api
 def stop(remote: Remote, as_json: bool) -> None:
-    """Block every client. The guard, and all that is configured, stays."""
+    """Block every client. The guard, and the whole configuration, stays."""
     done(remote.send("POST", "/ops/stop", {}), as_json)
 
 
@@ -125,5 +125,5 @@ def start(remote: Remote, as_json: bool) -> None:
 @json_option
 @over_api
 def open_(remote: Remote, as_json: bool) -> None:
-    """Let every client out directly, whatever the rules say, until start or stop."""
+    """Let every client out directly, regardless of the rules, until start or stop."""
     done(remote.send("POST", "/ops/open", {"confirm": "open"}), as_json)

@@ -1,4 +1,4 @@
-"""Text files that commands take."""
+"""Text files that commands read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ TEXT_FILE: Final = click.File("r", encoding="utf-8-sig")
 
 
 def read_text(file: IO[str]) -> str:
-    """What the file holds. Raises Invalid."""
+    """Return the content of the file. Raises Invalid if it is not UTF-8."""
     try:
         return file.read()
     except UnicodeDecodeError:
-        # Spreadsheets save CSV in the system's own encoding unless they are told otherwise.
+        # By default spreadsheets save CSV in the system's own encoding.
         raise Invalid(f"{file.name} must be text in UTF-8: save it as such") from None
 
 
 def read_rows(file: IO[str], *, replace: bool) -> str:
-    """The text of an import. Raises Invalid.
+    """Return the text of an import. Raises Invalid if it has no row and `replace` is set.
 
-    One without a row that replaces what there is would remove everything. The API takes it at its
-    word; here it is a command before the pipe that failed.
+    Such an import would remove everything. The API does that; here the cause is more likely a
+    command that failed before the pipe.
     """
     text = read_text(file)
     if replace and not any(rows(text)):

@@ -1,4 +1,4 @@
-"""``egressd license``: the commands of the license room, told how this device is configured."""
+"""``egressd license``: the commands of `egressd.license`, given this device's configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from egressd.license.licensing import LicenseSettings
 @config_option
 @click.pass_context
 def license_(ctx: click.Context, path: Path | None) -> None:
-    """Licenses: what the management API of this device may be used for."""
+    """Licenses: the permitted use of this device's management API."""
     from egressd.app import config
 
     settings = config.load(path)

@@ -1,4 +1,4 @@
-"""``egressd lines`` without a command: how each VPN line is doing, as netd sees it."""
+"""``egressd lines`` without a command: the status of each VPN line, from netd."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CONNECT_S: Final = 5.0
 
 
 def show_status(path: Path | None) -> None:
-    """Print each enabled VPN line: its state and address, or why it is down and when it is
-    dialled next. `path` is the configuration file.
+    """Print each enabled VPN line: its state and address, or the reason why it is down and the time
+    of its next attempt. `path` is the configuration file.
     """
     from egressd.app import config
 
@@ -46,7 +46,7 @@ async def _ask(socket: Path) -> Mapping[str, LineStatus]:
 
 
 def table(found: Mapping[str, LineStatus]) -> Iterator[str]:
-    """A line of text for each VPN line, after a heading; columns are aligned."""
+    """Yield a heading, and a line of text for each VPN line; columns are aligned."""
     rows = [("LINE", "STATE", "ADDRESS", "NEXT ATTEMPT", "REASON")]
     for name, status in sorted(found.items()):
         rows.append(

@@ -35,7 +35,9 @@ names_argument = click.argument("names", nargs=-1, required=True)
 
 
 def _secret_options(command: Any) -> Any:
-    """Secrets come from the environment or are asked for: a list of processes shows arguments."""
+    """Add the options for secrets. These should come from the environment or from a prompt, since a
+    list of processes shows arguments.
+    """
     command = click.option("--secret", envvar="EGRESSD_LINE_SECRET", help="IPsec, for L2TP.")(
         command
     )
@@ -48,8 +50,8 @@ def _secret_options(command: Any) -> Any:
 def lines(ctx: click.Context, path: Path | None) -> None:
     """L2TP and PPTP lines that traffic can leave by.
 
-    Without a command, show each enabled one: its state and address, or why it is down and when
-    it is dialled next.
+    Without a command, show each enabled line: its state and address, or the reason why it is down
+    and the time of its next attempt.
     """
     if ctx.invoked_subcommand is not None:
         if path is not None:
@@ -90,7 +92,7 @@ def add(
     as_json: bool,
     **fields: Any,
 ) -> None:
-    """Add the line NAME (l2tp_... or pptp_...). The password is asked for if it is not given."""
+    """Add the line NAME (l2tp_... or pptp_...). If no password is given, a prompt asks for it."""
     if password is None:
         password = click.prompt("Password", hide_input=True, err=True)
     body = {
@@ -118,7 +120,7 @@ def add(
 @json_option
 @over_api
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
-    """Change what is given of the line NAME; the rest stays."""
+    """Change the given fields of the line NAME; the others stay."""
     (found,) = remote.named("/vpn-lines", (name,), "line")
     body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
@@ -131,7 +133,7 @@ def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fi
 @json_option
 @over_api
 def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Dial NAMES."""
+    """Enable the lines NAMES: they are dialled."""
     body = {"items": _keys(remote, names), "is_enabled": True}
     done(remote.send("PATCH", "/vpn-lines/status", body), as_json)
 
@@ -141,7 +143,7 @@ def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Hang NAMES up. Rules that name them block their clients."""
+    """Disable the lines NAMES: they are disconnected. Rules that name them block their clients."""
     body = {"items": _keys(remote, names), "is_enabled": False}
     done(remote.send("PATCH", "/vpn-lines/status", body), as_json)
 
@@ -151,7 +153,7 @@ def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Delete NAMES."""
+    """Delete the lines NAMES."""
     done(remote.send("DELETE", "/vpn-lines", {"items": _keys(remote, names)}), as_json)
 
 
@@ -190,7 +192,7 @@ def import_lines(
 @json_option
 @over_api
 def export(remote: Remote, kind: str, as_json: bool) -> None:
-    """Print the lines of TYPE as rows that `import` reads; with --json, all there is of them."""
+    """Print the lines of TYPE as rows that `import` reads; with --json, all their fields."""
     found = [line for line in remote.rows("/vpn-lines") if line["type"] == kind]
     if as_json:
         show_json(found)

@@ -16,7 +16,7 @@ from egressd.model.names import DNS_PROFILES
 _COLUMNS = ("id", "name", "protocol", "group", "created_at")
 _EDITABLE = ("name", "protocol", "config_json", "group")
 _AT_ONCE = 16
-"""Delays measured at the same time."""
+"""Delays that are measured at the same time."""
 
 names_argument = click.argument("names", nargs=-1, required=True)
 
@@ -65,7 +65,7 @@ def edit(
     config_json: IO[str] | None,
     as_json: bool,
 ) -> None:
-    """Change what is given of the node NAME; the rest stays."""
+    """Change the given fields of the node NAME; the others stay."""
     (found,) = remote.named("/nodes", (name,), "node")
     body = {field: found[field] for field in _EDITABLE}
     text = None if config_json is None else read_text(config_json)
@@ -88,7 +88,7 @@ def edit(
 @json_option
 @over_api
 def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields: Any) -> None:
-    """Change the group, egress or DNS of NAMES. An empty text clears a setting."""
+    """Change the group, egress or DNS of the nodes NAMES. An empty text clears a setting."""
     ids = [node["id"] for node in remote.named("/nodes", names, "node")]
     given = {name: value for name, value in fields.items() if value is not None}
     done(remote.send("PATCH", "/nodes/batch", {"ids": ids, **given}), as_json)
@@ -99,7 +99,7 @@ def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields
 @json_option
 @over_api
 def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Delete NAMES. Rules that name them block their clients."""
+    """Delete the nodes NAMES. Rules that name them block their clients."""
     ids = [node["id"] for node in remote.named("/nodes", names, "node")]
     done(remote.send("DELETE", "/nodes/batch", {"ids": ids}), as_json)
 
@@ -113,7 +113,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 def delay(
     remote: Remote, *, names: tuple[str, ...], test_url: str | None, timeout: int, as_json: bool
 ) -> None:
-    """Measure the delay of NAMES, or of all nodes. Exit status 1 when one fails."""
+    """Measure the delay of the nodes NAMES, or of all. The exit status is 1 if one fails."""
     wanted = names or tuple(node["name"] for node in remote.rows("/nodes"))
     query = {"timeout": timeout} | ({"url": test_url} if test_url else {})
 
@@ -185,9 +185,9 @@ def import_nodes(
 @json_option
 @over_api
 def export(remote: Remote, as_json: bool) -> None:
-    """Print a share link for each node; with --json, all that there is of them.
+    """Print a share link for each node; with --json, all fields of the nodes.
 
-    What a link has no words for is told on standard error.
+    Fields that a link cannot express are listed on standard error.
     """
     if as_json:
         show_json(remote.rows("/nodes"))

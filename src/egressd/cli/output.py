@@ -1,4 +1,4 @@
-"""What commands print: tables for people, lines with tabs for pipes, JSON for programs."""
+"""The output of commands: tables for people, lines with tabs for pipes, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from egressd.formats.rows import INVISIBLE, guarded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# What an import would part, trim, or pass over as a comment: rows here are parted by commas.
+# Fields that an import would split, trim, or skip as a comment: rows here are split at commas.
 _NEEDS_QUOTES = re.compile(rf'[",\r\n]|\A[\s#{INVISIBLE}]|[\s{INVISIBLE}]\Z')
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def show_json(document: Any) -> None:
-    """Print a document."""
+    """Print a document as JSON."""
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json: bool) -> None:
-    """Print some columns of rows; with `as_json` whole rows."""
+    """Print the given columns of rows; with `as_json` print whole rows."""
     if as_json:
         show_json(rows)
     elif sys.stdout.isatty():
@@ -39,7 +39,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json
 
 
 def show_fields(fields: Mapping[str, Any], as_json: bool) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, one pair per line."""
     if as_json:
         show_json(fields)
         return
@@ -49,7 +49,7 @@ def show_fields(fields: Mapping[str, Any], as_json: bool) -> None:
 
 
 def done(answer: Mapping[str, Any], as_json: bool = False) -> None:
-    """Print what a change was answered with."""
+    """Print the answer to a change."""
     if as_json:
         show_json(answer)
     else:
@@ -57,13 +57,15 @@ def done(answer: Mapping[str, Any], as_json: bool = False) -> None:
 
 
 def write_rows(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as imports read them, that no spreadsheet takes for formulas."""
+    """Return rows in the form that imports read, and that no spreadsheet takes for formulas."""
     return "".join(",".join(_quoted(str(field)) for field in row) + "\n" for row in rows)
 
 
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[], object]]:
-    """Call what this gives for each of `total` steps: a bar moves, where a person watches."""
+    """Yield a function to call after each of `total` steps. It moves a bar if standard error is a
+    terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda: None
         return
@@ -90,7 +92,7 @@ def _show_table(cells: list[list[str]], columns: Sequence[str]) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value on one line; nothing in it can move a terminal's cursor."""
+    """Return a value as one line, in which nothing can move a terminal's cursor."""
     match value:
         case bool():
             return "yes" if value else "no"

@@ -35,7 +35,7 @@ def list_proxies(remote: Remote, as_json: bool) -> None:
 @json_option
 @over_api
 def quota(remote: Remote, as_json: bool) -> None:
-    """Print how many are allowed and how many there are."""
+    """Print the number of proxy services that are allowed, and of those that exist."""
     show_fields(remote.get("/proxy-services/quota"), as_json)
 
 
@@ -59,9 +59,9 @@ def add(
     disabled: bool,
     as_json: bool,
 ) -> None:
-    """Listen on PORT, and leave by INTERFACE (its bare name).
+    """Add a proxy service that listens on PORT and leaves by INTERFACE (its bare name).
 
-    With --username and no password, that is asked for.
+    With --username and no password, a prompt asks for the password.
     """
     if username and password is None:
         password = click.prompt("Password", hide_input=True, err=True)
@@ -86,7 +86,7 @@ def add(
 @json_option
 @over_api
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
-    """Change what is given of the proxy service NAME; the rest stays."""
+    """Change the given fields of the proxy service NAME; the others stay."""
     (found,) = remote.named("/proxy-services", (name,), "proxy service")
     body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
@@ -99,7 +99,7 @@ def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fi
 @json_option
 @over_api
 def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Switch NAMES on."""
+    """Switch the proxy services NAMES on."""
     body = {"ids": _ids(remote, names), "is_enabled": True}
     done(remote.send("PATCH", "/proxy-services/batch/status", body), as_json)
 
@@ -109,7 +109,7 @@ def enable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Switch NAMES off."""
+    """Switch the proxy services NAMES off."""
     body = {"ids": _ids(remote, names), "is_enabled": False}
     done(remote.send("PATCH", "/proxy-services/batch/status", body), as_json)
 
@@ -119,7 +119,7 @@ def disable(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
-    """Delete NAMES."""
+    """Delete the proxy services NAMES."""
     done(remote.send("DELETE", "/proxy-services/batch", {"ids": _ids(remote, names)}), as_json)
 
 
@@ -132,7 +132,10 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 def import_proxies(
     remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Add one for each row of FILE (- for standard input): name,interface,port,user,password."""
+    """Add a proxy service for each row of FILE (- for standard input).
+
+    Rows are name,interface,port,user,password.
+    """
     body = {"text": read_rows(file, replace=replace), "replace": replace}
     import_rows(remote, "proxy-services", body, dry_run, as_json)
 
@@ -141,7 +144,7 @@ def import_proxies(
 @json_option
 @over_api
 def export(remote: Remote, as_json: bool) -> None:
-    """Print all proxy services as rows that `import` reads; with --json, all there is of them."""
+    """Print all proxy services as rows that `import` reads; with --json, all their fields."""
     found = remote.rows("/proxy-services")
     if as_json:
         show_json(found)

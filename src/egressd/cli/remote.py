@@ -1,4 +1,4 @@
-"""The device's API, as the commands that work over it call it."""
+"""The client of the device's API, for the commands that work over it."""
 
 from __future__ import annotations
 
@@ -23,26 +23,29 @@ if TYPE_CHECKING:
 
 API: Final = "/svc/api/v1"
 _ANSWER_S: Final = 120.0
-"""Seconds that the device may take: a large import is answered when it is in force."""
+"""Seconds that the device may take to answer: a large import is answered once it is in force."""
 _TOKEN: Final = "EGRESSD_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class Refused(EgressdError):
-    """The device understood, and did not do it."""
+    """The device understood a request and refused it."""
 
 
 class Remote:
     """A device's API, with its token."""
 
     def __init__(self, connection: Callable[[], HTTPConnection], token: str, where: str) -> None:
-        """`connection` makes one, and may raise Failed; `where` is what it leads to."""
+        """`connection` makes a connection, and may raise Failed; `where` names its other end."""
         self._connection = connection
         self._token = token
         self._where = where
 
     @classmethod
     def at(cls, url: str, token: str, ca_file: Path | None = None) -> Remote:
-        """The API at `url`. `ca_file`: whom to trust beside the system's CAs. Raises Invalid."""
+        """Return the API at `url`. `ca_file` holds the certificates to trust beside the system's.
+
+        Raises Invalid.
+        """
         problem = "--url must be http://ADDRESS:PORT or https://ADDRESS:PORT"
         try:
             parts = urlsplit(url)
@@ -59,7 +62,9 @@ class Remote:
 
     @classmethod
     def here(cls, settings: Config, token: str | None = None) -> Remote:
-        """The API of this device, for root; its own token, if none is given. Raises Failed."""
+        """Return the API of this device, for root; with its own token, if none is given. Raises
+        Failed.
+        """
         from egressd.store.api_token import ApiToken
 
         folder = settings.api_data
@@ -67,14 +72,14 @@ class Remote:
         return cls(lambda: _LocalConnection(folder), token, "the service")
 
     def get(self, path: str, **query: Any) -> Any:
-        """The document at `path`, which is the API's unless it begins with ``/ops``."""
-        # What is no UTF-8 on the command line is no name of anything.
+        """Return the document at `path`, which is below `API` unless it begins with ``/ops``."""
+        # Text of the command line that is not UTF-8 is the name of no object.
         texts = {key: quote(str(value), safe="", errors="replace") for key, value in query.items()}
         pairs = "&".join(f"{key}={text}" for key, text in texts.items())
         return self.send("GET", f"{path}?{pairs}" if pairs else path)
 
     def rows(self, path: str) -> list[dict[str, Any]]:
-        """A list of the API's."""
+        """Return the rows of the list at `path`. Raises as `send` does."""
         try:
             data: list[dict[str, Any]] = self.get(path)["data"]
         except (KeyError, TypeError) as error:
@@ -82,21 +87,21 @@ class Remote:
         return data
 
     def named(self, path: str, names: Sequence[str], what: str) -> list[dict[str, Any]]:
-        """Those rows of a list that have these names. Raises Refused when one is not there."""
+        """Return the rows of a list that have these names. Raises Refused if one is missing."""
         known = {row["name"]: row for row in self.rows(path)}
         if missing := [name for name in names if name not in known]:
             raise Refused(f"there is no {what} {', '.join(missing)}")
         return [known[name] for name in names]
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """What is answered. Raises Invalid, Refused, or Failed when there is no device."""
+        """Return the answer to a request. Raises Invalid, Refused, or Failed without an answer."""
         if body is None:
             return self._exchange(method, path, None, {})
         content = json.dumps(body).encode()
         return self._exchange(method, path, content, {"Content-Type": "application/json"})
 
     def upload(self, path: str, content: bytes, media_type: str) -> Any:
-        """What is answered to a file. Raises as `send` does."""
+        """Return the answer to a file. Raises as `send` does."""
         return self._exchange("POST", path, content, {"Content-Type": media_type})
 
     def _exchange(
@@ -120,7 +125,7 @@ class Remote:
 
 
 class _LocalConnection(HTTPConnection):
-    """A connection to the api of this device, which nobody else can pose as."""
+    """A connection to the api of this device, as which no other process can pose."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("localhost")
@@ -132,19 +137,19 @@ class _LocalConnection(HTTPConnection):
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    """Raises Invalid."""
+    """Return the context for TLS that trusts the certificates of `ca_file`, too. Raises Invalid."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         raise Invalid(f"--cacert must name a file of certificates in PEM: {error}") from None
-    # An authority that the operator names may lack what Python 3.13 asks of one (RFC 5280: key
-    # usage, key identifiers), as those that people make for themselves often do.
+    # The operator's own authority may lack fields that Python 3.13 requires (RFC 5280: key usage,
+    # key identifiers): self-made ones often do.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def over_api(command: Callable[..., None]) -> Callable[..., None]:
-    """A decorator: the command gets a `Remote` first, by options that say which device's."""
+    """Decorate a command: add the options that select a device, and pass it a `Remote` first."""
 
     @click.option(
         "--config",
@@ -175,7 +180,7 @@ def over_api(command: Callable[..., None]) -> Callable[..., None]:
         if url is None:
             remote = _this_device(config_file, token)
         elif token is None:
-            # This device's own is for nobody else.
+            # This device's own token must not be sent to another device.
             raise Failed(f"ask {url}", f"that takes its token, in {_TOKEN}")
         else:
             remote = Remote.at(url, token, cacert)
@@ -185,7 +190,9 @@ def over_api(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _this_device(config_file: Path | None, token: str | None) -> Remote:
-    """The service that is configured here, with its own token if none is given. Raises Failed."""
+    """Return the API of the service that is configured on this device, with its own token if none
+    is given. Raises Failed.
+    """
     from egressd.app import config
 
     settings = config.load(config_file)

@@ -34,7 +34,7 @@ ips_argument = click.argument("ips", nargs=-1, required=True)
 
 @click.group()
 def rules() -> None:
-    """Which client goes where, and how fast."""
+    """The target and the speed limits of each client."""
 
 
 @rules.command("list")
@@ -94,7 +94,7 @@ def add(
 @json_option
 @over_api
 def edit(remote: Remote, *, ip: str, ip_: str | None, as_json: bool, **fields: Any) -> None:
-    """Change what is given of the rule of IP; the rest stays."""
+    """Change the given fields of the rule of IP; the others stay."""
     wanted = ip.removesuffix("/32")
     found = next((rule for rule in remote.rows("/rules") if rule["ip"] == wanted), None)
     if found is None:
@@ -118,7 +118,7 @@ def enable(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def disable(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
-    """Switch the rules of IPS off: their clients are treated as if there were none."""
+    """Switch the rules of IPS off: their clients are treated as clients without a rule."""
     _switch(remote, ips, False, as_json)
 
 
@@ -154,7 +154,7 @@ def import_rules(
 @json_option
 @over_api
 def export(remote: Remote, as_json: bool) -> None:
-    """Print all rules as rows that `import` reads; with --json, all that there is of them."""
+    """Print all rules as rows that `import` reads; with --json, all their fields."""
     found = remote.rows("/rules")
     if as_json:
         show_json(found)
@@ -170,12 +170,12 @@ def export(remote: Remote, as_json: bool) -> None:
 def import_rows(
     remote: Remote, what: str, body: dict[str, Any], dry_run: bool, as_json: bool, *, path: str = ""
 ) -> None:
-    """Import, or only say what would come of it. `path` is another than the API's own."""
+    """Import, or with `dry_run` only print the result of it. `path` replaces the API's own path."""
     if not dry_run:
         answer = remote.send("POST", path or f"/{what}/import", body)
         done(answer, as_json)
         if not as_json:
-            # Of nodes there are more reasons than the message has room for.
+            # An import of nodes may have more reasons than the message has room for.
             for problem in answer.get("error_rows", ()):
                 click.echo(problem)
         return

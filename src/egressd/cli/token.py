@@ -1,4 +1,4 @@
-"""``egressd token``: the token that callers of the API bear."""
+"""``egressd token``: the token that callers of the API send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def token() -> None:
 @token.command()
 @config_option
 def show(path: Path | None) -> None:
-    """Print the token; one is made if there is none yet."""
+    """Print the token. If there is none yet, one is made."""
     tokens = _tokens(path)
     tokens.ensure()
     click.echo(tokens.token())
@@ -28,7 +28,7 @@ def show(path: Path | None) -> None:
 @token.command()
 @config_option
 def reset(path: Path | None) -> None:
-    """Make a new token and print it. The old one stops counting at once."""
+    """Make a new token and print it. The old one is invalid at once."""
     click.echo(_tokens(path).reset())
 
 

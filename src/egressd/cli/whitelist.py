@@ -16,14 +16,14 @@ entries_argument = click.argument("entries", nargs=-1, required=True)
 
 @click.group()
 def whitelist() -> None:
-    """Destinations that go their own way for every client with a rule."""
+    """Destinations that have their own egress for every client with a rule."""
 
 
 @whitelist.command()
 @json_option
 @over_api
 def show(remote: Remote, as_json: bool) -> None:
-    """Print where listed destinations go, then one entry a line."""
+    """Print the target of the listed destinations, then one entry per line."""
     listed = remote.get("/whitelist")
     if as_json:
         show_json(listed)
@@ -47,7 +47,7 @@ def set_whitelist(
     ips: IO[str] | None,
     as_json: bool,
 ) -> None:
-    """Replace what is given; the rest stays. Closes the connections there are."""
+    """Replace the given parts; the others stay. Present connections are closed."""
     listed = remote.get("/whitelist")
     if node is not None:
         listed["node"] = node
@@ -71,5 +71,5 @@ def add(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @over_api
 def delete(remote: Remote, entries: tuple[str, ...], as_json: bool) -> None:
-    """Take ENTRIES off the list."""
+    """Remove ENTRIES from the list."""
     done(remote.send("PATCH", "/ops/whitelist", {"remove": entries}), as_json)
