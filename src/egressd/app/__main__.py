@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     signal.pthread_sigmask(how, ENDINGS)
     # A closing terminal sends SIGHUP to all of its processes: the keeper decides for its children.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # structlog would load rich where it is there: 5 MB and 50 ms for tracebacks on a terminal.
+    # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]
     from egressd.app.supervise import KEPT
 

@@ -132,7 +132,7 @@ class Handshakes:
 
 
 def is_past(mark: Mark, caller: Caller) -> bool:
-    """True if a caller has finished its handshake and got what it asked for."""
+    """True if a caller has finished its handshake and its request was answered."""
     return mark == MARK_PAST or caller.sent > _TALK_MAX
 
 

@@ -41,7 +41,7 @@ def is_more_than_hosts(change: Change) -> bool:
 
 
 def is_another_law(change: Change) -> bool:
-    """True if the change alters more of what flows are judged by than marks of hosts."""
+    """True if the change alters more than the marks of hosts in the judgement of flows."""
     tables = change.nets or change.groups
     return bool(tables) or change.floor is not None or change.whitelist is not None
 

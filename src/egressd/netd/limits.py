@@ -1,7 +1,7 @@
 """The plan's speed limits and the traffic counters of each rule, on behalf of the reconciler.
 
 A limit that the kernel refuses fails the change that brings it, and nothing else: a kernel without
-HTB routes all the same, and `problems` says what is missing.
+HTB routes all the same, and `problems` names the missing parts.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Moves:
         return before
 
     def outdate(self) -> None:
-        """Invalidate a running walk. Call this before a transaction that alters more of what flows
-        are judged by than marks of hosts; call `tidy_all` or `follow_up` after the transaction.
+        """Invalidate a running walk. Call this before a transaction that alters more than the marks
+        of hosts in the judgement of flows; call `tidy_all` or `follow_up` after the transaction.
         """
         self._tidier.outdate()
 
