@@ -19,13 +19,14 @@ from typing import Final, TextIO
 from egressd.model.errors import Failed
 from egressd.model.facts import Facts, Interface, Route
 
-_SIOCGIFCONF: Final = 0x8912
+_SIOCGIFCONF: Final = 0x8912  # linux/sockios.h
 _ADDRESSES: Final = 256
 """Addresses: the first buffer has room for twice as many."""
 _IFREQ: Final = struct.Struct("@16sHH4s16x")
 """A name and its address: family, port, IPv4 (netdevice(7), on a machine of 64 bits)."""
-_SIOCGIFFLAGS: Final = 0x8913
+_SIOCGIFFLAGS: Final = 0x8913  # linux/sockios.h
 _IFREQ_FLAGS: Final = struct.Struct("@16sH22x")
+# linux/if.h
 _IFF_LOOPBACK: Final = 0x8
 _IFF_POINTOPOINT: Final = 0x10
 _IFF_NOARP: Final = 0x80

@@ -20,10 +20,10 @@ from pathlib import Path
 import egressd
 from egressd.model.errors import Failed
 
+# Flags of unshare(2) and mount(2).
 _CLONE_NEWNS = 0x0002_0000
 _MS_NOSUID, _MS_NODEV = 2, 4
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
-"""Flags of unshare(2) and mount(2)."""
 
 
 def program_directories() -> list[Path]:

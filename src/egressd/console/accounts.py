@@ -22,6 +22,7 @@ from egressd.model.source import source_of
 log = structlog.get_logger()
 
 GUESSES_AT_ONCE: Final = 20
+"""Guesses of known browsers that may wait at the same time."""
 STRANGERS_AT_ONCE: Final = 10
 """Guesses of unknown browsers that may wait at the same time."""
 _BUSY_S: Final = 5.0

@@ -15,9 +15,11 @@ from typing import Final, Literal, NamedTuple
 from egressd.netd.kernel import uapi
 
 TYPE_AT: Final = 4
+"""Offset in ``struct nlmsghdr`` of the type, two bytes."""
 PORT_AT: Final = 12
-"""Offsets in ``struct nlmsghdr`` of the type (two bytes) and of the port id (four bytes)."""
+"""Offset in ``struct nlmsghdr`` of the port id, four bytes."""
 BODY_AT: Final = 16
+"""Offset of a netlink message's body: the length of ``struct nlmsghdr`` in bytes."""
 
 _SIZES: Final = {"B": uapi.BPF_B, "H": uapi.BPF_H, "I": uapi.BPF_W}
 _WHOLE, _NOTHING = 0xFFFF_FFFF, 0

@@ -33,6 +33,7 @@ request destinations that cannot be reached. The time doubles with each answer, 
 the second value."""
 _TIMEOUT_MS: Final = 5_000
 _AT_ONCE: Final = 64
+"""Nodes that are checked at the same time."""
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS entry (
 ) WITHOUT ROWID
 """
 _VERSION_WITH_DOCUMENTS: Final = 1
+"""`PLAN_VERSION` of the plans that contained engine documents."""
 _NO_PLAN: Final = (ValueError, TypeError, RecursionError, Invalid)
 """Errors that reading raises if the file holds something else than a plan."""
 

@@ -46,7 +46,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 # and each of the four locked by the bit above it.
 _SECUREBITS: Final = 0b11_10_11_11
 
-_LINUX_CAPABILITY_VERSION_3: Final = 0x2008_0522
+_LINUX_CAPABILITY_VERSION_3: Final = 0x2008_0522  # linux/capability.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -50,6 +50,7 @@ _AT_ONCE_S: Final = 0.1
 
 _PORT: Final = 53
 _HEADER: Final = struct.Struct("!HHHHHH")
+# Bits of the header's second field (RFC 1035, 4.1.1).
 _RECURSION: Final = 0x0100
 _IS_ANSWER: Final = 0x8000
 _CODE: Final = 0x000F

@@ -30,6 +30,7 @@ NETWORK_BITS: Final = 24
 CONNECTIONS_MAX: Final = 2048
 CONNECTIONS_MIN: Final = 64
 _CALLERS: Final = 1024
+"""Connections of one address to proxy services, at most."""
 
 _WORKERS_SHARE: Final = 0.75
 """The part of the memory that all workers together may take."""

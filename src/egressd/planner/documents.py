@@ -52,7 +52,7 @@ outlast a minute's silence themselves."""
 
 _SHORT_LIVED: Final = (123, 3478)
 """The ports of NTP and STUN."""
-_QUIC: Final = 443
+_QUIC_PORT: Final = 443
 
 _OUTSIDE: Final = {
     # Datagrams that do not fit the link are sent in fragments: their sender does not know the
@@ -131,7 +131,7 @@ def _proxy(work: ProxyListener) -> dict[str, Any]:
     # At other ports a session lasts as long as the TCP connection that requested it.
     document["route"]["rules"] = [
         _outlast(_SILENCE, port=[*_SHORT_LIVED]),
-        _outlast(_QUIC_SILENCE, port=[_QUIC]),
+        _outlast(_QUIC_SILENCE, port=[_QUIC_PORT]),
     ]
     document["inbounds"] = [
         {
@@ -191,7 +191,7 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         {"ip_cidr": [_LOOPBACK], "action": "reject"},
         {"port": 53, "action": "hijack-dns"},
         _outlast(_SILENCE),
-        _outlast(_QUIC_SILENCE, port=[_QUIC]),
+        _outlast(_QUIC_SILENCE, port=[_QUIC_PORT]),
     ]
     if listed is not None:
         way = _direct(LISTED, MARK_DIRECT if listed.is_direct else MARK_LISTED)

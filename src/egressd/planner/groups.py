@@ -30,6 +30,7 @@ TOLERANCE_MS: Final = 50
 """Milliseconds: the tolerance of sing-box's own url test (``protocol/group/urltest.go``)."""
 
 SLOTS: Final = 256
+"""Hash values of clients' addresses in ``sticky`` groups."""
 
 DEAD: Final = -1
 

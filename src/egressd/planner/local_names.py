@@ -20,7 +20,7 @@ SERVERS_MAX: Final = 3
 PATIENCE_MS: Final = 3000
 """Milliseconds until the last of several servers is asked."""
 
-_OCTET: Final = 8
+_OCTET_BITS: Final = 8
 
 
 def zone_of(name: str, zones: Iterable[LocalZone]) -> LocalZone | None:
@@ -63,8 +63,8 @@ def reverse_domains(network: IPv4Network) -> Iterator[str]:
     """Yield the domains below ``in-addr.arpa`` that cover exactly the network's addresses (RFC
     1035, 3.5): at most 128, of whole octets.
     """
-    octets = max(1, -(-network.prefixlen // _OCTET))
-    for part in network.subnets(new_prefix=octets * _OCTET):
+    octets = max(1, -(-network.prefixlen // _OCTET_BITS))
+    for part in network.subnets(new_prefix=octets * _OCTET_BITS):
         labels = str(part.network_address).split(".")[:octets]
         yield ".".join((*reversed(labels), "in-addr", "arpa"))
 

@@ -25,7 +25,7 @@ from egressd.planner.topology import is_client_space
 
 NOT_HERE: Final = "must not be this device itself"
 """The requirement on a server, unless it is dialled through a relay."""
-_REMEMBERED: Final = 8192
+_REMEMBERED: Final = 8192  # results kept, those used last
 _NEAR: Final = re.compile(r'"(?:10|100|172|192)\.|:ffff:|\\u', re.IGNORECASE)
 """The pattern of a text that may contain an address from the ranges of LANs, in any notation."""
 

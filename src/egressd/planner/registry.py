@@ -32,11 +32,12 @@ MARK_UNROUTED_MASK: Final = 0x7000_0000
 MARK_ROUTED_MASK: Final = 0xE000_0000
 """The mask under which EGRESS and DIRECT are equal (0x2…): the kinds that the kernel forwards."""
 
+# Bits of engine marks that tell nodes, groups and other instances apart.
 _GROUP: Final = 0x0800_0000
 _SNIFFER: Final = 0x0400_0000
 _SINGLE: Final = _GROUP | _SNIFFER
 _NUMBER_MAX: Final = 0x03FF_FFFF
-_ASKER: Final = 0x0200_0000
+_ASKER: Final = 0x0200_0000  # beside _SINGLE: an instance that answers DNS for an egress
 
 MARK_UNMANAGED: Final = MARK_ENGINE | _SINGLE | 1
 """Mark of clients without a rule, if the engine serves them: by an instance of their own, because
@@ -197,8 +198,11 @@ PRIORITY_DIRECT: Final = 100
 the kernel's own rule 0 and its ``local`` table. Other programs' rules come after all of egressd's;
 if they do not, egressd's move (`egressd.planner.precedence`)."""
 PRIORITY_TPROXY: Final = 110
+"""Packets for an engine instance are delivered locally."""
 PRIORITY_LAN: Final = 150
+"""Packets without a mark, and the engine's answers, look up the LANs' networks."""
 PRIORITY_EGRESS: Final = 200
+"""Marked packets use the table of their egress."""
 PRIORITY_ANSWER: Final = 205
 """Answers to connections that a WAN brought in leave by it."""
 PRIORITY_SOURCE: Final = 210

@@ -42,7 +42,7 @@ from egressd.planner.topology import Topology, connected, inbound, interface_mar
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
 _ANYWHERE6 = IPv6Network("::/0")
-_EXACT = 0xFFFF_FFFF
+_EXACT = 0xFFFF_FFFF  # the mask of a whole mark
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,7 +159,7 @@ def _by_port(header_words: int) -> str:
     return f"meta mark set @nh,{header_words * 32 + _UDP_PORT},16 map @relay_ports"
 
 
-_WITHOUT_OPTIONS: Final = 5
+_WITHOUT_OPTIONS: Final = 5  # words of 32 bits (IHL, RFC 791, 3.1)
 INPUT: Final = (
     # An IPv4 header without options, as nearly every one is. Packets from the loopback may be on
     # their way to an instance, too.

@@ -11,8 +11,8 @@ _NEIGHBOURS: Final = (4_096, 16_384, 32_768)
 """Entries: ``gc_thresh1`` to ``gc_thresh3``."""
 _FLOWS: Final = 262_144
 """Tracked flows that the kernel itself allows with 4 GiB and more."""
-_ERRORS: Final = 10_000
-_PIPES_SHARE: Final = 4
+_ERRORS: Final = 10_000  # ICMP messages a second, of all hosts together
+_PIPES_SHARE: Final = 4  # part of the memory that a user's pipes may take: a quarter
 
 
 def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.service.blocking import why_blocked
 
-_UNKNOWN_SHOWN = 10
+_UNKNOWN_SHOWN = 10  # names in a warning
 
 
 def consequences(

@@ -37,7 +37,7 @@ from egressd.service.relays import carrier_problems
 
 DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 
-_NAMES_SHOWN: Final = 3
+_NAMES_SHOWN: Final = 3  # names in an error's text
 
 _DISABLED: Final = LineStatus(is_online=False, state="disabled", reason="the line is disabled")
 _UNKNOWN: Final = LineStatus(

@@ -22,6 +22,7 @@ from egressd.store.schema import changes, password, sessions
 T = TypeVar("T")
 
 CHANGES_KEPT: Final = 2000
+"""Records of changes that are kept, the latest ones."""
 _BUSY_S: Final = 60
 """Seconds to wait for a change in progress: restoring a backup takes long."""
 

@@ -19,7 +19,7 @@ Message = Annotated[str, Meta(description="What was done, and what to know about
 
 _encode = msgspec.json.Encoder().encode
 _JSON = "application/json"
-_REASONS_SAID = 3
+_REASONS_SAID = 3  # reasons of an import in the text `msg`
 _UNCACHED = {"cache-control": "no-store"}
 
 

@@ -36,12 +36,14 @@ _IN_FLIGHT: Final = 1024
 """Probes under way at the same time, each with about three descriptors."""
 
 _BEGINNING: Final = 16
+"""Probes that begin at the same time, see `_BEGINNING_S`."""
 _BEGINNING_S: Final = 0.05
 """Seconds after which a probe makes room for the next. Probes begin 16 at a time; each makes room
 when it ends, or after 50 ms, when its costly part is over. More would lengthen each other's delays,
 and waiting for the end of dead ones would take minutes."""
 
 _PORT_TRIES: Final = 10
+"""Attempts to start the probes' instance, each with other ports."""
 
 _LOG_S: Final = 0.1
 """Seconds until the log is read. The engine reports a failure first and logs it then, in time to be

@@ -14,7 +14,7 @@ import msgspec
 from egressd.netd.engine.reasons import SOCKS_REPLIES
 from egressd.netd.engine.urls import Url
 
-_READ: Final = 16_384
+_READ_BYTES: Final = 16_384
 _UNLIMITED_S: Final = 86_400.0
 """Seconds of time limits that must not apply: the caller's limit is the one that counts."""
 
@@ -139,7 +139,7 @@ async def _exchange(
             ):
                 return page[:read_max]
             if event is h11.NEED_DATA:
-                data = await reader.read(_READ)
+                data = await reader.read(_READ_BYTES)
                 if not (data or has_answered):
                     raise Failure(_CLOSED)
                 has_answered = True

@@ -33,7 +33,7 @@ _LOCK_READS: Final = 100
 """Milliseconds that a starting worker has to write into the file it locked."""
 
 _LAST_WORDS: Final = re.compile(r"^(?:panic|fatal error|\w*Error)\b.*", re.MULTILINE)
-_LOG_TAIL: Final = 65_536
+_LOG_TAIL_BYTES: Final = 65_536
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ def last_words(path: Path) -> str:
     """Return the line of a worker's log that says why it crashed, or an empty string."""
     try:
         with log_path(path).open("rb") as file:
-            file.seek(-min(_LOG_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            file.seek(-min(_LOG_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
             tail = file.read().decode(errors="replace")
     except OSError:
         return ""

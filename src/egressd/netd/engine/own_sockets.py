@@ -16,7 +16,7 @@ from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import cgroup, system
 from egressd.netd.kernel.ebpf.assembler import R0, R1, R6, R7, Program
 
-_ALLOW: Final = 1
+_ALLOW: Final = 1  # the result of a cgroup program that lets the call go on
 
 
 def attach(name: str, code: bytes, kind: int, attach_type: int) -> int:

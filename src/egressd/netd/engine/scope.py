@@ -30,8 +30,8 @@ _MANAGER: Final = DBusAddress(
 )
 _PREFIX: Final = "egressd-"
 _CALL_S: Final = 10.0
-_SERIAL: Final = 1
-_READ: Final = 65_536
+_SERIAL: Final = 1  # of the one message on a connection
+_READ_BYTES: Final = 65_536
 
 
 def is_managed() -> bool:
@@ -77,7 +77,7 @@ async def call(listener: Path, message: Message) -> None:
     reader, writer = await asyncio.open_unix_connection(listener)
 
     async def received() -> bytes:
-        if not (data := await reader.read(_READ)):
+        if not (data := await reader.read(_READ_BYTES)):
             raise ConnectionResetError("it hung up")
         return data
 

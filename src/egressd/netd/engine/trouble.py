@@ -13,11 +13,11 @@ import re
 from contextlib import suppress
 from typing import Final
 
-_DESCRIPTOR: Final = 3
+_DESCRIPTOR: Final = 3  # number of the pipe, which documents name
 LOG_OUTPUT: Final = f"/proc/self/fd/{_DESCRIPTOR}"
 """The ``log.output`` of documents: the pipe, once `Troubles` is open."""
 
-_READ: Final = 65_536
+_READ_BYTES: Final = 65_536
 _FAILURE: Final = re.compile(rb"using outbound/[^\[\s]+\[([^\]\s]+)\]: ")
 """The pattern of sing-box's ``route/conn.go``; `egressd.netd.engine.batch` reads the same."""
 
@@ -67,7 +67,7 @@ class Troubles:
         return tuple(sorted(tag.decode(errors="replace") for tag in tags))
 
     def _read(self, reader: int) -> None:
-        text = os.read(reader, _READ)
+        text = os.read(reader, _READ_BYTES)
         # An exhausted descriptor limit of the worker is not a fault of its nodes.
         lines = (line for line in text.splitlines() if _OF_THE_WORKER not in line)
         if tags := set(_FAILURE.findall(b"\n".join(lines))):

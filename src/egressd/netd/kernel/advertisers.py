@@ -10,7 +10,7 @@ from egressd.netd.kernel.netlink import NetlinkSocket, text
 from egressd.netd.kernel.set_elements import INET, dump
 
 _SET: Final = "advertised"
-_ADDRESS_LENGTH: Final = 16
+_ADDRESS_BYTES: Final = 16
 
 
 def read() -> tuple[tuple[str, IPv6Address], ...]:
@@ -22,6 +22,6 @@ def read() -> tuple[tuple[str, IPv6Address], ...]:
         found = [each.key for each in dump(kernel, INET, _SET)]
     # An interface's name is padded with zeros.
     return tuple(
-        (text(key[: uapi.IFNAMSIZ]), IPv6Address(key[uapi.IFNAMSIZ :][:_ADDRESS_LENGTH]))
+        (text(key[: uapi.IFNAMSIZ]), IPv6Address(key[uapi.IFNAMSIZ :][:_ADDRESS_BYTES]))
         for key in sorted(found)
     )

@@ -42,6 +42,7 @@ for a full dump."""
 
 _LIMITS: Final = Path("/proc/sys/net/netfilter")
 _CROWDED: Final = 0.95
+"""Fraction of the limit from which the table counts as nearly full."""
 _FULL: Final = 0.999
 """Fraction of the limit from which the table counts as full. Expired entries are removed at once,
 so the table never stays quite full for long."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 import structlog
 
 _SETTLE_S = 0.02
-_REST = 4
+_REST = 4  # pause after a look, in multiples of the time that it took
 _RETRY_S = 1.0
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, attributes, number, u32
 
 _MESSAGE: Final = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, …, type, flags
-_TYPE_AT: Final = 7
+_TYPE_AT: Final = 7  # offset of ``rtm_type``
 _ANYWHERE: Final = IPv4Address("1.1.1.1")
 """An arbitrary outside address. Nothing is sent there."""
 

@@ -27,7 +27,7 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 NFGENMSG = struct.Struct("=BBH")
 """nfgenmsg, the header of nfnetlink's messages: family, version, resource (big endian)."""
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
-_DUMP_ATTEMPTS = 8
+_DUMP_ATTEMPTS = 8  # a dump that a change interrupted is made again
 
 
 class NetlinkError(OSError):

@@ -34,7 +34,7 @@ _NFT_CTX_OUTPUT_TERSE = 1 << 11
 
 _PROTOCOLS = {"icmp": "1", "tcp": "6", "udp": "17"}
 
-_REASONS_SHOWN = 3
+_REASONS_SHOWN = 3  # sentences of libnftables in an error's text
 _REASON_MAX = 300
 _ELEMENTS = re.compile(r"\belements = \{(.*?)\}", re.DOTALL)
 _RANGE = re.compile(r"([\d.]+)-([\d.]+)")

@@ -10,6 +10,7 @@ FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
 
 EAGER_ATTEMPTS: Final = 150
+"""Attempts at a silent server before the wait grows, see `EAGER_MAX_S`."""
 EAGER_MAX_S: Final = 2.0
 """A server that does not answer is asked often at first, as most outages are short: for half an
 hour when it is silent, for five minutes when its machine says that nobody is there. An attempt asks

@@ -37,12 +37,12 @@ _IPSEC_PROGRAMS: Final = {
 }
 """File that must be there -> the Debian package that brings it."""
 
-_AF_PPPOX: Final = 24
+_AF_PPPOX: Final = 24  # linux/socket.h
 _PX_PROTO_OL2TP: Final = 1  # linux/if_pppox.h
-_NETLINK_XFRM: Final = 6
+_NETLINK_XFRM: Final = 6  # linux/netlink.h
 _MODULES: Final = Path("/lib/modules")
 _TOOL_S: Final = 8.0
-_THREADS: Final = 8
+_THREADS: Final = 8  # names of servers that are resolved at the same time
 
 
 class Surroundings:

@@ -25,7 +25,7 @@ from egressd.model.nouns import Line
 PPTP_PORT: Final = 1723
 """The one port that pptp(8) can dial (RFC 2637, 2)."""
 
-_REMEMBERED: Final = 4096
+_REMEMBERED: Final = 4096  # results kept, those used last
 _SILENT: Final = ("id", "comment", "dns_profile", "dns_servers", "is_enabled")
 """Fields that the daemons never see."""
 

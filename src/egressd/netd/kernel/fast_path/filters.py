@@ -27,7 +27,7 @@ from egressd.planner.registry import FAST_PATH_PREFERENCE
 
 _PROTOCOL_IP: Final = socket.htons(uapi.ETH_P_IP)
 _INFO: Final = FAST_PATH_PREFERENCE << 16 | _PROTOCOL_IP
-_HANDLE: Final = 1
+_HANDLE: Final = 1  # of the only filter with this preference
 _KIND: Final = uapi.TCA_KIND, b"bpf\0"
 _AT_HOME, _AS_GUEST = "egressd", "egressd-guest"
 """Names that show the qdisc's owner, also to a later netd: egressd, or another program."""

@@ -31,6 +31,7 @@ _LEN, _PKT_TYPE, _VLAN_PRESENT, _IFINDEX, _DATA, _DATA_END = 0, 4, 20, 40, 76, 8
 # Offsets in an Ethernet frame of IPv4 without options, and TCP or UDP.
 _SHORTEST: Final = 46
 """Minimum length of an Ethernet frame in bytes, without its header."""
+# Offsets of the headers' fields in the frame, and values of them.
 _IP_LENGTH: Final = 16
 _PROTOCOL_OF_FRAME, _VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 12, 14, 20, 22, 23, 24
 _SOURCE, _DESTINATION, _PORTS, _TCP_FLAGS = 26, 30, 34, 47
@@ -38,7 +39,7 @@ _READ: Final = 54
 """Bytes that must be present: up to the end of TCP's header without options."""
 _TCP_CHECKSUM, _UDP_CHECKSUM = 50, 40
 _NO_OPTIONS, _FRAGMENT_MASK = 0x45, 0x3FFF
-_FIN_SYN_RST: Final = 0x07
+_FIN_SYN_RST: Final = 0x07  # bits of the TCP flags
 _DNS_PORT: Final = 53
 
 # Offsets on the stack, below its end.
