@@ -42,7 +42,7 @@ TAGS: Final = (
 _FAILURES: Final = {
     400: (
         "BadRequest",
-        "The request cannot be; every fault is told",
+        "The request is not valid; the text names every fault",
         "port must be a whole number",
     ),
     401: ("Unauthorized", "The token is missing, malformed or wrong", TOKEN_INVALID),

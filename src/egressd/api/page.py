@@ -58,7 +58,7 @@ def _operations(document: dict[str, Any], tag: str) -> Iterator[tuple[str, str, 
 def _operation(method: str, path: str, operation: dict[str, Any], problems: Problems) -> str:
     parts = []
     if operation.get("security") == []:
-        parts.append("<p>Open to everybody.</p>")
+        parts.append("<p>Open without a token.</p>")
     if operation.get("description"):
         parts.append(f"<p>{escape(operation['description'])}</p>")
     parameters = operation.get("parameters", [])

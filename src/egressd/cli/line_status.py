@@ -39,7 +39,7 @@ async def _ask(socket: Path) -> Mapping[str, LineStatus]:
         await asyncio.wait_for(connected.wait(), _CONNECT_S)
         return netd.lines()
     except TimeoutError:
-        raise Failed("ask about the lines", f"nobody answers at {socket}") from None
+        raise Failed("ask about the lines", f"no process listens at {socket}") from None
     finally:
         running.cancel()
         await asyncio.wait({running})

@@ -139,15 +139,15 @@ def delay(
     default="others",
     show_default=True,
     type=click.Choice(["socks5", "ss", "vlessvmess", "others"]),
-    help="Of rows; share links are read whatever the type.",
+    help="The type of rows; share links name their own.",
 )
 @click.option("--group", default="")
 @click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
 @click.option(
     "--private-servers",
     is_flag=True,
-    help="Take servers in private networks and LANs, too. A list of somebody else's that names"
-    " them has this device send requests there.",
+    help="Accept servers in private networks and LANs. A list from outside can then make this"
+    " device send requests there.",
 )
 @click.option("--replace", is_flag=True, help="Remove every other node.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")

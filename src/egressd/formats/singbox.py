@@ -143,7 +143,7 @@ def _read_tls(left: Fields, config: Fields, *, always: bool = False) -> None:
     if isinstance(config.get("alpn"), str):
         config["alpn"] = [config["alpn"]]
     if not is_off(tls.get("disable_sni")):
-        raise Unreadable("tls.disable_sni must be false: the engine is told of it for TUIC only")
+        raise Unreadable("tls.disable_sni must be false: the engine takes it for TUIC only")
     if "utls" in tls and (utls := _object(tls, "utls")):
         config["client-fingerprint"] = utls.pop("fingerprint", None) or "chrome"
     if reality := _object(tls, "reality"):
@@ -249,7 +249,7 @@ def _anytls(left: Fields, config: Fields) -> None:
 def _socks(left: Fields, config: Fields) -> None:
     _move(left, config, {"username": "username", "password": "password"})
     if text_of(left.pop("version", None)) not in ("", "5"):
-        raise Unreadable("version must be 5: the engine is told to speak SOCKS5")
+        raise Unreadable("version must be 5: the engine speaks SOCKS5")
     if not is_off(left.pop("udp_over_tcp", None)):
         raise Unreadable("udp_over_tcp must be false: it is spoken to Shadowsocks nodes only")
 
@@ -257,7 +257,7 @@ def _socks(left: Fields, config: Fields) -> None:
 def _http(left: Fields, config: Fields) -> None:
     _move(left, config, {"username": "username", "password": "password", "headers": "headers"})
     if text_of(left.pop("path", None)) not in ("", "/"):
-        raise Unreadable("path must not be given: the engine is told of none")
+        raise Unreadable("path must not be given: the engine takes none")
     _read_tls(left, config)
 
 

@@ -70,7 +70,7 @@ def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[str]:
     """Yield a sentence for each role that no interface has, with the setting that assigns it."""
     if not topology.lans:
         yield (
-            "no LAN was found, since no interface has a private address, and nobody is served:"
+            "no LAN was found, because no interface has a private address; no client is served:"
             " set [lan] interfaces in the configuration"
         )
     if not topology.wans and not roles.wan:

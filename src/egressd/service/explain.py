@@ -326,7 +326,7 @@ def _steps(
 ) -> Iterator[str]:
     client, rule = answer.client, answer.rule
     if state.settings.stopped:
-        yield "the device is stopped: whatever follows, every client is blocked"
+        yield "the device is stopped: every client is blocked"
     if state.settings.opened:
         yield "the device is opened: no rule applies, every client goes out directly"
     elif rule is None:

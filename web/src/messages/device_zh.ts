@@ -143,7 +143,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "其他程序的策略路由规则排在 egressd 之前，把客户端送往别处（ip rule show）",
   "the connection table is full, and new connections are dropped: raise net.netfilter.nf_conntrack_max, which is {n}":
     "连接跟踪表已满，新连接被丢弃：请增大 net.netfilter.nf_conntrack_max（当前为 {n}）",
-  "no LAN was found, since no interface has a private address, and nobody is served: set [lan] interfaces in the configuration":
+  "no LAN was found, because no interface has a private address; no client is served: set [lan] interfaces in the configuration":
     "没有找到局域网：没有接口使用私有地址，无法为任何客户端服务。请在配置中设置 [lan] interfaces",
   "no WAN was found, since no interface has a default route: set [wan] interfaces in the configuration":
     "没有找到 WAN：没有接口带默认路由。请在配置中设置 [wan] interfaces",
@@ -297,7 +297,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "{names} and {n} other(s)": "{names} 等另外 {n} 个",
 
   // Why a client's traffic goes where it goes.
-  "the device is stopped: whatever follows, every client is blocked":
+  "the device is stopped: every client is blocked":
     "设备已停止：无论如何，所有客户端都被阻断",
   "the device is opened: no rule applies, every client goes out directly":
     "设备已放行：规则不生效，所有客户端直接出网",

@@ -13,7 +13,9 @@ from egressd.api.wire.fields import Credential, InterfaceName, Name, Port
 from egressd.model.drafts import ProxyServiceDraft
 from egressd.model.nouns import ProxyService
 
-Username = Annotated[Credential, Field(description="Who may use it; empty for everybody.")]
+Username = Annotated[
+    Credential, Field(description="User name for clients; empty if none is needed.")
+]
 
 
 class ProxyServiceReplace(Body):

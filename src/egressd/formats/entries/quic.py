@@ -64,7 +64,7 @@ def _ech_config(values: Values) -> Iterator[str]:
         # It would connect without, and show the server's name.
         yield (
             "ech-opts.config must be given when ech-opts.enable is true: "
-            "over QUIC the engine asks nobody for one"
+            "over QUIC the engine does not look one up"
         )
 
 

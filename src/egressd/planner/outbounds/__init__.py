@@ -61,4 +61,4 @@ def build(node: Node) -> Outbound:
         # As netd reads it, which would refuse the whole plan for one node.
         return _DECODER.decode(msgspec.msgpack.encode(made))
     except msgspec.ValidationError as error:
-        raise Invalid(f"{FIELD} must be what the engine is told: {error}") from error
+        raise Invalid(f"{FIELD} must be valid for the engine: {error}") from error
