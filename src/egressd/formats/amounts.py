@@ -14,10 +14,11 @@ _POWERS: Final = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12}
 
 
 def rate_mbps(value: int | str) -> int:
-    """A rate as Clash writes it (``100``, ``"100 Mbps"``, ``"20 MBps"``), or Hysteria (``100 mb``,
-    ``100m``), in Mbit/s, rounded up.
+    """Return a rate in Mbit/s, rounded up.
 
-    Without a unit it is in Mbit/s; ``bps`` counts bits, ``Bps`` bytes. Raises ValueError.
+    The text is as in Clash (``100``, ``"100 Mbps"``, ``"20 MBps"``) or Hysteria (``100 mb``,
+    ``100m``). A number without a unit is in Mbit/s; ``bps`` counts bits, ``Bps`` bytes. Raises
+    ValueError.
     """
     match = _RATE.match(str(value))
     if match is None:
@@ -33,8 +34,8 @@ _PORT_RANGES: Final = re.compile(rf"{_PORTS}(?:[,/;]{_PORTS}){{0,63}}\Z")
 
 
 def port_ranges(text: str) -> list[tuple[int, int]]:
-    """The ranges of ``443,8000-9000``; ``/`` and ``;`` separate as well, and a range may be written
-    ``8000:9000``, as sing-box does. Raises ValueError.
+    """Return the ranges of ``443,8000-9000``. ``/`` and ``;`` separate as well, and a range may be
+    written ``8000:9000``, as in sing-box. Raises ValueError.
     """
     text = text.replace(" ", "")
     if not _PORT_RANGES.match(text):
@@ -54,7 +55,9 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def duration_ms(text: str) -> int | None:
-    """A time as Go writes it (``30s``, ``500ms``), in milliseconds; None where it is none such."""
+    """Return a duration in Go's notation (``30s``, ``500ms``) in milliseconds, or None if the text
+    is no such duration.
+    """
     match = _DURATION.match(text)
     return int(match[1]) * _UNITS_MS[match[2]] if match else None
 
@@ -63,7 +66,7 @@ _SECONDS: Final = re.compile(r"\s*([0-9]{1,5})s?(?:\s*-\s*([0-9]{1,5})s?)?\s*\Z"
 
 
 def seconds_range(value: int | str) -> tuple[int, int]:
-    """The least and the most of ``30`` or ``15-30``, in seconds. Raises ValueError."""
+    """Return the least and the most of ``30`` or ``15-30``, in seconds. Raises ValueError."""
     match = _SECONDS.match(str(value))
     if match is None:
         raise ValueError("not a number of seconds, nor a range of them")

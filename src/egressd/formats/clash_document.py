@@ -41,18 +41,20 @@ _NOTHING: Final = re.compile(r"(?:\[\s*\]|~|null|Null|NULL)?\Z")
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*+\s++)++")
 
 Found = tuple[int, Any]
-"""The line that an item begins in, and the item: a `Row` of a link, a value, or an Unreadable."""
+"""The number of an item's first line, and the item: a `Row` for a link, a value, or an Unreadable.
+"""
 
 
 def document_items(text: str) -> Iterator[Found] | None:
-    """The items of the lists of nodes in a Clash configuration, or of a piece of one, each with the
-    number of its first line.
+    """Return the items of the lists of nodes in a Clash configuration, or in a piece of one, each
+    with the number of its first line.
 
-    None when `text` is no such list: no line begins with ``proxies:``, and the first one is no
-    block item (``- name: …``), or none goes on below. Items are parted by indentation alone, so
-    that one that is not YAML spoils no other. Share links may stand between and after them.
+    Return None when `text` is no such list: no line begins with ``proxies:``, and either the first
+    line is no block item (``- name: …``) or no item continues on the lines below it. Indentation
+    alone separates items, so that one that is not YAML does not spoil the others. Share links may
+    stand between and after them.
     """
-    # Groups have keys of that name, too, but further in.
+    # Groups have keys of that name, too, but with a deeper indentation.
     level = min((head[1].count(" ") for head in _HAS_PROXIES.finditer(text)), default=None)
     first = next(_significant(text), None)
     if first is None:
@@ -72,7 +74,7 @@ def document_items(text: str) -> Iterator[Found] | None:
 
 
 def _significant(text: str) -> Iterator[tuple[int, int, str]]:
-    """The lines that hold something but a comment, with their numbers and places."""
+    """Yield the lines that hold more than a comment, with their numbers and offsets in `text`."""
     number, position = 1, 0
     for match in _FILLED.finditer(text):
         start = match.start(1)
@@ -90,8 +92,8 @@ def _significant(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 class _Document:
-    """Reads a document line by line, and gathers what belongs together: an item, a list in
-    brackets, or a part in which there is no list of nodes, but may be anchors.
+    """Reads a document line by line, and gathers the lines of one part: an item, a list in
+    brackets, or a part without a list of nodes, which may still define anchors.
     """
 
     def __init__(self, text: str) -> None:
@@ -99,16 +101,22 @@ class _Document:
         self._anchors = Anchors()
         self._has_aliases = "*" in text and _ALIASED.search(text) is not None
         self._number = self._start = self._stop = 0
-        """The line, and the places, of what is gathered: it is nothing where they are the same."""
+        """The line number, start offset and end offset of the gathered text. It is empty when both
+        offsets are equal.
+        """
         self._counted = self._open = 0
-        """The place up to which brackets of that were counted, and those that are open there."""
+        """The offset up to which the gathered text's brackets were counted, and the number open
+        there.
+        """
 
     def flow(self, number: int, start: int) -> Iterator[Found]:
-        """The items of a configuration in brackets, which begins there."""
+        """Yield the items of a configuration in brackets that begins at line `number`, offset
+        `start`.
+        """
         return self._flow(number, self._text[start:].replace("\r\n", "\n"))
 
     def entries(self, first_key: str) -> Iterator[Found]:
-        """Entries that are no list's, each of which begins with the same key."""
+        """Yield entries that are in no list. Each of them begins with the same key."""
         for number, start, line in _significant(self._text):
             if line.partition(":")[0] == first_key:
                 yield from self._end(0)
@@ -116,13 +124,13 @@ class _Document:
         yield from self._end(0)
 
     def items(self, outer: int | None, *, level: int) -> Iterator[Found]:
-        """The items of all lists of nodes, whose keys are indented by at most `level`.
+        """Yield the items of all lists of nodes, whose keys are indented by at most `level`.
 
         ``outer`` is the indentation of the key whose list is being read, None outside of one.
         """
         inner: int | None = None  # the indentation of the list's items
         is_flow = False
-        empty = 0  # the line of a key that has had no item yet
+        empty = 0  # the line number of a key that has had no item yet
         for number, start, line in _significant(self._text):
             if "://" in line and (link := _LINK.match(line)):
                 yield from self._end(outer, is_flow=is_flow)
@@ -169,7 +177,7 @@ class _Document:
         self._stop = start + len(line)
 
     def _is_in_brackets(self, *, is_flow: bool) -> bool:
-        """Whether the next line stands in brackets, where indentation says nothing."""
+        """True if the next line is inside brackets, where indentation has no meaning."""
         if not is_flow and not _FLOW_ITEM.match(self._text, self._start):
             return False
         piece = _NO_BRACKETS.sub("", self._text[self._counted : self._stop])
@@ -178,7 +186,7 @@ class _Document:
         return self._open > 0
 
     def _end(self, outer: int | None, *, is_flow: bool = False) -> Iterator[Found]:
-        """What was gathered."""
+        """Yield the items of the gathered text, and clear it."""
         start, stop = self._start, self._stop
         self._start = self._stop = 0
         if start == stop:

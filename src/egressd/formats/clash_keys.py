@@ -1,8 +1,7 @@
-"""The keys of Clash entries as programs spell them, and as the tables of `entries` name them.
+"""The keys of Clash entries as programs spell them, mapped to the keys in the tables of `entries`.
 
 mihomo takes ``skip_cert_verify`` and ``ServerName`` for ``skip-cert-verify`` and ``servername``;
-panels write keys of older Clash versions, of Stash, or of their own. `normalised` is the one place
-that knows them.
+panels write keys of older Clash versions, of Stash, or of their own. Only `normalised` maps them.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from egressd.formats.scalars import Scalar, is_absent, is_off, is_same, text_of
 
 
 class Normal:
-    """An entry with its keys as the tables name them, values as they were.
+    """An entry with the tables' keys and unchanged values.
 
-    ``idle`` are keys that were left out, since they have no effect beside the others.
+    ``idle`` lists the keys that were left out because they have no effect beside the others.
     """
 
     def __init__(self) -> None:
@@ -26,14 +25,14 @@ class Normal:
         self.problems: list[str] = []
         self.idle: list[str] = []
         self._given_as: dict[str, str] = {}
-        """What the entry calls a path, where another name."""
+        """Path of a field -> its path as the entry spells it."""
 
     def put(
         self, made: dict[str, Any], key: str, value: Any, *, given_as: str, place: str = ""
     ) -> None:
-        """Give `made`, the object at `place`, a value for `key`, which stood at `given_as`.
+        """Set `key` of `made`, the object at `place`, to a value that stood at `given_as`.
 
-        Where it has one already, that must be the same.
+        If `key` has a value already, both values must be the same.
         """
         path = place + key
         if key not in made or is_absent(made[key]):
@@ -45,9 +44,9 @@ class Normal:
 
 
 def normalised(protocol: str, given: Mapping[str, Any]) -> Normal:
-    """The entry `given` with its keys as the table of `protocol` names them.
+    """Return the entry `given` with the keys of the table of `protocol`.
 
-    Values may be `Scalar`. Where a thing is said twice, both must say the same.
+    Values may be `Scalar`. If two keys mean the same field, their values must be the same.
     """
     made = Normal()
     made.fields = _renamed(
@@ -80,7 +79,7 @@ def _renamed(
 
 
 def protocol_of(kind: str) -> str:
-    """The protocol that an entry's ``type`` names; a word that is none comes back as it is."""
+    """Return the protocol that an entry's ``type`` names, or the word itself if it names none."""
     word = kind.lower()
     return _OTHER_TYPES.get(word, word)
 
@@ -92,7 +91,7 @@ _OTHER_TYPES: Final = {"socks": "socks5", "shadowsocks": "ss", "hy2": "hysteria2
 
 
 def _move(made: Normal, key: str, table: str, name: str) -> None:
-    """Put the value of `key` into the object under `table`, as `name`."""
+    """Move the value of `key` into the object under `table`, as `name`."""
     value = made.fields.pop(key, None)
     if is_absent(value):
         return
@@ -112,7 +111,7 @@ def _grpc_key(made: Normal) -> None:
 
 
 def _no_header_of_tcp(made: Normal) -> None:
-    """TCP that looks like HTTP, as Xray has it, under plain TCP."""
+    """Refuse Xray's HTTP header for plain TCP, which makes TCP look like HTTP."""
     if text_of(made.fields.get("network")).lower() not in _PLAIN:
         return
     for key in [key for key in made.fields if fold(key) in ("tcpopts", "rawopts")]:
@@ -125,7 +124,7 @@ _PLAIN: Final = ("", "tcp", "raw", "none")
 
 
 def _upgrade_options(made: Normal) -> None:
-    """The options of HTTP upgrade under a name of its own, as 3x-ui has them."""
+    """Move the options of HTTP upgrade from their own key, which 3x-ui writes, to ``ws-opts``."""
     fields = made.fields
     options = fields.get("http-upgrade-opts")
     if not isinstance(options, dict) or text_of(fields.get("network")).lower() != "httpupgrade":
@@ -142,7 +141,7 @@ def _upgrade_options(made: Normal) -> None:
 
 def _host_of(options: str) -> Callable[[Normal], None]:
     def mend(made: Normal) -> None:
-        """A host beside the headers stands for the header of that name."""
+        """Move a host that stands beside the headers into the header of that name."""
         given = made.fields.get(options)
         if not isinstance(given, dict):
             return
@@ -163,7 +162,7 @@ def _host_of(options: str) -> Callable[[Normal], None]:
 
 
 def _empty_reality(made: Normal) -> None:
-    """REALITY without a key is plain TLS."""
+    """Remove REALITY options without a key: such an entry is plain TLS."""
     options = made.fields.get("reality-opts")
     if isinstance(options, dict) and is_absent(options.get("public-key")):
         del made.fields["reality-opts"]
@@ -172,14 +171,14 @@ def _empty_reality(made: Normal) -> None:
 
 
 def _ech_that_is_off(made: Normal) -> None:
-    """Encrypted Client Hello that is switched off, whatever its other fields say."""
+    """Remove options of an Encrypted Client Hello that is off, with all of its other fields."""
     options = made.fields.get("ech-opts")
     if isinstance(options, dict) and is_off(options):
         del made.fields["ech-opts"]
 
 
 def _tls_is_certain(made: Normal) -> None:
-    """TLS is always on: to say so is fine, and the contrary has no effect."""
+    """Remove ``tls``, since TLS is always on: a true value is fine, a false one has no effect."""
     value = made.fields.pop("tls", None)
     if not is_absent(value) and is_off(value):
         made.idle.append("tls")
@@ -191,14 +190,14 @@ def _no_tls(made: Normal) -> None:
 
 
 def _no_network(made: Normal) -> None:
-    """There is one transport: to name it is fine."""
+    """Remove ``network``, since there is one transport: an entry may name only that one."""
     word = text_of(made.fields.pop("network", None)).lower()
     if word not in ("", "tcp", "raw", "none", "udp", "tcp,udp"):
         made.problems.append("network must be tcp: the engine has no other transport here")
 
 
 def _drop(made: Normal, *keys: str) -> None:
-    """Leave keys out, and tell of those that said something."""
+    """Remove keys, and list those with a value in ``idle``."""
     for key in keys:
         if not is_off(made.fields.pop(key, None)):
             made.idle.append(key)
@@ -217,7 +216,9 @@ def _ports_in_a_list(made: Normal) -> None:
 
 
 def _shadowsocks_plugin(made: Normal) -> None:
-    """No plugin, simple-obfs in the keys that it had first, and options by their SIP003 names."""
+    """Normalise the plugin: remove an empty one, move simple-obfs options from the keys of early
+    Clash versions, and rename SIP003 options to Clash's names.
+    """
     fields = made.fields
     if is_off(fields.get("plugin")):
         fields.pop("plugin", None)
@@ -248,7 +249,7 @@ def _shadowsocks_plugin(made: Normal) -> None:
 
 
 def plugin_field(option: str) -> str:
-    """The field of ``plugin-opts`` that an option of a plugin is, whoever calls it so."""
+    """Return the field of ``plugin-opts`` for an option of a plugin, in any spelling."""
     table = PROTOCOLS["ss"].table.keys["plugin-opts"]
     assert isinstance(table, Table)
     folded = fold(option)
@@ -263,7 +264,7 @@ _PLUGIN_NAMES: Final = {
     "insecure": "skip-cert-verify",
 }
 """Plugin options, folded, as simple-obfs (https://github.com/shadowsocks/simple-obfs) and
-Shadowrocket call them, and as Clash does.
+Shadowrocket spell them -> Clash's names.
 """
 
 
@@ -311,7 +312,7 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "tuic": {"congestioncontrol": "congestion-controller"},
     "ss": {"obfshost": "obfs-host", "obfsuri": "obfs-uri"},
 }
-"""Folded key (behind the path of the object that it is in) -> the key that stands for it."""
+"""Folded key (behind the path of its object) -> the table's key for it."""
 
 _MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
     "socks5": (_no_network,),

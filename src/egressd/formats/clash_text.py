@@ -1,7 +1,7 @@
 """Clash proxy entries in text: the small part of YAML that they are written in.
 
-Read from the parser's events and not by a YAML loader, so that depth and size are bounded, also
-where anchors multiply them, and each scalar's own text is at hand (`formats.scalars`).
+The entries are read from the parser's events, not by a YAML loader. This bounds their depth and
+size, also where anchors multiply them, and keeps the text of each scalar (`formats.scalars`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from egressd.formats.scalars import Scalar
 from egressd.model.names import has_control_characters
 
 DEPTH_MAX: Final = 6
-"""Nested mappings and sequences in an entry, the outermost included."""
+"""Levels of nested mappings and sequences in an entry, the outermost included."""
 ANCHORS_MAX: Final = 4096
-"""Anchors of a text that are kept; an alias to a later one is refused."""
+"""Anchors kept of a text. An alias to a later one is refused."""
 ANCHORED_MAX: Final = 1024 * 1024
-"""Characters of all anchored values together, likewise."""
+"""Characters kept of all anchored values together. An alias to a later one is refused."""
 
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
-"""The plain scalars that YAML's core schema gives a meaning (in either case), less numbers."""
+"""The plain scalars, except numbers, that YAML's core schema gives a meaning (in either case)."""
 _DIGITS: Final = frozenset("-0123456789")
 _CORE: Final = "tag:yaml.org,2002:"
 _TEXT_TAGS: Final = frozenset({"!", "!str", "str", _CORE + "str"})
@@ -38,7 +38,7 @@ _MERGE: Final = "<<"
 
 
 class _Anchored(msgspec.Struct, frozen=True):
-    """The value of an anchor, its size in characters, and how deep it is nested."""
+    """The value of an anchor, its size in characters, and its depth of nesting."""
 
     value: Any
     size: int
@@ -46,17 +46,17 @@ class _Anchored(msgspec.Struct, frozen=True):
 
 
 class Anchors:
-    """The anchors of a text, and how much their aliases have brought so far."""
+    """The anchors of a text, and the characters that their aliases have brought so far."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Anchored] = {}
         self._kept_size = 0
         self._expanded = 0
         self._refused: dict[str, str] = {}
-        """Why anchors' values could not be taken."""
+        """Name of an anchor -> the reason for which its value could not be taken."""
 
     def define(self, name: str, value: Any, size: int, depth: int) -> None:
-        """Keep an anchor's value, unless there are too many of them already."""
+        """Keep an anchor's value, unless the limits on anchors are reached."""
         if len(self._kept) < ANCHORS_MAX and self._kept_size + size <= ANCHORED_MAX:
             self._kept[name] = _Anchored(value, size, depth)
             self._kept_size += size
@@ -64,12 +64,12 @@ class Anchors:
             self._kept.pop(name, None)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Keep why an anchor's value cannot be taken, for those who ask for it."""
+        """Keep the reason for which an anchor's value cannot be taken, for aliases to it."""
         if len(self._refused) < ANCHORS_MAX:
             self._refused.setdefault(name, reason)
 
     def resolve(self, name: str) -> _Anchored:
-        """The value of an anchor. Raises Unreadable."""
+        """Return the value of an anchor. Raises Unreadable."""
         found = self._kept.get(name)
         if found is None and name in self._refused:
             raise Unreadable(self._refused[name])
@@ -87,10 +87,11 @@ class Anchors:
 
 
 def read_entry_text(text: str, anchors: Anchors | None = None) -> Any:
-    """The value that `text` holds: mappings, lists and `Scalar`. A bare list of
-    ``key: value`` pairs on one line is taken as a mapping.
+    """Return the value that `text` holds: mappings, lists and `Scalar`. A bare list of ``key:
+    value`` pairs on one line is read as a mapping.
 
-    Aliases stand for what `anchors` has, to which the text's own are added. Raises Unreadable.
+    Aliases stand for the values in `anchors`, to which the text's own anchors are added. Raises
+    Unreadable.
     """
     if len(text) > ROW_MAX:
         raise Unreadable(f"the entry must not be over {ROW_MAX} characters")
@@ -107,7 +108,7 @@ def read_entry_text(text: str, anchors: Anchors | None = None) -> Any:
     except Unparsable:
         if not row.startswith("{"):
             raise
-        # Perhaps an entry of a list, with the comma behind it, or several entries.
+        # It may be an entry of a list, with the comma behind it, or several entries.
         return _Builder(f"[{row}]", anchors).document()
 
 
@@ -118,15 +119,15 @@ def keep_anchors(text: str, anchors: Anchors) -> None:
 
 
 def flow_items(text: str, anchors: Anchors) -> Iterator[tuple[int, Any]]:
-    """The items of a list in brackets, or of such lists of nodes in a mapping, each with the number
-    of its first line, from 0. An item that cannot be taken is an Unreadable. Raises Unparsable
-    where the text cannot be read on.
+    """Yield the items of a list in brackets, or of the lists of nodes in a mapping, each with the
+    number of its first line, from 0. An item that cannot be read is an Unreadable. Raises
+    Unparsable where the text cannot be read any further.
     """
     return _Builder(text, anchors).items()
 
 
 class Unparsable(Unreadable):
-    """Text that is no YAML; ``line`` is where, counted from 0."""
+    """A text that is not YAML. ``line`` is the line of the fault, counted from 0."""
 
     line = 0
 
@@ -140,12 +141,14 @@ def _unparsable(error: yaml.YAMLError) -> Unparsable:
 
 
 _BARE_ITEM: Final = re.compile(r"- +(?=[A-Za-z-]+: )")
-"""The dash before a list of pairs: YAML has one in a line."""
+"""The dash before several pairs on one line. YAML allows only one pair there."""
 _SURROGATES: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 def _joined(text: str) -> str:
-    """`text` with the characters that JSON escapes as two surrogates, which YAML takes for none."""
+    """Return `text` with JSON's surrogate-pair escapes replaced by the characters they stand for,
+    since YAML does not join surrogates.
+    """
     if "\\u" not in text:
         return text
     return _SURROGATES.sub(lambda pair: bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be"), text)
@@ -156,7 +159,7 @@ def _line_of(event: yaml.Event) -> int:
 
 
 class _Builder:
-    """Makes a value of a stream of parser events, without recursion on the parser's side."""
+    """Makes a value of a stream of parser events, without recursion in the parser."""
 
     def __init__(self, text: str, anchors: Anchors) -> None:
         try:
@@ -167,10 +170,10 @@ class _Builder:
         self._size = 0
         self._deepest = 0
         self._open = 0
-        """Collections that have begun and not ended."""
+        """The number of collections that have begun and not ended."""
 
     def document(self) -> Any:
-        """The only document's value."""
+        """Return the value of the only document."""
         try:
             self._expect(yaml.StreamStartEvent)
             self._expect(yaml.DocumentStartEvent)
@@ -182,8 +185,8 @@ class _Builder:
         return value
 
     def items(self) -> Iterator[tuple[int, Any]]:
-        """The items of the list, or of the lists of nodes, that the only document is; see
-        `flow_items`.
+        """Yield the items of the only document, which is a list, or a mapping with lists of nodes;
+        see `flow_items`.
         """
         try:
             self._expect(yaml.StreamStartEvent)
@@ -194,7 +197,7 @@ class _Builder:
             if type(event) is not yaml.MappingStartEvent:
                 raise Unreadable(_ONE_DOCUMENT)
             while type(key := self._next()) is not yaml.MappingEndEvent:
-                name = self._item(key)  # it may have anchors, as what it leads to
+                name = self._item(key)  # it may have anchors, as its value may
                 event = self._next()
                 is_list = isinstance(name, Scalar) and name.text.lower() in _LISTS
                 if is_list and type(event) is yaml.SequenceStartEvent:
@@ -209,7 +212,7 @@ class _Builder:
             yield _line_of(event), self._item(event)
 
     def _item(self, event: yaml.Event) -> Any:
-        """The value that begins with `event`, or why it cannot be taken."""
+        """Return the value that begins with `event`, or an Unreadable with the reason."""
         self._size = self._deepest = self._open = 0
         try:
             return self._value(event, 1)
@@ -221,14 +224,14 @@ class _Builder:
             return why
 
     def keep_anchors(self) -> None:
-        """Read all, and keep nothing but the values of anchors."""
+        """Read the whole text, and keep only the values of anchors."""
         try:
             while type(event := self._next()) is not yaml.StreamEndEvent:
                 if getattr(event, "anchor", None) and type(event) is not yaml.AliasEvent:
                     self._size = self._deepest = 0
                     self._value(event, 1)
         except (yaml.YAMLError, Unreadable):
-            return  # an alias to what is missing says so
+            return  # an alias to a missing anchor reports it
 
     def _expect(self, kind: type[yaml.Event]) -> None:
         if not isinstance(self._next(), kind):
@@ -326,7 +329,7 @@ _KEYS: Final = "the entry's keys must be texts, each given once"
 
 
 def _with_merged(made: dict[str, Any], merged: list[Any]) -> dict[str, Any]:
-    """A mapping with those of its merge keys (https://yaml.org/type/merge.html) beneath it."""
+    """Return a mapping over the contents of its merge keys (https://yaml.org/type/merge.html)."""
     if not all(isinstance(mapping, dict) for mapping in merged):
         raise Unreadable("a YAML merge key must have a mapping, or a list of them")
     below: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """A node's ``config_json``: a Clash/mihomo proxy entry without ``name`` and ``type``.
 
-The text is kept as the operator wrote it. It also carries the node's egress and DNS
-settings, under the keys ``interface-name``, ``dialer-proxy``, ``dns-profile`` and
-``dns-servers``, so that reading a node and writing it back keeps them.
+The text is kept as the operator wrote it. It also carries the node's egress and DNS settings, under
+the keys ``interface-name``, ``dialer-proxy``, ``dns-profile`` and ``dns-servers``, so that reading
+a node and writing it back keeps them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from egressd.model.errors import Invalid
 from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
 
 FIELD: Final = "config_json"
-"""How sentences call the text as a whole."""
+"""The name of the whole text in error messages."""
 
 SETTINGS_KEYS: Final = ("interface-name", "dialer-proxy", "dns-profile", "dns-servers")
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node's own traffic leaves, and who resolves names for its clients.
+    """The egress of a node's own traffic, and the resolvers for its clients.
 
     ``interface_name`` and ``dialer_proxy`` (a node's name) exclude each other. An empty
     ``dns_profile`` stands for ``auto``.
@@ -47,14 +47,14 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration that was checked. ``repr`` shows no value, since some are secrets."""
+    """A checked configuration. ``repr`` shows no value, since some are secrets."""
 
     protocol: str
     fields: dict[str, Any]
-    """Clash's name of each field given -> its normalised value (see `layers.canonical`)."""
+    """Clash's name of each given field -> its normalised value (see `layers.canonical`)."""
     settings: NodeSettings = NodeSettings()
     unknown: tuple[str, ...] = ()
-    """Keys that egressd keeps but makes no use of."""
+    """Keys that egressd keeps and does not use."""
     idle: tuple[str, ...] = ()
     """Keys that have no effect beside the others."""
 
@@ -63,11 +63,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_config(protocol: str, config_json: str) -> NodeConfig:
-    """Check a node's configuration. A short one that was read lately is remembered: a change looks
-    at each several times.
+    """Check a node's configuration. The result for a short text is cached, since one change reads
+    each configuration several times.
 
-    Raises Invalid with every fault: each names its field, as in ``config_json.port must be a
-    whole number from 1 to 65535``.
+    Raises Invalid with every fault. Each names its field, as in ``config_json.port must be a whole
+    number from 1 to 65535``.
     """
     is_short = len(config_json) <= _SHORT
     return (_remembered if is_short else _read_config)(protocol, config_json)
@@ -97,12 +97,13 @@ def _read_config(protocol: str, config_json: str) -> NodeConfig:
 
 
 _SHORT: Final = 2048
-"""Characters of a configuration that is remembered: 2,048 of them take 20 MB at most."""
+"""Characters of a configuration that is cached. 2,048 of them take 20 MB at most."""
 _remembered: Final = lru_cache(2048)(_read_config)
 
 
 def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
-    """Check the fields of a Clash entry, its settings apart. Problems begin with the field's name.
+    """Check the fields of a Clash entry, except its settings. Each problem begins with the field's
+    name.
 
     ``protocol`` must be a key of `PROTOCOLS`.
     """
@@ -114,14 +115,14 @@ def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
 
 
 def read_fields(protocol: str, given: Mapping[str, Any]) -> Reading:
-    """As `read_entry`, of an entry whose keys are those of the table."""
+    """Check the fields of an entry with the table's keys, as `read_entry` does."""
     entry = PROTOCOLS[protocol]
     reading = read(entry.table, given)
     for path, value in reading.unknown.items():
         if reason := refusal_of(path, value):
             reading.problems.append(f"{path} must not be given: {reason}")
     values = reading.values
-    # A field that is no good is missing for the rules, which must not say that it is.
+    # To the rules a faulty field looks missing. They must not report it as missing.
     faulty = {problem.partition(" ")[0] for problem in reading.problems}
     found = (problem for rule in entry.rules for problem in rule(values))
     reading.problems += (p for p in found if p.partition(" ")[0] not in faulty)
@@ -134,7 +135,7 @@ def read_fields(protocol: str, given: Mapping[str, Any]) -> Reading:
 
 
 def read_settings(config_json: str) -> NodeSettings:
-    """The egress and DNS settings inside a configuration. Raises Invalid."""
+    """Return the egress and DNS settings inside a configuration. Raises Invalid."""
     settings, problems = _settings(read_object(config_json, FIELD))
     if problems:
         raise Invalid(*problems)
@@ -149,10 +150,11 @@ def with_settings(
     dns_profile: str | None = None,
     dns_servers: tuple[str, ...] | None = None,
 ) -> str:
-    """The text with these settings changed: None leaves one alone, an empty value removes it.
+    """Return the text with these settings changed. None leaves a setting alone, an empty value
+    removes it.
 
-    All other keys keep their values and their order. A text that already says so comes back
-    as it is, white space included. Raises Invalid when the result would not be valid.
+    All other keys keep their values and their order. A text that already has these settings is
+    returned unchanged, white space included. Raises Invalid when the result would not be valid.
     """
     given = read_object(config_json, FIELD)
     wanted: dict[str, Any] = dict(given)
@@ -178,7 +180,8 @@ def with_settings(
 
 
 def parse_dns_servers(text: str) -> tuple[str, ...]:
-    """DNS servers from text that separates them by commas or newlines, as the batch call does.
+    """Return the DNS servers of a text that separates them by commas or newlines, as in the batch
+    call.
 
     Raises Invalid, naming ``dns_servers``.
     """
@@ -190,7 +193,7 @@ def parse_dns_servers(text: str) -> tuple[str, ...]:
 
 
 def dns_servers_problem(servers: object) -> str | None:
-    """What a list of DNS servers must be, when `servers` is not that; else None."""
+    """Return the requirement that `servers` does not meet as a list of DNS servers, or None."""
     takes = f"must be at most {DNS_SERVERS_MAX} IPv4 addresses"
     if not isinstance(servers, list | tuple) or len(servers) > DNS_SERVERS_MAX:
         return takes
@@ -206,7 +209,7 @@ def _is_ipv4(text: str) -> bool:
 
 
 def _settings(given: Mapping[str, Any]) -> tuple[NodeSettings, list[str]]:
-    """The settings among the keys of a configuration, and what is wrong with them."""
+    """Return the settings among the keys of a configuration, and their faults."""
     interface, relay, profile = (given.get(key) or "" for key in SETTINGS_KEYS[:3])
     servers = given.get("dns-servers") or []
     problems = []

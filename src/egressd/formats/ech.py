@@ -1,4 +1,4 @@
-"""Encrypted Client Hello: is a list of configurations well-formed? (RFC 9849, section 4)"""
+"""Encrypted Client Hello: check the form of a list of configurations (RFC 9849, section 4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _VERSION: Final = 0xFE0D
 
 
 def is_config_list(data: bytes) -> bool:
-    """Whether it is an ECHConfigList with a configuration of the version in use in it."""
+    """True if `data` is an ECHConfigList that holds a configuration of the supported version."""
     try:
         listed = _Octets(data)
         configs = listed.vector(2)
@@ -24,7 +24,7 @@ def is_config_list(data: bytes) -> bool:
 
 
 def _is_content(content: _Octets) -> bool:
-    """Whether it is an ECHConfigContents."""
+    """True if `content` is an ECHConfigContents."""
     content.number(1)  # config_id
     content.number(2)  # kem_id
     public_key, cipher_suites = content.vector(2), content.vector(2)
@@ -36,17 +36,17 @@ def _is_content(content: _Octets) -> bool:
 
 
 class _Octets:
-    """Octets read from the front. ValueError where there are too few."""
+    """Octets read from the front. Raises ValueError when too few are left."""
 
     def __init__(self, data: bytes) -> None:
         self.left = data
 
     def number(self, size: int) -> int:
-        """A number of so many octets."""
+        """Read a number of `size` octets."""
         return int.from_bytes(self._take(size), "big")
 
     def vector(self, size: int) -> _Octets:
-        """What follows its own length, a number of so many octets."""
+        """Read a vector, which its own length precedes as a number of `size` octets."""
         return _Octets(self._take(self.number(size)))
 
     def _take(self, size: int) -> bytes:

@@ -1,8 +1,9 @@
-"""What the engine cannot do that a node's text may ask for: the one place that says so.
+"""Options that a node's text may ask for and the engine lacks, listed in this one place.
 
-What is named here changes what is sent, or what is trusted: a node that asks for it is refused with
-the reason, since it would never work, or be less safe than its text says. All else that nothing is
-made of is told. Names are folded (`fields.fold`), as programs spell them differently.
+Each option listed here changes the bytes that are sent, or the peers that are trusted. A node that
+asks for one is refused with the reason, since it would never work, or would be less safe than its
+text says. All other unused options are reported in a note. Names are folded (`fields.fold`), as
+programs spell them differently.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ CANNOT: Final[Mapping[str, str]] = {
     "finalmask": "the engine has no such masks",
     "v2rayhttpupgrade": "the engine's plugin has no HTTP upgrade",
 }
-"""Folded name -> why a node that asks for it is refused."""
+"""Folded name -> the reason for which a node that asks for it is refused."""
 _CANNOT_THERE: Final[Mapping[str, str]] = {
     "plugin-opts.headers": "the engine's plugin sends no headers but Host",
 }
-"""As `CANNOT`, by path."""
+"""Path -> reason, like `CANNOT`."""
 
 _NAMES_A_FILE: Final = re.compile(r"(?:.*[-_.])?(?:path|file)\Z", re.IGNORECASE)
 _OTHER_NETWORKS: Final = frozenset(
@@ -110,12 +111,14 @@ _OTHER_NETWORKS: Final = frozenset(
         "quic",
     )
 )
-"""Options of transports: without effect where ``network`` names another one."""
+"""Options of transports. They have no effect when ``network`` names another transport."""
 
 
 def refusal_of(path: str, value: Any) -> str | None:
-    """Why a node must not ask for what the unknown key at `path` says, or None where it may: since
-    it is told to have no effect, or asks for nothing.
+    """Return the reason for which a node must not set the unknown key at `path` to `value`.
+
+    Return None if the node may: the key is reported as having no effect, or its value asks for
+    nothing.
     """
     if is_off(value):
         return None

@@ -1,8 +1,8 @@
 """A table-driven reader of nested key/value configurations.
 
-A `Table` says which keys an object may have and what `Kind` of value each takes; `read`
-checks an object against it and finds every fault, and every key that the table does not
-know, in one pass. Tables nest.
+A `Table` lists the keys that an object may have and the `Kind` of value that each takes; `read`
+checks an object against it and finds every fault, and every key that is not in the table, in one
+pass. Tables nest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from egressd.formats.hosts import PORT_MAX, parse_host
 from egressd.model.bounds import TEXT_MAX
 
 USER_ID_MAX = 30
-"""Bytes of a text in place of a UUID, as Xray has it."""
+"""Bytes of a text in place of a UUID, as in Xray."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
 _DIGITS = re.compile(r"\s*(-?[0-9]{1,18})(?:\.0{1,18})?\s*\Z")
@@ -31,7 +31,9 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
 
 
 def fold(key: str) -> str:
-    """A key without what programs write differently: ``skip_cert_verify``, ``skipCertVerify``."""
+    """Return a key without the differences between programs: ``skip_cert_verify``,
+    ``skipCertVerify``.
+    """
     return key.lower().replace("-", "").replace("_", "")
 
 
@@ -41,11 +43,11 @@ def _as_it_is(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: what it takes, in words, and how it is checked.
+    """A kind of value: a description of the accepted values, and the check of one.
 
-    ``check`` gives the normalised value or raises ValueError. ``from_text`` turns the text of
-    a bare scalar (as in YAML or a URL) into what ``check`` expects. ``is_taken`` says of a value
-    that it is taken as another word, which the operator should know.
+    ``check`` returns the normalised value or raises ValueError. ``from_text`` turns the text of a
+    bare scalar (as in YAML or a URL) into the type that ``check`` expects. ``is_taken`` is true for
+    a value that is read as another word, which the operator should know.
     """
 
     takes: str
@@ -56,7 +58,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Table:
-    """The keys of an object: what each takes, and which must be there."""
+    """The keys of an object: the values that each takes, and the required ones."""
 
     keys: Mapping[str, Kind | Table]
     required: frozenset[str] = frozenset()
@@ -64,21 +66,21 @@ class Table:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """The keys that must be there, in their order."""
+        """Return the required keys, in their order."""
         return tuple(key for key in self.keys if key in self.required)
 
     @cached_property
     def folded(self) -> Mapping[str, str]:
-        """Each key by what `fold` makes of it."""
+        """Return each key by its folded form (see `fold`)."""
         return {fold(key): key for key in self.keys}
 
 
 @dataclass
 class Reading:
-    """What reading an object gave: values, faults, and the keys that nothing knows.
+    """The result of reading an object: values, faults, and unknown keys.
 
-    ``taken`` are values taken as another word, ``idle`` keys that are known and have no effect
-    beside the others.
+    ``taken`` has the values that were read as another word, ``idle`` the keys that are known and
+    have no effect beside the others.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class Reading:
     unknown: dict[str, Any] = field(default_factory=dict)
     """The value of each unknown key, by path."""
     taken: dict[str, str] = field(default_factory=dict)
-    """The word that each such value was taken as, by path."""
+    """The word that each such value was read as, by path."""
     idle: list[str] = field(default_factory=list)
 
 
@@ -154,7 +156,7 @@ def _whole_from_text(text: str) -> Any:
 
 
 def _host_from_text(text: str) -> str:
-    # Some programs quote an IPv6 address once more.
+    # Some programs add a second pair of quotes to an IPv6 address.
     return text.strip(" '\"")
 
 
@@ -173,7 +175,7 @@ def _user_id(value: Any) -> str:
 
 
 def _only(value: Any) -> Any:
-    """The only item of a list: some programs write one where a text is expected."""
+    """Return the only item of a list, since some programs write a list where a text is expected."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -191,7 +193,7 @@ def _text_list(value: Any) -> list[str]:
 
 
 def _given_headers(value: Any) -> dict[str, Any]:
-    """The headers that say something: null and empty text count as absent here, in a list too."""
+    """Return the headers that have a value. Null and empty text count as absent, in a list too."""
     if not isinstance(value, dict) or len(value) > 64:
         raise ValueError
     if not all(_HEADER_NAME.match(name) for name in value):
@@ -217,7 +219,7 @@ def _header_lists(value: Any) -> dict[str, list[str]]:
 
 
 def whole(first: int, last: int) -> Kind:
-    """A whole number within bounds, both included."""
+    """Return the kind of whole numbers within bounds, both included."""
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not first <= value <= last:
@@ -228,7 +230,7 @@ def whole(first: int, last: int) -> Kind:
 
 
 def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
-    """One of a few words, in either case. An alias stands for the word it maps to."""
+    """Return the kind of a few words, in either case. An alias stands for the word it maps to."""
     meaning = {word: word for word in words} | dict(aliases or {})
 
     def check(value: Any) -> str:
@@ -240,8 +242,8 @@ def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
 
 
 def list_from_text(text: str) -> list[str]:
-    """The words that commas part, without blanks around them. They may stand in the brackets and
-    quotes of a JSON list.
+    """Return the words between commas, without blanks around them. They may stand in the brackets
+    and quotes of a JSON list.
     """
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
@@ -250,7 +252,7 @@ def list_from_text(text: str) -> list[str]:
 
 
 def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
-    """A text for which `is_fine` gives a true value and raises no ValueError."""
+    """Return the kind of texts for which `is_fine` gives a true value and raises no ValueError."""
 
     def check(value: Any) -> str:
         if not is_fine(_text(value)):
@@ -261,7 +263,7 @@ def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
 
 
 def short_text(limit: int) -> Kind:
-    """A text that may not be longer than `limit` bytes of UTF-8."""
+    """Return the kind of texts of at most `limit` bytes of UTF-8."""
     return text_where(f"text of at most {limit} bytes", lambda t: len(t.encode()) <= limit)
 
 
@@ -275,7 +277,7 @@ USER_ID = Kind(
     _user_id,
     str.strip,
 )
-"""The planner makes the same UUID (version 5) of a text as Xray, mihomo and sing-box do."""
+"""The planner makes the same UUID (version 5) of a text as Xray, mihomo and sing-box."""
 TEXT_LIST = Kind("a list of at most 64 texts", _text_list, list_from_text)
 HEADERS = Kind("an object of HTTP header names and texts", _headers)
 HEADER_LISTS = Kind("an object of HTTP header names and lists of texts", _header_lists)

@@ -1,4 +1,4 @@
-"""Host names, IP addresses and ``host:port`` as people write them."""
+"""Host names, IP addresses and ``host:port`` in the forms that people write."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ _NETWORKS: Final = [
     for net in nets
 ]
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""Where IPv4 addresses stand in IPv6 ones, in the last 32 bits (RFC 6052, RFC 8215)."""
+"""Networks whose IPv6 addresses hold an IPv4 address in the last 32 bits (RFC 6052, RFC 8215)."""
 _INNER_DOMAINS: Final = ("localhost", "local", "localdomain", "internal", "lan", "home.arpa")
 """Domains that lead to no server on the internet (RFC 6761, 6762, 8375, ICANN's ``internal``), and
 two that routers use."""
 
 
 def parse_domain(text: str) -> str:
-    """The domain name in lower-case ASCII (IDNs as punycode, UTS 46), without a final dot.
+    """Return the domain name in lower-case ASCII (IDNs as punycode, UTS 46), without a final dot.
 
-    An underscore is allowed: such names exist. A name whose last label is a number is
-    refused, since resolvers read it as an address (WHATWG URL, "ends in a number").
-    Raises ValueError.
+    An underscore is allowed: such names exist. A name whose last label is a number is refused,
+    since resolvers read it as an address (WHATWG URL, "ends in a number"). Raises ValueError.
     """
     if len(text) > _WRITTEN_MAX:
         raise ValueError(f"not a domain name: {text[:60]!r}…")
     name = text.lower()
     if not name.isascii():
-        # At least so long is each label in ASCII (RFC 3492, 5: xn--), which takes its time to make.
+        # Each label has at least this length in ASCII (RFC 3492, 5: xn--). Encoding a longer one is
+        # slow.
         if (
             sum(len(label) + 4 * (not label.isascii()) + 1 for label in name.split("."))
             > _WRITTEN_MAX
@@ -86,9 +86,9 @@ def parse_domain(text: str) -> str:
 
 
 def parse_host(text: str) -> str:
-    """A host name or an IP address, normalised; IPv6 with or without its brackets.
+    """Return a host name or an IP address, normalised; IPv6 with or without its brackets.
 
-    Raises ValueError. An IPv6 zone (``%eth0``) is refused: the egress is chosen elsewhere.
+    Raises ValueError. An IPv6 zone (``%eth0``) is refused, since other settings choose the egress.
     """
     if len(text) > _WRITTEN_MAX:
         raise ValueError(f"not a host: {text[:60]!r}…")
@@ -108,7 +108,7 @@ def parse_host(text: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` is an IP address, IPv6 with or without its brackets."""
+    """True if `text` is an IP address, IPv6 with or without its brackets."""
     try:
         ip_address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
     except ValueError:
@@ -117,8 +117,9 @@ def is_address(text: str) -> bool:
 
 
 def dialled_address(host: str) -> Address | None:
-    """The address that a normalised host has packets sent to, or None for a name: that of an IPv4
-    address in IPv6's form (mapped) is IPv4 (RFC 4291, 2.5.5.2).
+    """Return the address that packets to a normalised host are sent to, or None for a name.
+
+    An IPv4-mapped IPv6 address stands for its IPv4 address (RFC 4291, 2.5.5.2).
     """
     if ":" in host:
         address = IPv6Address(host)
@@ -130,8 +131,10 @@ def dialled_address(host: str) -> Address | None:
 
 
 def address_of(host: str) -> Address | None:
-    """The address that a normalised host is, or None for a name. One that stands for an IPv4
-    address (mapped, compatible, 6to4, NAT64) is that address.
+    """Return the address of a normalised host, or None for a name.
+
+    An IPv6 address that stands for an IPv4 address (mapped, compatible, 6to4, NAT64) gives that
+    one.
     """
     address = dialled_address(host)
     if not isinstance(address, IPv6Address):
@@ -144,17 +147,17 @@ def address_of(host: str) -> Address | None:
 
 
 def kind_of_address(address: Address) -> str:
-    """What kind of address it is that no server on the internet has, in plain words; or empty."""
+    """Return the kind of an address that no server on the internet has, in plain words, or ""."""
     return next((kind for network, kind in _NETWORKS if address in network), "")
 
 
 def is_inner_name(host: str) -> bool:
-    """Whether a normalised host is a name that no server on the internet has."""
+    """True if a normalised host is a name that no server on the internet has."""
     return "." not in host or any(host.endswith(f".{domain}") for domain in _INNER_DOMAINS)
 
 
 def leads_here(host: str) -> bool:
-    """Whether a normalised host leads to whatever machine it is asked for on."""
+    """True if a normalised host leads to the machine that resolves or dials it."""
     address = address_of(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")
@@ -162,12 +165,12 @@ def leads_here(host: str) -> bool:
 
 
 def parse_port(text: str) -> int:
-    """A port from its decimal digits. Raises ValueError."""
+    """Return a port from its decimal digits. Raises ValueError."""
     if not _PORT.match(text) or not 1 <= int(text) <= PORT_MAX:
         raise ValueError("not a port")
     return int(text)
 
 
 def join_host_port(host: str, port: int) -> str:
-    """``host:port``, an IPv6 address in brackets."""
+    """Return ``host:port``, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,8 +1,9 @@
 """The nodes of JSON documents, one at a time: of a Clash or sing-box configuration, of a SIP008
 list, or of a list of any of these.
 
-Scanned item by item, so that a large document is never held as objects, and one that cannot be read
-spoils no other. Comments (``//``, ``/* */``, ``#``) and commas too many at an end are passed over.
+Documents are scanned item by item, so that a large one is never held as objects, and an unreadable
+item does not spoil the others. Comments (``//``, ``/* */``, ``#``) and extra commas at the end of a
+list or an object are skipped.
 """
 
 from __future__ import annotations
@@ -17,39 +18,40 @@ from egressd.formats.rows import INVISIBLE, ROW_MAX, Unreadable
 from egressd.formats.scalars import Scalar
 
 _SKIPPED_DEPTH_MAX: Final = 64
-"""Nested objects and lists in what is passed over."""
+"""Levels of nested objects and lists in skipped text."""
 LISTS: Final = ("proxies", "Proxy", "outbounds", "endpoints", "servers", "configs", "links")
 """Keys of a document that have lists of nodes."""
 
 _TEXT: Final = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _COMMENT: Final = r"//[^\n]*+|/\*.*?(?:\*/|\Z)|#[^\n]*+"
-"""What does not end goes on to the end of the text: so that none is looked at over and over."""
+"""A comment or text without an end extends to the end of the text, so that none is scanned again.
+"""
 _GAP: Final = re.compile(rf"(?:[\s{INVISIBLE}]++|{_COMMENT})*+", re.DOTALL)
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET: Final = re.compile(rf"{_TEXT}|{_COMMENT}|([\[{{])|([\]}}])", re.DOTALL)
 _WORD: Final = re.compile(r'[^\s,\[\]{}"]+')
 _LOOSE: Final = re.compile(rf"({_TEXT})|{_COMMENT}|,(?=(?:\s++|{_COMMENT})*+[\]}}])", re.DOTALL)
 _SHORT: Final = 4096
-"""Characters that are tried first: most items have fewer."""
+"""Characters that are decoded first. Most items are shorter."""
 
 
 class NoJson(ValueError):
-    """The text at a place is no JSON."""
+    """The text at an offset is not JSON."""
 
 
 class JsonItems:
-    """The items of the JSON value that begins at a place of a text.
+    """The items of the JSON value that begins at an offset of a text.
 
-    They are had by iterating: the place of each, and its value or why it cannot be read. Numbers
-    are `Scalar`, so that their text is kept. ``start`` is where the value begins, behind comments,
-    and afterwards ``end`` is where it ends.
+    Iterating yields the offset of each item, and its value or an Unreadable. Numbers are `Scalar`,
+    so that their text is kept. ``start`` is the offset of the value, behind comments; after
+    iterating, ``end`` is the offset behind it.
     """
 
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self.end = self.start = self._gap(start)
         self.looked = self.start - start
-        """Characters that were looked at to see what begins here."""
+        """The number of characters that were scanned to see whether JSON begins here."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         try:
@@ -57,13 +59,13 @@ class JsonItems:
         except NoJson as why:
             place = self.end
             try:
-                self.end = self._skip(self.start)  # what is behind it may be fine
+                self.end = self._skip(self.start)  # the text behind it may be fine
             except NoJson:
                 self.end = len(self._text)
             yield place, Unreadable(str(why))
 
     def is_there(self) -> bool:
-        """Whether a JSON object or list begins here, and not a YAML one."""
+        """True if a JSON object or list begins here, and not a YAML one."""
         first = self._text[self.end : self.end + 1]
         at = self._gap(self.end + 1)
         self.looked += at - self.end
@@ -88,9 +90,9 @@ class JsonItems:
             self.end = end
 
     def _keys(self, start: int) -> Iterator[tuple[str, int]]:
-        """The keys of the object at `start`, and where their values begin.
+        """Yield the keys of the object at `start`, and the offsets of their values.
 
-        Whoever takes them sets ``end`` behind the value.
+        The caller sets ``end`` behind each value.
         """
         at = self._gap(start + 1)
         while not self._text.startswith("}", at):
@@ -133,7 +135,7 @@ class JsonItems:
         return at, self._value(at, self.end)
 
     def _value(self, start: int, end: int) -> Any:
-        """The value from `start` to `end`, or why it cannot be read."""
+        """Return the value from `start` to `end`, or an Unreadable with the reason."""
         if end - start > ROW_MAX:
             return Unreadable(f"the entry must not be over {ROW_MAX} characters")
         text = self._text[start:end]
@@ -154,7 +156,7 @@ class JsonItems:
             return why
 
     def _skip(self, at: int) -> int:
-        """Where the value at `at` ends."""
+        """Return the offset behind the value at `at`."""
         text = self._text
         if text[at : at + 1] not in ("{", "["):
             match = _STRING.match(text, at) or _WORD.match(text, at)

@@ -1,4 +1,4 @@
-"""Strict JSON: what two readers could understand differently is refused."""
+"""Strict JSON, which refuses texts that two readers could understand differently."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 
 DEPTH_MAX = 8
-"""Nested objects and arrays, the outermost included."""
+"""Levels of nested objects and arrays, the outermost included."""
 INTEGER_DIGITS_MAX = 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class _Refused(ValueError):
-    """The document's syntax is fine, but it holds something that strict JSON does not."""
+    """The document's syntax is correct, but strict JSON does not allow its content."""
 
 
 def read_object(text: str, name: str) -> dict[str, Any]:
-    """The JSON object that `text` holds.
+    """Return the JSON object that `text` holds.
 
-    Raises Invalid, whose sentences call the document `name`: not JSON, not an object, over
+    Raises Invalid, whose messages call the document `name`: not JSON, not an object, over
     `CONFIG_MAX` or `DEPTH_MAX`, a key twice in an object, a number that is not finite, a control
     character or a lone surrogate in a key or a string.
     """
@@ -36,7 +36,9 @@ def read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_object(text: str, name: str) -> dict[str, Any]:
-    """As `read_object`; control characters and lone surrogates are left to the caller."""
+    """Return the object as `read_object` does. The caller checks for control characters and lone
+    surrogates.
+    """
     check_size(text, name)
     if _depth(text) > DEPTH_MAX:
         raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
@@ -54,27 +56,27 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
 
 
 def may_be_unclean(text: str) -> bool:
-    """Whether JSON text can stand for control characters: what is escaped begins with a backslash,
-    and without one the text itself shows all.
+    """True if JSON text may stand for control characters. An escape begins with a backslash;
+    without one, each character stands for itself.
     """
     return "\\" in text or has_control_characters(text)
 
 
 def check_size(text: str, name: str) -> None:
-    """Raises Invalid, whose sentence calls the document `name`, when it is over `CONFIG_MAX`."""
-    # Where the characters are too many already, they need not be encoded.
+    """Raise Invalid, whose message calls the document `name`, when it is over `CONFIG_MAX`."""
+    # A text with too many characters need not be encoded.
     if len(text) > CONFIG_MAX or len(text.encode("utf-8", "surrogatepass")) > CONFIG_MAX:
         raise Invalid(f"{name} must not be over {CONFIG_MAX} bytes")
 
 
 def write_object(value: dict[str, Any]) -> str:
-    """`value` as JSON on one line, keys in their order."""
+    """Return `value` as JSON on one line, with its keys in their order."""
     return _ENCODER.encode(value)
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest outside strings, without recursion; where they are few, the number of
-    them.
+    """Return the depth of nested brackets outside strings, without recursion. If there are few
+    brackets, return their number.
     """
     if (brackets := text.count("[") + text.count("{")) <= DEPTH_MAX:
         return brackets
@@ -112,7 +114,7 @@ def _whole(text: str) -> int:
 
 
 def unclean_places(value: Any, place: str) -> list[str]:
-    """The places below `place` whose key or string holds a control character."""
+    """Return the places below `place` whose key or string holds a control character."""
     if isinstance(value, str):
         return [place] if has_control_characters(value) else []
     if isinstance(value, list):

@@ -37,12 +37,14 @@ Values = Mapping[str, Any]
 
 
 def _is_reality_key(text: str) -> bool:
-    """An X25519 public key: 32 bytes in unpadded base64url, as the engine decodes it."""
+    """True if `text` is an X25519 public key: 32 bytes in unpadded base64url, as the engine decodes
+    it.
+    """
     return re.fullmatch(r"[A-Za-z0-9_-]{43}", text) is not None
 
 
 def _is_ech_config_list(text: str) -> bool:
-    # The engine looks into it no sooner than at the first connection, which then fails.
+    # The engine reads it only at the first connection, which then fails.
     return ech.is_config_list(b64decode(text, validate=True))
 
 
@@ -58,7 +60,7 @@ def _alpn(value: Any) -> list[str]:
 
 
 def _one_host(value: Any) -> str:
-    """A host; or a list of them that are the same."""
+    """Return a host, from a text or from a list whose items are all the same."""
     given = value.split(",") if isinstance(value, str) else TEXT_LIST.check(value)
     names = {HOST.check(name) for name in given}
     if len(names) != 1:
@@ -71,7 +73,7 @@ _FINGERPRINT: Final = re.compile(
     r"(?:hello)?(chrome|firefox|edge|safari|360|qq|ios|android|randomized|random)"
     r"(?:[_-]?(?:[0-9]|auto|psk|pq|padding|alpn|noalpn|okhttp)[0-9a-z_]*)?\Z"
 )
-"""A browser, perhaps with its version, as uTLS, Xray and older sing-box name them."""
+"""A browser, with an optional version, as uTLS, Xray and older sing-box name it."""
 
 
 def _fingerprint(value: Any) -> str:
@@ -92,7 +94,7 @@ _UTLS: Final = Kind(
     str.strip,
     is_taken=lambda value: value.lower() not in (*FINGERPRINTS, "none"),
 )
-"""A version is taken as its family: the engine has one of each."""
+"""A version is read as its family, since the engine has one fingerprint of each."""
 
 _REALITY: Final = Table(
     {
@@ -144,7 +146,7 @@ def certificate_bears_server_name(values: Values) -> Iterator[str]:
 
 
 def server_name(values: Values) -> str:
-    """The name that the server is asked for (SNI), of an entry that may name none."""
+    """Return the server's name for SNI, of an entry that may name none."""
     given: str = values.get("servername") or values.get("sni") or ""
     return given or _host_header(values) or values.get("server", "")
 
@@ -165,17 +167,19 @@ def no_ech_in_reality(values: Values) -> Iterator[str]:
 
 
 def tls_without_effect(values: Values) -> Iterator[str]:
-    """TLS fields of an entry whose ``tls`` is off."""
+    """Yield the TLS fields of an entry whose ``tls`` is off."""
     if not values.get("tls", False) and values.get("network") != "h2":
         yield from (key for key in TLS if values.get(key) and not is_off(values[key]))
 
 
 _SPOKEN: Final = {"ws": "http/1.1", "httpupgrade": "http/1.1", "grpc": "h2", "h2": "h2"}
-"""Transport -> the only protocol that it speaks, and that the engine names."""
+"""Transport -> its only protocol, which the engine names in ALPN."""
 
 
 def transport_without_effect(values: Values) -> Iterator[str]:
-    """Options of other transports than the one in use, and parts of its own."""
+    """Yield the options of transports other than the one in use, and its own options without
+    effect.
+    """
     network = values.get("network", "tcp")
     options = values.get("ws-opts", {})
     if network == "ws" and options.get("v2ray-http-upgrade", False):
@@ -214,12 +218,12 @@ _USUAL: Final[tuple[tuple[str, Any], ...]] = (
 
 
 def canonical(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with one spelling for what Clash users write in two.
+    """Return `values` with one spelling for each setting that Clash users write in two.
 
-    The server's name is under ``servername``; HTTP upgrade is ``network: httpupgrade``; the
-    way UDP is packed is under ``packet-encoding``; early data is not asked for in a WebSocket's
-    path; a list of ports takes the place of the port, and TUIC's ``ip`` that of the server; plain
-    TCP, no flow, no fingerprint and no protocols need no word.
+    The server's name is under ``servername``; HTTP upgrade is ``network: httpupgrade``; the packing
+    of UDP is under ``packet-encoding``; early data is not requested in a WebSocket's path; a list
+    of ports replaces the port, and TUIC's ``ip`` replaces the server; plain TCP, no flow, no
+    fingerprint and no protocols are left out.
     """
     made = dict(values)
     if "sni" in made:
@@ -255,7 +259,7 @@ _GRPC_PATH: Final = re.compile(r"/([^/]+)/Tun(?:\|[^/]*)?\Z")
 
 
 def _grpc_service(value: Any) -> str:
-    """A service's name. Xray takes one that begins with ``/`` for a path, the last part of which
+    """Return a service's name. Xray reads a name that begins with ``/`` as a path, whose last part
     names the methods (``Tun``, and behind a bar the one of several streams).
     """
     text: str = TEXT.check(value)
@@ -300,17 +304,17 @@ OTHER_NETWORKS: Final = {
     "websocket": "ws",
     "gun": "grpc",
 }
-"""Other words for transports: Xray's, trojan-go's, and what panels write."""
+"""Other words for transports: those of Xray, trojan-go and panels."""
 NETWORKS: Final = choice("tcp", "ws", "grpc", "http", "h2", "httpupgrade", aliases=OTHER_NETWORKS)
 
 EARLY_DATA_HEADER: Final = "Sec-WebSocket-Protocol"
-"""Where Xray has early data."""
+"""The header that carries early data in Xray."""
 _EARLY_DATA: Final = re.compile(r"[?&]ed=([0-9]{1,5})(?=&|\Z)")
 
 
 def split_early_data(path: str) -> tuple[str, str]:
-    """A WebSocket's path, and how many bytes of early data it asks for in Xray's way, which are
-    taken out of it; an empty text when it asks for none.
+    """Return a WebSocket's path without Xray's parameter for early data, and the bytes of early
+    data that it requests, or an empty text.
     """
     found = _EARLY_DATA.search(path)
     if found is None:
@@ -320,7 +324,7 @@ def split_early_data(path: str) -> tuple[str, str]:
 
 
 def http_goes_without_tls(values: Values) -> Iterator[str]:
-    # The engine speaks HTTP/2 as soon as there is TLS; Clash's `http` is HTTP/1.1.
+    # With TLS the engine always speaks HTTP/2; Clash's `http` is HTTP/1.1.
     if values.get("network") == "http" and values.get("tls", False):
         yield "network must not be http when tls is true; HTTP/2 over TLS is h2"
 

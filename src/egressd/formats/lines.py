@@ -13,7 +13,7 @@ _FORMS = {
     "pptp": ("server", "port", "username", "password", "name", "comment"),
 }
 _LEAST = 3
-"""A server, a user name and a password."""
+"""The number of fields of the shortest row: a server, a user name and a password."""
 
 
 def parse_lines(
@@ -22,10 +22,10 @@ def parse_lines(
     *,
     needs_name: bool = True,
 ) -> Iterator[Accepted[LineDraft] | BadRow]:
-    """The lines of `text`, all of `type` (``l2tp`` or ``pptp``).
+    """Return the lines of `text`, all of `type` (``l2tp`` or ``pptp``).
 
-    The comment, for L2TP the secret, and the name where it is not needed, may be missing at the
-    end of a row. What the fields may hold is not looked at, but for the server and the port.
+    The comment, for L2TP the secret, and the name where it is not needed, may be missing at the end
+    of a row. Of the values only the server and the port are checked.
     """
     return each_row(
         text, lambda row: _draft(type, _by_name(type, fields(row)), needs_name=needs_name)
@@ -42,10 +42,11 @@ def _by_name(line_type: str, found: list[str]) -> dict[str, str]:
 
 
 def _has_port(line_type: str, found: list[str]) -> bool:
-    """Whether the second field is the port. The name tells, wherever it stands.
+    """True if the second field is the port. The place of the name decides.
 
-    Without a name in its place (it is automatic), the number of fields does; and in a row between
-    the shortest and the longest what may be a port is one. A user name may be all digits, too.
+    Without a name in its place (it is automatic), the number of fields decides; in a row between
+    the shortest and the longest, a second field that is a valid port is taken as the port. A user
+    name may be all digits, too.
     """
     form = _FORMS[line_type]
     if len(found) <= _LEAST:
@@ -54,7 +55,7 @@ def _has_port(line_type: str, found: list[str]) -> bool:
     prefix = f"{line_type}_"
     named = [index for index, field in enumerate(found) if field.startswith(prefix)]
     if len(found) >= len(form):
-        # A secret may begin as names do, and short rows may have a comma too many at their end.
+        # A secret may begin like a name, and short rows may have an extra comma at their end.
         is_full = place in named or place - 1 not in named
         return is_full or (not found[place] and _is_port(found[1]))
     if place - 1 in named or place in named:

@@ -1,8 +1,8 @@
-"""Which fields a node of each protocol has: Clash/mihomo's names, and what each takes.
+"""The fields of a node of each protocol: Clash/mihomo's names, and the values that each takes.
 
-The bounds and choices are those of the engine (sing-box 1.14), so that a configuration
-accepted here is one that the engine starts with. A key that no table names never reaches
-the engine. One module a protocol family, as in `planner.outbounds`.
+The bounds and choices are those of the engine (sing-box 1.14), so that the engine starts with each
+configuration that is accepted here. A key that no table names never reaches the engine. Each
+protocol family has one module, as in `planner.outbounds`.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ PROTOCOLS: Final[Mapping[str, Entry]] = {
     "tuic": TUIC,
     "anytls": ANYTLS,
 }
-"""What a node's ``protocol`` may be."""
+"""The values that a node's ``protocol`` may have."""

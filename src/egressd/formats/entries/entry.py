@@ -1,4 +1,4 @@
-"""What an entry of a protocol is, and the fields that all of them have."""
+"""The entry of a protocol, and the fields that all protocols have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Rule = Callable[[Values], Iterator[str]]
 class Entry:
     """A protocol's table, and the rules that look at several fields together.
 
-    A rule yields a sentence, beginning with a field's name, for each fault it finds; a rule of
-    ``idle`` the path of each field that has no effect beside the others.
+    A rule yields a sentence, beginning with a field's name, for each fault that it finds. A rule of
+    ``idle`` yields the path of each field that has no effect beside the others.
     """
 
     table: Table

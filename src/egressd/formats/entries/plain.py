@@ -35,7 +35,7 @@ def _udp_without_effect(values: Values) -> Iterator[str]:
 
 SOCKS5: Final = Entry(
     Table(
-        # RFC 1929 gives both one length byte.
+        # RFC 1929 gives one length byte to each.
         {**SERVER, "username": short_text(255), "password": short_text(255), "tls": BOOLEAN},
         TO_SERVER,
     ),

@@ -61,7 +61,7 @@ def _hop_interval(value: Any) -> int | str:
 def _ech_config(values: Values) -> Iterator[str]:
     ech = values.get("ech-opts", {})
     if ech.get("enable", False) and "config" not in ech:
-        # It would connect without, and show the server's name.
+        # The engine would connect without ECH, and show the server's name.
         yield (
             "ech-opts.config must be given when ech-opts.enable is true: "
             "over QUIC the engine does not look one up"

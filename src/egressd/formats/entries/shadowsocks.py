@@ -16,7 +16,7 @@ SS_2022_KEY_BYTES: Final = {
     "2022-blake3-aes-256-gcm": 32,
     "2022-blake3-chacha20-poly1305": 32,
 }
-"""Key sizes of the 2022 edition (SIP022)."""
+"""Cipher -> bytes of its key, in the 2022 edition (SIP022)."""
 SS_CIPHERS: Final = choice(
     *get_args(Cipher),
     aliases={
@@ -62,7 +62,7 @@ def _plugin_with_options(values: Values) -> Iterator[str]:
 
 
 def _mux(value: Any) -> bool:
-    """The plugin's switch, which is a number in SIP003 options: 0 is off."""
+    """Return the plugin's switch, which is a number in SIP003 options: 0 is off."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:9])
     if not isinstance(value, bool | int):

@@ -26,7 +26,7 @@ from egressd.model.outbounds import VMessCipher
 
 
 def _packets_without_effect(values: Values) -> Iterator[str]:
-    """Switches for how UDP is packed beside what says so itself."""
+    """Yield the switches for UDP packing that contradict the packing in use."""
     said = values.get("packet-encoding") or ("packetaddr" if values.get("packet-addr") else "xudp")
     for key, word in (("packet-addr", "packetaddr"), ("xudp", "xudp")):
         if values.get(key) and word != said:
