@@ -1,4 +1,4 @@
-"""From what a row or a share link says to a node's draft: the one way in for all of them."""
+"""From a parsed row or share link to a node's draft: the only way in for all forms of text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from egressd.model.errors import Invalid, told
 from egressd.model.names import NODE_NAME_MAX, has_control_characters
 
 _WORD_MAX: Final = 60
-"""Characters of a key that are shown."""
+"""Characters of a key that a message shows."""
 
 
 class ParsedNode(msgspec.Struct, frozen=True):
-    """A node as its text says it, unchecked. ``name`` is empty when the text gives none.
+    """A node as its text gives it, unchecked. ``name`` is empty when the text gives none.
 
-    ``config`` has the keys of Clash's fields as the tables of `entries` name them. ``notes`` tell
-    what the text's reader made nothing of, or took as what; ``words`` has what the text calls a
-    field of ``config``, where another name (empty: nothing is to be told of it).
+    ``config`` has the keys of Clash's fields as in the tables of `entries`. ``notes`` list the
+    parts of the text that had no effect, and those that were read as another value. ``words`` maps
+    a field of ``config`` to its name in the text where the names differ; an empty name leaves the
+    field out of the notes.
     """
 
     protocol: str
@@ -38,16 +39,16 @@ class ParsedNode(msgspec.Struct, frozen=True):
 
 
 def no_effect(key: str) -> str:
-    """The note on a key, parameter or field that nothing is made of."""
+    """Return the note on a key, parameter or field that has no effect."""
     return f'"{_shown(key)}" has no effect here'
 
 
 def draft_of(
     parsed: ParsedNode, group: str, names: Iterator[str] | Names
 ) -> tuple[NodeDraft, tuple[str, ...]]:
-    """The checked draft, and the notes on it.
+    """Return the checked draft, and the notes on it.
 
-    It is named by the next of `names`, or by what `Names` makes of its own; a missing one becomes
+    The node is named by the next of `names`, or by `Names` from its own name; a missing one becomes
     ``server:port``, if that is not too long. Raises Unreadable.
     """
     if parsed.protocol not in PROTOCOLS:
@@ -76,14 +77,16 @@ def draft_of(
 
 
 def _in_words(problems: list[str], words: Mapping[str, str]) -> Iterator[str]:
-    """Problems, each with its field as the text calls it."""
+    """Yield the problems, with the text's own names of their fields."""
     for problem in problems:
         path, _, rest = problem.partition(" ")
         yield f"{words.get(path) or path} {rest}"
 
 
 def _refuse_unclean(config: dict[str, Any], text: str) -> None:
-    """Refuse what `config_json.read_config` would not read again. Raises Unreadable."""
+    """Refuse a configuration that `config_json.read_config` would not read again. Raises
+    Unreadable.
+    """
     try:
         check_size(text, FIELD)
     except Invalid as invalid:

@@ -1,4 +1,4 @@
-"""The names of imported nodes: what cannot stand in a name is changed, and told."""
+"""The names of imported nodes. Characters that a name cannot have are changed, and noted."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from egressd.formats.rows import Unreadable, trimmed
 from egressd.model.names import NODE_NAME_MAX, node_name_problem, seen_name
 
 _LOOKED_AT: Final = 4 * NODE_NAME_MAX
-"""Characters of a name that are looked at: some may not be seen, and each has up to four in NFD
-(UAX #15, 9). Of a longer text, putting its marks in order can take minutes."""
+"""Characters of a name that are read. Some of them may be invisible, and each has up to four in NFD
+(UAX #15, 9). Putting the marks of a longer text in order can take minutes.
+"""
 _NUMBER_MAX: Final = 7
-"""Characters that a number needs: a text has 100,000 rows at most."""
+"""Characters of a blank and a number behind a name. A text has 100,000 rows at most."""
 
 
 class Names:
-    """The names of a text's nodes, no two of which are the same."""
+    """The names of a text's nodes, each of them unique."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
-        """The last number behind a name."""
+        """Name -> the last number given to it."""
 
     def take(self, own: str, address: str) -> tuple[str, list[str]]:
-        """The name of the next node, which calls itself `own` or else by its `address`, and what
-        was changed of it. Raises Unreadable.
+        """Return the name of the next node, and the notes on the changes to it.
+
+        The name is made from `own`, or from `address` if `own` is empty. Raises Unreadable.
         """
         notes = []
         given = trimmed(own)
@@ -52,7 +54,7 @@ class Names:
         return name, notes
 
     def _numbered(self, name: str) -> str:
-        """`name` with the next number that makes it another's of nobody, from 2."""
+        """Return `name` with the next free number, from 2."""
         stem = name[: NODE_NAME_MAX - _NUMBER_MAX].rstrip()
         number = self._numbers.get(stem, 1) + 1
         while (numbered := f"{stem} {number}") in self._taken:

@@ -19,12 +19,12 @@ _VLESS: Final = ("network", "security", "sni", "path", "host", "flow", "pbk", "s
 _VMESS: Final = ("alterId", "cipher", "network", "security", "sni", "path", "host", "name")
 _V2RAY_START: Final = ("scheme", "uuid", "server", "port")
 _ITS_OWN: Final = ("uuid", "server", "port", "alterId", "cipher", "flow", "name")
-"""Fields of a ``vless|`` or ``vmess|`` row that are no parameters of its layers."""
+"""Fields of a ``vless|`` or ``vmess|`` row that are not parameters of its layers."""
 _COLUMN_OF: Final = {**PARAMETER_OF, "network": "network", "grpc-opts.grpc-service-name": "path"}
 
 
 def socks5_row(row: str) -> ParsedNode:
-    """``IP,Port[,User,Pass[,Name]]``. Raises Unreadable."""
+    """Read ``IP,Port[,User,Pass[,Name]]``. Raises Unreadable."""
     found = fields(row)
     if len(found) not in (2, 4, 5):
         raise Unreadable(
@@ -38,7 +38,7 @@ def socks5_row(row: str) -> ParsedNode:
 
 
 def node_of_seller(row: SellerRow) -> ParsedNode:
-    """A SOCKS5 node: sellers' rows without a scheme are of such."""
+    """Return a SOCKS5 node, since sellers' rows without a scheme mean SOCKS5."""
     config: dict[str, Any] = {"server": row.host, "port": row.port}
     credentials = {"username": row.username, "password": row.password}
     config |= {key: value for key, value in credentials.items() if value}
@@ -46,7 +46,7 @@ def node_of_seller(row: SellerRow) -> ParsedNode:
 
 
 def ss_row(row: str) -> ParsedNode:
-    """``IP,Port,Cipher,Password[,Name]``. Raises Unreadable."""
+    """Read ``IP,Port,Cipher,Password[,Name]``. Raises Unreadable."""
     found = fields(row)
     if len(found) not in (4, 5):
         raise Unreadable("an ss node is IP,Port,Cipher,Password or IP,Port,Cipher,Password,Name")
@@ -56,7 +56,7 @@ def ss_row(row: str) -> ParsedNode:
 
 
 def vlessvmess_row(row: str) -> ParsedNode:
-    """A ``|`` separated row; all but the scheme, uuid, server and port may be missing.
+    """Read a ``|`` separated row. All but the scheme, uuid, server and port may be missing.
 
     ``vless|uuid|server|port|network|security|sni|path|host|flow|pbk|sid|fp|name`` or
     ``vmess|uuid|server|port|alterId|cipher|network|security|sni|path|host|name``. With gRPC the
@@ -98,13 +98,13 @@ def vlessvmess_row(row: str) -> ParsedNode:
 
 
 def clash_node(entry: Any) -> ParsedNode:
-    """A node from a Clash entry. Raises Unreadable."""
+    """Return the node of a Clash entry. Raises Unreadable."""
     if not isinstance(entry, dict) or all(map(is_absent, entry.values())):
         raise Unreadable(
             f"type must be one of {', '.join(PROTOCOLS)}: the row is no entry, nor a share "
             "link, host:port:user:password, or base64 of these"
         )
-    # Whatever case they are in, as the other keys (`clash_keys`).
+    # These keys may be in any case, as the other keys may (`clash_keys`).
     own = {folded: key for key in entry if (folded := key.lower()) in ("name", "type")}
     name, kind = (text_of(entry.get(own.get(key, key))) for key in ("name", "type"))
     protocol = protocol_of(kind)

@@ -1,7 +1,7 @@
-"""What people paste to import nodes, as a whole: the nodes in it, each with its line.
+"""The text of a node import as a whole: its nodes, each with its line.
 
 A text may be rows, share links, a Clash configuration or a piece of it, JSON documents, or base64
-of any of these, as subscriptions' addresses answer it.
+of any of these, as in the answers of subscription addresses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NODE_IMPORT_TYPES: Final = (*_ROW_READERS, "others")
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}\Z")
 _PADDING: Final = re.compile(r"(?:%3d){1,2}\Z", re.IGNORECASE)
-"""Padding as it stands in an address."""
+"""Base64 padding, escaped as in an address."""
 _DATA_URL: Final = re.compile(r"data:[^,]{0,64},")
 _BASE64_BEGIN: Final = re.compile(
     rf"""["]?(?:{_DATA_URL.pattern})?[A-Za-z0-9+/_-]{{12,}}[A-Za-z0-9+/=_-]{{4}}"""
@@ -44,16 +44,16 @@ _BASE64_BEGIN: Final = re.compile(
 _ENTRY: Final = re.compile(r"(?i:(?:- *)?(?:\{|(?:name|type|server): ))")
 _BEHIND_JSON: Final = re.compile(r"[\s,;]*")
 _LOOKS_MAX: Final = 8
-"""How many times a text may be looked at for JSON that is not there."""
+"""Scans of the whole text, counted in characters, that a search for absent JSON may take."""
 _LINE: Final = re.compile(r"[^\n]+")
 _RULE: Final = re.compile(r"[-=*_~`+.•·\s]+\Z")
-"""A row that only parts others."""
+"""A row that only separates others."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A node of a text, or why there is none, with its line.
+    """A node of a text, or the reason for which there is none, with its line.
 
-    ``inner`` is the line within what that line encodes, if it encodes anything.
+    ``inner`` is the line within the text that the line encodes, or 0 if it encodes none.
     """
 
     line: int
@@ -62,11 +62,11 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def nodes_in(import_type: str, text: str) -> Iterator[Found]:
-    """The nodes of `text`, whose rows are of `import_type` (one of `NODE_IMPORT_TYPES`)."""
+    """Yield the nodes of `text`, whose rows are of `import_type` (one of `NODE_IMPORT_TYPES`)."""
     first = next(rows(text), None)
     if first is not None and _BASE64_BEGIN.match(first.text):
         plain = _plain_text("".join(row.text for row in rows(text)))
-        # Rows of letters and digits may be base64 together by chance.
+        # The joined rows of letters and digits may form base64 by chance.
         if plain is not None and _has_nodes(import_type, plain):
             yield from _encoded(import_type, first.line, plain)
             return
@@ -80,9 +80,11 @@ def _encoded(import_type: str, line: int, plain: str) -> Iterator[Found]:
 
 
 def _plain_text(encoded: str) -> str | None:
-    """The text that base64 (padded or not, of either alphabet) stands for, if it is text."""
+    """Return the text that base64 (padded or not, of either alphabet) stands for, or None if it
+    stands for no text.
+    """
     encoded = trimmed(encoded)
-    if encoded[:1] == encoded[-1:] == '"':  # an answer in JSON
+    if encoded[:1] == encoded[-1:] == '"':  # a JSON response
         encoded = encoded[1:-1]
     encoded = _PADDING.sub("", _DATA_URL.sub("", encoded))
     plain = from_base64(encoded) if _BASE64.match(encoded) else None
@@ -92,7 +94,7 @@ def _plain_text(encoded: str) -> str | None:
 
 
 def _has_nodes(import_type: str, plain: str) -> bool:
-    """Whether a text looks as if it had nodes."""
+    """True if a text looks as if it had nodes."""
     begin = plain[:_BEGINNING]
     if JsonItems(begin, 0).is_there() or document_items(begin) is not None:
         return True
@@ -110,7 +112,7 @@ def _is_node(import_type: str, row: str) -> bool:
 
 
 _BEGINNING: Final = 64 * 1024
-"""Characters by which a text is known."""
+"""Characters from the start of a text by which its form is recognised."""
 _LINE_ENDS: Final = str.maketrans("\r\n\t", "   ")
 
 
@@ -129,7 +131,7 @@ def _begins_with_json(text: str) -> bool:
 
 
 def _rows(import_type: str, text: str, *, may_be_base64: bool) -> Iterator[Found]:
-    """The nodes of rows: of links, and of JSON that begins in a row and goes on below it, too."""
+    """Yield the nodes of rows: of links, and of JSON that begins in a row and goes on below it."""
     position, number = 0, 1
     patience = _LOOKS_MAX * len(text)
     while (match := _LINE.search(text, position)) is not None:
@@ -185,7 +187,7 @@ def _nodes_of_json(text: str, number: int, start: int, items: JsonItems) -> Iter
 
 
 def _nodes_of_item(line: int, item: Any) -> Iterator[Found]:
-    """The nodes of an item of a document: an entry, a link, or a list of these."""
+    """Yield the nodes of an item of a document: an entry, a link, or a list of these."""
     if isinstance(item, Row):
         yield from (Found(line, _link_node(link)) for link in links_of(item.text))
     elif isinstance(item, Unreadable):
@@ -210,14 +212,15 @@ def _nodes_of_item(line: int, item: Any) -> Iterator[Found]:
 
 
 def _lists_of(item: Mapping[str, Any]) -> list[Any]:
-    """The lists of nodes of a document that stands in one item."""
+    """Return the lists of nodes of a document that stands in one item."""
     if "type" in item:
         return []
     return [value for key in LISTS if isinstance(value := item.get(key), list)]
 
 
 def _entry_node(item: Any) -> ParsedNode | None:
-    """The node of an entry of Clash, sing-box or SIP008; None for what is no node, as a group is.
+    """Return the node of an entry of Clash, sing-box or SIP008, or None for an entry that is no
+    node, such as a group.
 
     Raises Unreadable.
     """

@@ -20,12 +20,12 @@ def parse_nodes(
     group: str = "",
     names: Iterator[str] | None = None,
 ) -> Iterator[Accepted[NodeDraft] | BadRow]:
-    """The nodes of `text`, of one of `NODE_IMPORT_TYPES`, each checked on its own.
+    """Return the nodes of `text`, of one of `NODE_IMPORT_TYPES`, each checked on its own.
 
-    Share links may stand in place of a row, whatever the type. Each accepted node takes its name
-    from `names` when given; otherwise its own, which is changed where it cannot be a name or is an
-    earlier node's (the notes tell it), and a missing one becomes ``server:port``. `group` is given
-    to all. Whether names are in use outside of the text is not looked at. Raises Invalid for too
+    Share links may stand in place of a row of any type. Each accepted node takes its name from
+    `names` when given. Otherwise it keeps its own name, which is changed where it cannot be a name
+    or is an earlier node's (the notes report this); a missing one becomes ``server:port``. All
+    nodes get `group`. The names in use outside of the text are not checked. Raises Invalid for too
     many rows or lines.
     """
     check_lines(text)

@@ -7,5 +7,5 @@ from itertools import count
 
 
 def automatic_names(prefix: str, start: int, in_use: Container[str]) -> Iterator[str]:
-    """``<prefix>_<n>`` for n from `start` up, passing over the names in use, without end."""
+    """Yield ``<prefix>_<n>`` for n from `start` up, without the names in use and without end."""
     return (name for n in count(start) if (name := f"{prefix}_{n}") not in in_use)

@@ -1,4 +1,4 @@
-"""Import rows of proxy services; the number of fields decides the form."""
+"""Import rows of proxy services, whose number of fields decides their form."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FORMS = (
 
 
 def parse_proxy_services(text: str) -> Iterator[Accepted[ProxyServiceDraft] | BadRow]:
-    """The proxy services of `text`. A missing name becomes ``outbound_interface:port``.
+    """Return the proxy services of `text`. A missing name becomes ``outbound_interface:port``.
 
-    Whether the interface, the port and the name may be used is not looked at.
+    It does not check that the interface, the port and the name may be used.
     """
     return each_row(text, _draft)
 

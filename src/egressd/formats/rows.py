@@ -1,7 +1,7 @@
-"""Import text, one row a line: the rows, their fields, and what became of each.
+"""Import text, one row a line: the rows, their fields, and the result of each.
 
-Blank lines and lines that begin with ``#`` are passed over. One bad row never stops the
-others: a parser yields an `Accepted` or a `BadRow` for each, in order, without keeping them.
+Blank lines and lines that begin with ``#`` are skipped. One bad row never stops the others: a
+parser yields an `Accepted` or a `BadRow` for each, in order, without keeping them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ T = TypeVar("T")
 ROW_MAX: Final = 64 * 1024
 """Characters in a row."""
 TEXT_MAX: Final = 16 * 1024 * 1024
-"""Characters that the rows of a text may be, with all that stands for more of them resolved."""
+"""Characters of all rows of a text together, with its aliases resolved."""
 
 INVISIBLE: Final = (
     "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064"
     "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u00ad\u061c\u180e"
 )
-"""A byte order mark, and what else is not seen: passed over around rows, as files that were joined
-and texts that were copied have it. Variation selectors are none of it: emoji end with them.
+"""A byte order mark and other invisible characters. They are skipped around rows, since joined
+files and copied texts contain them. Variation selectors are not among them: emoji end with them.
 """
 _BLANK: Final = INVISIBLE + " \t\n\v\f\r\xa0"
 
@@ -36,28 +36,31 @@ FIELDS_MAX: Final = 64
 """Fields in a row: several times those of the longest form."""
 
 SEPARATORS: Final = ",\t;|，"  # noqa: RUF001 (a full-width comma, as Chinese keyboards type it)
-"""What parts a row's fields. The first of these that the row holds does."""
+"""The separators of a row's fields. The first of these that the row holds is in use."""
 
 _SIGNS: Final = "[=+@\t\r\uff0b\uff0d\uff1d\uff20-]"
 _FORMULA: Final = re.compile(f"(?:^(?='*{_SIGNS})|(?<=;)(?=['\"]*{_SIGNS}))")
-"""Where a spreadsheet sees the beginning of a formula, in its full width as well (OWASP, "CSV
-injection"): where a field begins, behind as many apostrophes as there may be; and behind a
-semicolon, which parts fields where people write a comma in numbers. There a field has quotes."""
+"""The places where a spreadsheet may see the beginning of a formula, full-width signs included
+(OWASP, "CSV injection"): the start of a field, before any number of apostrophes; and behind a
+semicolon, which separates fields in locales with a decimal comma. A field may be in quotes there.
+"""
 _GUARD: Final = re.compile(f"{_FORMULA.pattern}'")
-"""The apostrophe that `guarded` puts there."""
+"""The apostrophe that `guarded` inserts there."""
 _LINE: Final = re.compile(r"[^\n]+")
 _QUOTED: Final = re.compile(r' *"((?:[^"]|"")*+)" *')
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A line of the text: its number, from 1, and what it holds, trimmed."""
+    """A line of the text: its number, from 1, and its content, trimmed."""
 
     line: int
     text: str
 
 
 class Accepted(msgspec.Struct, Generic[T], frozen=True):
-    """A row that was understood. ``notes`` tell what of it has no effect, or was taken as what."""
+    """A row that was understood. ``notes`` list the parts that had no effect or were read
+    otherwise.
+    """
 
     line: int
     draft: T
@@ -65,7 +68,7 @@ class Accepted(msgspec.Struct, Generic[T], frozen=True):
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """A row that was not, and why. The reason repeats no value, since some are secrets."""
+    """A row that was not understood, and the reason. It repeats no value: some are secrets."""
 
     line: int
     reason: str
@@ -75,11 +78,11 @@ class BadRow(msgspec.Struct, frozen=True):
 
 
 class Unreadable(ValueError):
-    """Why a row could not be understood; its text is the reason."""
+    """The reason for which a row could not be understood, as the exception's text."""
 
 
 def rows(text: str) -> Iterator[Row]:
-    """The rows of `text` that hold something. LF and CRLF end a line. Raises Invalid as
+    """Yield the rows of `text` that are not empty. LF and CRLF end a line. Raises Invalid as
     `numbered_lines` does.
     """
     for number, line in numbered_lines(text):
@@ -88,18 +91,18 @@ def rows(text: str) -> Iterator[Row]:
 
 
 def row_of(line: str) -> str:
-    """The row that a line holds, trimmed; empty for a comment, and where there is none."""
+    """Return the trimmed row that a line holds, or an empty text for a comment or an empty line."""
     row = trimmed(line)
     if not row or row[0] == "#":
         return ""
-    # Tabs at the end are empty fields where fields are parted by tabs.
+    # Tabs at the end are empty fields where tabs separate fields.
     if "\t" in line and _separator(row) == "\t":
         return line.lstrip(_BLANK).rstrip(" \r")
     return row
 
 
 def trimmed(line: str) -> str:
-    """`line` without white space and invisible characters at its ends."""
+    """Return `line` without white space and invisible characters at its ends."""
     stripped = line.strip()
     if stripped and (stripped[0] in INVISIBLE or stripped[-1] in INVISIBLE):
         return stripped.strip(_BLANK)
@@ -107,8 +110,8 @@ def trimmed(line: str) -> str:
 
 
 def bounded(found: Iterable[T]) -> Iterator[T]:
-    """What became of each row. Raises Invalid, once there are more than `ROWS_MAX`: a text of some
-    megabytes can have more than anybody waits for.
+    """Yield the result of each row. Raises Invalid after `ROWS_MAX` rows: the rows of a text of
+    some megabytes could take too long.
     """
     for number, row in enumerate(found):
         if number == ROWS_MAX:
@@ -117,8 +120,8 @@ def bounded(found: Iterable[T]) -> Iterator[T]:
 
 
 def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadRow]:
-    """What `read` makes of each row; it raises Unreadable for a row that is no good. Raises Invalid
-    for too many.
+    """Yield the result of `read` for each row; `read` raises Unreadable for a bad one. Raises
+    Invalid for too many rows.
     """
     for row in bounded(rows(text)):
         try:
@@ -128,7 +131,7 @@ def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadR
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line that is not empty, with its number from 1, without a byte order mark. Raises
+    """Yield each line that is not empty, with its number from 1, without a byte order mark. Raises
     Invalid as `check_lines` does.
     """
     check_lines(text)
@@ -143,7 +146,9 @@ def check_lines(text: str) -> None:
 
 
 def placed_lines(text: str, position: int = 0) -> Iterator[tuple[int, int, str]]:
-    """As `numbered_lines`, from a position in the first line on, and with where each begins."""
+    """Yield lines as `numbered_lines` does, from an offset in the first line, and with their
+    offsets.
+    """
     number = 1
     for match in _LINE.finditer(text, position):
         number += text.count("\n", position, match.start())
@@ -152,24 +157,26 @@ def placed_lines(text: str, position: int = 0) -> Iterator[tuple[int, int, str]]
 
 
 def fields(row: str, most: int = ROW_MAX) -> list[str]:
-    """A row's fields, trimmed, but for what stands in double quotes, and as they were before
+    """Return a row's fields, trimmed outside double quotes, and without the apostrophes of
     `guarded`.
 
-    A field that holds the separator stands there; or it is the last of `most`, which holds all the
-    rest. Raises Unreadable: too long, a quote that does not close, a control character.
+    A field that holds the separator stands in double quotes, or is the last of `most` fields, which
+    holds the rest of the row. Raises Unreadable: too long, a quote that does not close, a control
+    character.
     """
     return [_unguarded(field) for field in separated(row, _separator(row), most)]
 
 
 def guarded(field: str) -> str:
-    """Return a field of a file that people open in spreadsheets: with an apostrophe before what
-    they would take for a formula. What begins with such apostrophes has one more.
+    """Return a field for a file that people open in spreadsheets: with an apostrophe before each
+    place that could start a formula. A field that already begins with such apostrophes gets one
+    more.
     """
     return _FORMULA.sub("'", field)
 
 
 def _unguarded(field: str) -> str:
-    """Return the field that `guarded` made this one of."""
+    """Return the field that `guarded` turned into this one."""
     return _GUARD.sub("", field)
 
 
@@ -178,7 +185,7 @@ def _separator(row: str) -> str:
 
 
 def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
-    """As `fields`, with a given separator, and apostrophes as they are."""
+    """Return fields as `fields` does, with a given separator, and with apostrophes unchanged."""
     if len(row) > ROW_MAX:
         raise Unreadable(f"the row must not be over {ROW_MAX} characters")
     found: list[str] = []
@@ -196,14 +203,14 @@ def separated(row: str, separator: str, most: int = ROW_MAX) -> list[str]:
 
 
 def _rest(row: str, start: int) -> tuple[str, int]:
-    """All that begins at `start`, as one field, and where it ends."""
+    """Return the rest of the row from `start` as one field, and its end."""
     quoted = _QUOTED.fullmatch(row, start)
     return (_unquoted(quoted) if quoted else row[start:].strip()), len(row)
 
 
 def _field(row: str, start: int, separator: str) -> tuple[str, int]:
-    """The field that begins at `start`, and where it ends."""
-    # Not by `csv`, which does not tell what was in quotes.
+    """Return the field that begins at `start`, and its end."""
+    # `csv` is not used, since it does not report which fields were in quotes.
     if quoted := _QUOTED.match(row, start):
         end = quoted.end()
         if end == len(row) or row.startswith(separator, end):

@@ -9,9 +9,9 @@ from egressd.model.drafts import RuleDraft
 
 
 def parse_rules(text: str) -> Iterator[Accepted[RuleDraft] | BadRow]:
-    """The rules of `text`. The comment may be missing, and may hold commas without quotes.
+    """Return the rules of `text`. The comment may be missing, and may hold commas without quotes.
 
-    Whether the address and the target are fine is not looked at.
+    The address and the target are not checked.
     """
     return each_row(text, _draft)
 

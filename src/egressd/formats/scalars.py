@@ -1,7 +1,7 @@
-"""Scalars of a text in which types are not certain, and what they become where a type is known.
+"""Scalars of a text whose types are uncertain, and their values once a type is known.
 
-``password: 0123`` means four characters, and ``port: "443"`` a number, whatever YAML or JSON makes
-of them: so a scalar keeps its own text until the field that it is for says what it takes.
+``password: 0123`` means four characters, and ``port: "443"`` a number, independent of the types
+that YAML or JSON assigns. So a scalar keeps its own text until its field determines the type.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _SWITCHES: Final = ("enabled", "enable")
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """A scalar: its text, and what its language takes it for: null, a boolean, a number, a text."""
+    """A scalar: its text, and its value in its language: null, a boolean, a number or a text."""
 
     text: str
     native: Any
 
 
 def text_of(value: Any) -> str:
-    """The text of a scalar, or of a text; empty for everything else."""
+    """Return the text of a scalar, or of a text; an empty text for everything else."""
     if isinstance(value, Scalar):
         return "" if value.native is None else value.text
     return value if isinstance(value, str) else ""
 
 
 def is_absent(value: Any) -> bool:
-    """Return whether a value says nothing: null and an empty text do not."""
+    """True if a value is null or an empty text."""
     if isinstance(value, Scalar):
         return value.native is None or not value.text
     return value is None or value == ""
 
 
 def is_off(value: Any) -> bool:
-    """Return whether a value asks for nothing: absent, a switch that is off, empty, or an object
-    that says so by ``enabled`` or ``enable``.
+    """True if a value asks for nothing: it is absent, a switch that is off, empty, or an object
+    with ``enabled`` or ``enable`` off.
     """
     if isinstance(value, Scalar):
         return value.native is None or value.text.lower() in _OFF
@@ -52,7 +52,7 @@ def is_off(value: Any) -> bool:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether two values say the same, whatever types their texts have."""
+    """True if two values have the same text, in any types."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -68,7 +68,9 @@ def _said(value: Any) -> Any:
 
 
 def to_json(value: Any, kind: Kind | Table | None) -> Any:
-    """`value` with its scalars as JSON values: as `kind` reads them, or as they are without."""
+    """Return `value` with its scalars as JSON values: as `kind` reads them, or unchanged without
+    one.
+    """
     if isinstance(value, Scalar):
         if kind is None or value.native is None:
             return value.native
@@ -85,7 +87,9 @@ def to_json(value: Any, kind: Kind | Table | None) -> Any:
 
 
 def _inside(value: Any, kind: Kind | Table | None) -> Any:
-    """As `to_json`, for what stands inside a list or an object of one kind: texts."""
+    """Return a value inside a list or an object of one kind as `to_json` does; such values are
+    texts.
+    """
     if isinstance(value, Scalar):
         return value.native if kind is None or value.native is None else value.text
     return value if isinstance(value, str) else to_json(value, kind)

@@ -1,4 +1,4 @@
-"""Rows as sellers of proxies hand them out: ``host:port:user:password`` and the like."""
+"""Rows as sellers of proxies write them: ``host:port:user:password`` and the like."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"(?<=\S)\s++#\s*")
 
 
 class SellerRow(msgspec.Struct, frozen=True):
-    """A proxy's address, and perhaps its credentials; an IPv6 host is without brackets."""
+    """A proxy's address and optional credentials. An IPv6 host is without brackets."""
 
     host: str
     port: int
@@ -30,8 +30,8 @@ class SellerRow(msgspec.Struct, frozen=True):
 
 
 def seller_rows(row: str) -> list[SellerRow]:
-    """The proxies of a row: one, several with blanks between them, or one and ``# name``; perhaps
-    behind a dash or a number. None if there is anything else.
+    """Return the proxies of a row: one, several with blanks between them, or one and ``# name``,
+    with an optional dash or number before them. The list is empty if the row holds anything else.
     """
     if len(row) > ROW_MAX:
         return []
@@ -44,9 +44,9 @@ def seller_rows(row: str) -> list[SellerRow]:
 
 
 def seller_row(text: str) -> SellerRow | None:
-    """The proxy of ``host:port``, ``host:port:user:password``, ``user:password@host:port``, or of
-    these the other way round (``user:password:host:port``, ``host:port@user:password``). None if
-    `text` is nothing of it.
+    """Return the proxy of ``host:port``, ``host:port:user:password``, ``user:password@host:port``,
+    or of the reversed forms ``user:password:host:port`` and ``host:port@user:password``. Return
+    None if `text` has none of these forms.
     """
     if "@" in text:
         before, _, behind = text.rpartition("@")
@@ -71,7 +71,7 @@ def _with(address: tuple[str, int] | None, credentials: str) -> SellerRow | None
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """A host that looks like one, and a port."""
+    """Return a plausible host, and a port, or None."""
     match = _ADDRESS.match(text)
     if match is None:
         return None

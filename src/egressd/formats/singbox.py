@@ -1,7 +1,8 @@
 """sing-box outbounds (https://sing-box.sagernet.org/configuration/outbound/) as nodes.
 
-The fields of an outbound are taken out of it one by one. What is left over at the end has no
-effect; it is told, and refused where it would change what is sent or trusted.
+The readers remove the fields of an outbound one by one. A field that is left at the end has no
+effect. It is reported, and refused where it would change the bytes that are sent or the peers that
+are trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from egressd.formats.scalars import Scalar, is_absent, is_off, text_of, to_json
 from egressd.formats.share_links.plugin import plugin_fields, plugin_of
 
 NOT_NODES: Final = ("selector", "urltest", "direct", "block", "dns")
-"""Outbounds that are no nodes."""
+"""Types of outbounds that are not nodes."""
 
 Fields = dict[str, Any]
 
@@ -38,7 +39,7 @@ _FIELD_OF: Final = {
     "hop-interval": "hop_interval",
     "network": "transport.type",
 }
-"""Clash's field -> what it is called in an outbound."""
+"""Clash's field -> its path in an outbound."""
 _IP_VERSIONS: Final = {
     "ipv4_only": "ipv4",
     "ipv6_only": "ipv6",
@@ -48,7 +49,7 @@ _IP_VERSIONS: Final = {
 
 
 def outbound_node(outbound: Mapping[str, Any]) -> ParsedNode:
-    """The node that an outbound is. Its tag is its name. Raises Unreadable."""
+    """Return the node that an outbound describes. Its tag is its name. Raises Unreadable."""
     left = dict(outbound)
     kind = text_of(left.pop("type", None)).lower()
     protocol = _PROTOCOL_OF.get(kind, kind)
@@ -73,7 +74,7 @@ def outbound_node(outbound: Mapping[str, Any]) -> ParsedNode:
 
 
 def sip008_node(server: Mapping[str, Any]) -> ParsedNode:
-    """The node of a server of a SIP008 list (https://shadowsocks.org/doc/sip008.html).
+    """Return the node of a server of a SIP008 list (https://shadowsocks.org/doc/sip008.html).
 
     Raises Unreadable.
     """
@@ -84,7 +85,7 @@ def sip008_node(server: Mapping[str, Any]) -> ParsedNode:
 
 
 def _move(left: Fields, config: Fields, names: Mapping[str, str]) -> None:
-    """Take fields of an outbound over under the names that Clash has for them."""
+    """Move fields of an outbound to Clash's names for them."""
     for name, key in names.items():
         value = left.pop(name, None)
         if not is_absent(value):
@@ -92,9 +93,10 @@ def _move(left: Fields, config: Fields, names: Mapping[str, str]) -> None:
 
 
 def _object(left: Fields, name: str) -> Fields:
-    """An object of an outbound, to take fields out of; what is left of it stays where it was.
+    """Return an object of an outbound, for the caller to remove fields from. The rest stays in
+    `left`.
 
-    One that is switched off is left out, and empty.
+    An object that is switched off is removed, and an empty one is returned.
     """
     value = left.get(name)
     if not isinstance(value, dict) or ("enabled" in value and is_off(value)):
@@ -107,7 +109,7 @@ def _object(left: Fields, name: str) -> Fields:
 
 
 def _leaves(left: Mapping[str, Any], place: str = "") -> list[tuple[str, Any]]:
-    """The paths that are left over. An object that is off asks for nothing."""
+    """Return the paths and values that are left. An object that is off asks for nothing."""
     found: list[tuple[str, Any]] = []
     for key, value in left.items():
         if isinstance(value, dict) and key in _NESTED:
@@ -118,7 +120,9 @@ def _leaves(left: Mapping[str, Any], place: str = "") -> list[tuple[str, Any]]:
 
 
 def _read_dialling(left: Fields, config: Fields, protocol: str) -> None:
-    """How it is dialled, and what it carries: ``network`` is all that it may carry."""
+    """Read the dial fields: UDP and the IP version. ``network`` lists all that the outbound may
+    carry.
+    """
     network = left.pop("network", None)
     words = [text_of(word) for word in (network if isinstance(network, list) else [network])]
     carried = {word for text in words for word in text.split(",") if word}
@@ -209,11 +213,11 @@ def _read_transport(left: Fields, config: Fields) -> None:
 
 
 def _stream(left: Fields, config: Fields) -> None:
-    """TLS, transport and the packing of UDP, which VMess and VLESS share."""
+    """Read TLS, the transport and the packing of UDP, which VMess and VLESS share."""
     _read_tls(left, config)
     _read_transport(left, config)
     if "packet_encoding" in left:
-        # Without one the engine packs nothing for VMess, and xudp for VLESS.
+        # Without an encoding the engine packs nothing for VMess, and xudp for VLESS.
         word = left.pop("packet_encoding")
         config["packet-encoding"] = "none" if is_absent(word) else word
 
@@ -314,7 +318,7 @@ def _said(value: Any) -> str:
 
 
 def _move_duration(left: Fields, config: Fields, name: str, key: str, *, unit: int) -> None:
-    """Take over a time (``30s``) as a number of `unit` to the second."""
+    """Move a duration (``30s``) to a number of `unit` per second."""
     text = text_of(left.pop(name, None))
     duration = duration_ms(text)
     if duration is not None:

@@ -15,17 +15,17 @@ from egressd.model.errors import Invalid
 T = TypeVar("T", bound=Hashable)
 
 SCHEME_PORTS: Final = {"http": 80, "https": 443, "quic": 443}
-"""The schemes that an entry may begin with, and the port when it names none."""
+"""The schemes that an entry may begin with, and the default port of each."""
 
 _SHOWN: Final = 80
-"""Characters of a bad entry that a sentence repeats."""
+"""Characters of a bad entry that a message repeats."""
 
 
 class DomainEntry(msgspec.Struct, frozen=True):
     """A domain with its subdomains, in ASCII.
 
-    An ordinary entry (``scheme`` empty, ``port`` 0) holds on the usual ports of every scheme,
-    the others only for one scheme on one port.
+    An ordinary entry (``scheme`` empty, ``port`` 0) applies to the usual ports of every scheme, any
+    other only to one scheme on one port.
     """
 
     domain: str
@@ -34,7 +34,7 @@ class DomainEntry(msgspec.Struct, frozen=True):
 
 
 class WhitelistEntries(msgspec.Struct, frozen=True):
-    """What the whitelist names: each entry once, in the order of its first appearance."""
+    """The domains and networks of the whitelist: each once, in order of first appearance."""
 
     domains: tuple[DomainEntry, ...] = ()
     networks: tuple[IPv4Network, ...] = ()
@@ -64,12 +64,12 @@ def _read(text: str, field: str, read: Callable[[str], T], problems: list[str]) 
 
 
 def split_entries(text: str) -> Iterator[str]:
-    """The entries of one of the texts, as they are written."""
+    """Return the entries of one of the texts, as they are written."""
     return (entry for part in re.split("[,\n]", text) if (entry := part.strip()))
 
 
 def is_network(entry: str) -> bool:
-    """Whether an entry belongs to the addresses, right or wrong."""
+    """True if an entry belongs to the addresses, correct or with host bits."""
     try:
         IPv4Network(entry, strict=False)
     except ValueError:
@@ -78,7 +78,7 @@ def is_network(entry: str) -> bool:
 
 
 def _domain(entry: str) -> DomainEntry:
-    """``example.com``, ``*.example.com``, ``+.example.com``, ``https://example.com:8443``."""
+    """Read ``example.com``, ``*.example.com``, ``+.example.com``, ``https://example.com:8443``."""
     scheme, separator, rest = entry.rpartition("://")
     if not separator:
         return DomainEntry(_suffix(entry))
@@ -110,7 +110,7 @@ def _suffix(text: str) -> str:
 
 
 def _network(entry: str) -> IPv4Network:
-    """An IPv4 address or CIDR."""
+    """Read an IPv4 address or CIDR."""
     if ":" in entry:
         raise ValueError("must be IPv4: clients' IPv6 is not routed")
     try:

@@ -1,9 +1,9 @@
-"""Share links: one line of text a node, as programs of this field exchange them.
+"""Share links: one line of text a node, the exchange format of proxy programs.
 
 `parse_link` reads ``ss://``, ``vmess://``, ``vless://``, ``trojan://``, ``hysteria2://``,
 ``hy2://``, ``tuic://``, ``anytls://``, ``socks5://``, ``socks5h://``, ``socks://``, ``http://`` and
-``https://``; `render_link` writes them. One module a family of schemes; `uri` and `layers` are
-shared.
+``https://``; `render_link` writes them. Each family of schemes has one module; `uri` and `layers`
+are shared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READERS: Final[Mapping[str, Callable[[str], ParsedNode]]] = {
 }
 
 SCHEMES: Final = tuple(_READERS)
-"""The schemes that are read, without ``://``."""
+"""The supported schemes, without ``://``."""
 
 _WRITERS: Final[Mapping[str, Callable[[NodeConfig, str], str]]] = {
     "socks5": plain.write_socks5,
@@ -57,7 +57,7 @@ _LINK: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,15}://")
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A share link, and what of the node's configuration it has no words for."""
+    """A share link, and the parts of the node's configuration that it cannot express."""
 
     text: str
     lost: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def is_link(text: str) -> bool:
-    """Whether `text` begins like a link, of any scheme."""
+    """True if `text` begins like a link, of any scheme."""
     return _LINK.match(text) is not None
 
 
 def parse_link(text: str) -> ParsedNode:
-    """The node that a link stands for, unchecked. Raises Unreadable."""
+    """Return the node that a link stands for, unchecked. Raises Unreadable."""
     if len(text) > ROW_MAX:
         raise Unreadable(f"the link must not be over {ROW_MAX} characters")
     if has_control_characters(text.partition("#")[0]):
@@ -85,7 +85,7 @@ def parse_link(text: str) -> ParsedNode:
 
 
 def render_link(name: str, protocol: str, config_json: str) -> Link:
-    """A node as a share link. Raises Invalid when the configuration is not valid."""
+    """Return a node as a share link. Raises Invalid when the configuration is not valid."""
     config = read_config(protocol, config_json)
     text = _WRITERS[protocol](config, name)
     lost = [*_differences(config.fields, _fields_of(text)), *config.unknown]
@@ -95,7 +95,7 @@ def render_link(name: str, protocol: str, config_json: str) -> Link:
 
 
 def _fields_of(link: str) -> dict[str, Any]:
-    """What a reader of the link makes of it; nothing when it cannot be read."""
+    """Return the fields that a reader of the link finds, or none when it cannot be read."""
     try:
         parsed = parse_link(link)
         return read_config(parsed.protocol, write_object(parsed.config)).fields
@@ -104,8 +104,8 @@ def _fields_of(link: str) -> dict[str, Any]:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any], place: str = "") -> list[str]:
-    """Paths whose values differ, and options that a reader adds to others. A switch that is off, or
-    nothing at all, is not missed, and a path that is the root says nothing.
+    """Return the paths whose values differ, and options that a reader adds to others. A missing
+    switch that is off, a missing empty value and an added path that is the root do not count.
     """
     found = []
     for key, value in before.items():

@@ -19,7 +19,7 @@ from egressd.formats.share_links.uri import decoded, encoded, link_to, number_or
 
 
 def read_anytls(link: str) -> ParsedNode:
-    """``anytls://password@host:port/?sni=…``; the port is 443 when there is none.
+    """Read ``anytls://password@host:port/?sni=…``, whose port is 443 when there is none.
 
     Raises Unreadable.
     """
@@ -38,7 +38,7 @@ def read_anytls(link: str) -> ParsedNode:
 
 
 def write_anytls(config: NodeConfig, name: str) -> str:
-    """The node as an ``anytls://`` link."""
+    """Return the node as an ``anytls://`` link."""
     fields = config.fields
     query = write_tls(fields, insecure="insecure") | write_udp(fields)
     user = encoded(fields["password"])

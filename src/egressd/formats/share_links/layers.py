@@ -1,7 +1,7 @@
-"""TLS and transport in a link's parameters, as Xray's proposal for VMess and VLESS has them.
+"""TLS and transport in a link's parameters, as in Xray's proposal for VMess and VLESS.
 
 https://github.com/XTLS/Xray-core/discussions/716; Trojan and AnyTLS links use the same words.
-Shadowrocket's and trojan-go's are read as well.
+Shadowrocket's and trojan-go's words are read as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PARAMETER_OF: Final = {
     "ws-opts.early-data-header-name": "eh",
     "port": "",
 }
-"""Field of an entry -> the parameter that it came from, where another; empty for what is none."""
+"""Field of an entry -> the parameter it came from, if the names differ; empty for no parameter."""
 
 _SECURITIES: Final = {
     **dict.fromkeys(("", "none", "false", "0", "off", "auto"), ""),
@@ -42,7 +42,7 @@ _SECURITIES: Final = {
     "reality": "reality",
 }
 _OBFS_NETWORKS: Final = {"websocket": "ws", "none": "tcp"}
-"""Shadowrocket's word for a transport -> the usual one, where another."""
+"""Shadowrocket's word for a transport -> the usual one, if they differ."""
 
 
 def read_layers(
@@ -54,12 +54,12 @@ def read_layers(
     security: str = "",
     has_name_of_host: bool = False,
 ) -> dict[str, Any]:
-    """The Clash fields of `query`: ``tls``, the server's name under `name_key`, transport.
+    """Return the Clash fields of `query`: ``tls``, the server's name under `name_key`, transport.
 
-    `security` counts where the link says nothing of it. With `has_name_of_host` the server's name
-    is that of ``host`` where the link has no other and the server is an address: v2rayN, NekoBox
-    and HomeProxy read it so, whatever the transport. What was taken as what is added to `notes`.
-    Raises Unreadable.
+    `security` is the default for a link that does not set it. With `has_name_of_host` the server's
+    name is that of ``host`` if the link has no other and the server is an address: v2rayN, NekoBox
+    and HomeProxy read it so with every transport. Values that were read as another value are added
+    to `notes`. Raises Unreadable.
     """
     security = read_security(query, notes) or security
     config: dict[str, Any] = {"tls": True} if security else {}
@@ -67,7 +67,7 @@ def read_layers(
     config |= _read_transport(query)
     if security and config.get("network") == "http":
         raise Unreadable("headerType must be none with TLS: the engine speaks HTTP/2 there")
-    # Of VMess the Host header of a WebSocket is the name anyhow (see `formats.layers.server_name`).
+    # For VMess the Host header of a WebSocket is the name already (`formats.layers.server_name`).
     is_known = name_key in config or (name_key == "servername" and "ws-opts" in config)
     if has_name_of_host and security and not is_known and is_address(server):
         config |= {name_key: name} if (name := _first_host(query)) else {}
@@ -79,7 +79,7 @@ def read_layers(
 
 
 def _first_host(query: Parameters) -> str:
-    """The host that ``host`` begins with, if it is one."""
+    """Return the first host of ``host``, or an empty text if that is no host."""
     try:
         return parse_host(query.get("host").partition(",")[0].strip())
     except ValueError:
@@ -87,7 +87,9 @@ def _first_host(query: Parameters) -> str:
 
 
 def read_security(query: Parameters, notes: list[str]) -> str:
-    """What a link says of TLS: ``tls``, ``reality`` or nothing. Raises Unreadable."""
+    """Return the security that a link names: ``tls``, ``reality`` or an empty text. Raises
+    Unreadable.
+    """
     if query.is_bare("tls"):
         raise Unreadable("tls must have a value: 1 or 0")
     has_both = query.has("security") and query.has("tls")
@@ -108,7 +110,7 @@ def read_security(query: Parameters, notes: list[str]) -> str:
 
 
 def read_tls(query: Parameters, *, name_key: str, security: str = "") -> dict[str, Any]:
-    """The TLS fields of `query`, whether or not it says that there is TLS. Raises Unreadable."""
+    """Return the TLS fields of `query`, also when it does not turn TLS on. Raises Unreadable."""
     # A link that pins a certificate would be less safe than it says (see `engine_limits`).
     if query.get("pinSHA256") or query.get("pcs"):
         raise Unreadable("the link must not pin a certificate: the engine cannot")
@@ -120,7 +122,8 @@ def read_tls(query: Parameters, *, name_key: str, security: str = "") -> dict[st
     if fingerprint := query.get("fp"):
         config["client-fingerprint"] = fingerprint
     if ech := query.get("ech"):
-        # Xray's other form says where to ask for it: the field's check refuses that.
+        # Xray's other form names a server to query for the configuration: the field's check refuses
+        # it.
         config["ech-opts"] = {"enable": True, "config": ech.replace(" ", "+")}
     if query.is_on("allowInsecure", "insecure", "skip-cert-verify") or _is_unverified(query):
         config["skip-cert-verify"] = True
@@ -137,7 +140,7 @@ def _is_unverified(query: Parameters) -> bool:
 
 
 def read_udp(query: Parameters) -> dict[str, Any]:
-    """Clash's ``udp`` switch, under a parameter of that name; other programs pass it over."""
+    """Return Clash's ``udp`` switch from the parameter of that name. Other programs ignore it."""
     word = query.get("udp")
     return {"udp": BOOLEAN.from_text(word)} if word else {}
 
@@ -191,7 +194,7 @@ def _read_transport(query: Parameters) -> dict[str, Any]:
 
 
 def _service_name(query: Parameters) -> str:
-    """``serviceName``, or what Shadowrocket and others have in ``path``."""
+    """Return ``serviceName``, or ``path``, where Shadowrocket and others put the name."""
     name, path = query.get("serviceName"), query.get("path")
     if name and path not in ("/", name):
         query.leave("path")
@@ -219,7 +222,7 @@ def _read_websocket(network: str, query: Parameters) -> dict[str, Any]:
     if network == "ws":
         early = query.get("ed") or early
     elif early:
-        path = query.get("path", "wspath")  # the entry's check tells that it has no effect
+        path = query.get("path", "wspath")  # the entry's check reports that it has no effect
     if path:
         options["path"] = path
     if headers := _websocket_headers(query):
@@ -231,7 +234,9 @@ def _read_websocket(network: str, query: Parameters) -> dict[str, Any]:
 
 
 def _websocket_headers(query: Parameters) -> dict[str, Any]:
-    """``host``; Shadowrocket has it under a name of its own, or all headers there as JSON."""
+    """Return the headers from ``host``. Shadowrocket has a parameter of its own for the host, which
+    may also hold all headers as JSON.
+    """
     host = query.get("host", "obfsParam", "wsHost")
     if host.startswith("{"):
         with suppress(Invalid):
@@ -244,15 +249,15 @@ def _websocket_headers(query: Parameters) -> dict[str, Any]:
 
 
 def write_layers(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
-    """`fields` (canonical, see `formats.layers`) as parameters. Empty ones stand for nothing."""
+    """Return `fields` (canonical, see `formats.layers`) as parameters. Empty ones mean nothing."""
     has_tls = fields.get("tls", False) or fields.get("network") == "h2"
     security = {"security": "tls" if has_tls else "none"}
     return {**security, **write_tls(fields, insecure=insecure), **_write_transport(fields)}
 
 
 def write_tls(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
-    """The TLS fields as parameters; REALITY says so itself. `insecure`: the scheme's word for not
-    verifying the server.
+    """Return the TLS fields as parameters; REALITY sets ``security`` itself. `insecure` is the
+    scheme's parameter for not verifying the server.
     """
     ech = fields.get("ech-opts", {})
     query = {
@@ -272,7 +277,7 @@ def write_tls(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> 
 
 
 def write_udp(fields: Mapping[str, Any]) -> dict[str, str]:
-    """As `read_udp` reads it."""
+    """Return the parameter that `read_udp` reads."""
     return {"udp": "1" if fields["udp"] else "0"} if "udp" in fields else {}
 
 
@@ -292,7 +297,7 @@ def _write_transport(fields: Mapping[str, Any]) -> dict[str, str]:
             query["serviceName"] = fields.get("grpc-opts", {}).get("grpc-service-name", "")
         case "h2":
             options = fields.get("h2-opts", {})
-            query["type"] = "http"  # Xray's word: HTTP/1.1 is a header of TCP's
+            query["type"] = "http"  # Xray's word: HTTP/1.1 is a header of its TCP
             query["path"] = options.get("path", "")
             query["host"] = ",".join(options.get("host", []))
         case "http":

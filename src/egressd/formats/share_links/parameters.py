@@ -1,7 +1,7 @@
-"""A link's parameters, and which of them were used: the one reader of them for all schemes.
+"""A link's parameters, and a record of those that were used. All schemes read them here.
 
-What nobody asked for has no effect, and is told with the row; so no parameter is passed over in
-silence, whichever program thought of it.
+A parameter that no reader asked for has no effect, and is reported with the row. So none is ignored
+silently, from any program.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _ESCAPED_TWICE: Final[Mapping[str, re.Pattern[str]]] = {
     **dict.fromkeys(("sni", "peer", "host", "alpn", "fp", "obfsparam"), _ESCAPE),
     **dict.fromkeys(("path", "servicename", "wspath", "spx", "plugin"), _SLASH),
 }
-"""Parameters that some programs escape twice, and what then is left after the first time. v2rayN
-reads them so. A path may hold escapes of its own, but none of a slash."""
+"""Parameters that some programs escape twice, and the escapes that are left after the first
+decoding. v2rayN decodes them twice, too. A path may hold escapes of its own, except of a slash.
+"""
 
 _NAMES: Final = frozenset(
     {
@@ -35,20 +36,21 @@ _NAMES: Final = frozenset(
     }
 )
 _NOTHING: Final = frozenset({"null", "none", "undefined"})
-"""What programs write for a name that they have none of: the null of JavaScript, Python's None."""
+"""Words that programs write for a missing name: the null of JavaScript, Python's None."""
 _HALF_ESCAPED: Final = "amp"
-"""What is before a name where HTML's ``&amp;`` has lost its semicolon. No name begins so."""
+"""The text before a name where HTML's ``&amp;`` has lost its semicolon. No name begins with it."""
 
 _KEY_MAX: Final = 32
-"""Characters of a name that a reader may ask for."""
+"""Characters of a parameter's name that is cached. Readers ask for no longer one."""
 _key: Final = lru_cache(1024)(fold)
 
 
 class Parameters:
-    """Parameters by their folded names (`fields.fold`); the first of a name counts.
+    """Parameters by their folded names (`fields.fold`). The first one of a name counts.
 
-    `shown` has the names by which the text has some of them. `bare` are the folded names of those
-    that have no ``=``: other programs take them for empty, so that they say nothing, which is told.
+    `shown` maps names to their spelling in the text where they differ. `bare` holds the folded
+    names of those without ``=``. Other programs take these for empty, so they have no effect, which
+    is reported.
     """
 
     def __init__(
@@ -74,9 +76,9 @@ class Parameters:
                 self._repeated.append(name)
 
     def get(self, *names: str) -> str:
-        """The first of the parameters that is given and not empty, or an empty text.
+        """Return the first of the parameters that is given and not empty, or an empty text.
 
-        The others count as used where they say the same.
+        The others count as used if they have the same value.
         """
         found = ""
         for name in names:
@@ -88,7 +90,7 @@ class Parameters:
         return found
 
     def is_on(self, *names: str) -> bool:
-        """Whether one of the parameters says yes."""
+        """True if one of the parameters has a value that means yes."""
         is_on = False
         for name in names:
             if (key := _key(name)) in self._given:
@@ -98,7 +100,7 @@ class Parameters:
         return is_on
 
     def add(self, name: str, value: str) -> None:
-        """Add what another parameter stands for, where it is not given itself."""
+        """Add the value that another parameter stands for, unless this one is given itself."""
         self._given.setdefault(_key(name), (name, value))
 
     def leave(self, name: str) -> None:
@@ -106,25 +108,26 @@ class Parameters:
         self._used.discard(_key(name))
 
     def has(self, name: str) -> bool:
-        """Whether a parameter is given and not empty; it does not count as used by that."""
+        """True if a parameter is given and not empty. This does not count as a use."""
         return bool(self._given.get(_key(name), ("", ""))[1])
 
     def is_bare(self, name: str) -> bool:
-        """Whether a parameter is given without a ``=``; as `has`."""
+        """True if a parameter is given without a ``=``. This does not count as a use."""
         return _key(name) in self._bare
 
     def is_given(self, name: str) -> bool:
-        """Whether a parameter is given, though it may be empty; as `has`."""
+        """True if a parameter is given, empty or not. This does not count as a use."""
         return _key(name) in self._given
 
     def shown(self, name: str) -> str:
-        """The name by which the text has a parameter."""
+        """Return the name of a parameter as the text spells it."""
         return self._shown.get(name, name)
 
     def unused(self) -> list[str]:
-        """The names of parameters that ask for something and were not used.
+        """Return the names of parameters that ask for something and were not used.
 
-        Raises Unreadable for one that would change what is sent or trusted.
+        Raises Unreadable for one that would change the bytes that are sent or the peers that are
+        trusted.
         """
         names = [*self._repeated]
         for key, (name, value) in self._given.items():
@@ -137,7 +140,7 @@ class Parameters:
 
 
 def parameters_of(query: str) -> Parameters:
-    """The parameters of ``a=b&c=d``. A plus is a space, as Go's and Java's make it.
+    """Return the parameters of ``a=b&c=d``. A plus is a space, as in Go and Java.
 
     Raises Unreadable.
     """

@@ -31,7 +31,8 @@ _SELLERS: Final = re.compile(r"([A-Za-z0-9]+://)([^/?#]+)(/?(?:[?#].*)?)\Z", re.
 
 
 def read_socks(link: str) -> ParsedNode:
-    """``socks5://user:password@host:port``; some programs write the user part in base64, or all.
+    """Read ``socks5://user:password@host:port``. Some programs write the user part, or all, in
+    base64.
 
     Sellers write ``socks5://host:port:user:password``. Raises Unreadable.
     """
@@ -46,9 +47,9 @@ def read_socks(link: str) -> ParsedNode:
 
 
 def read_http(link: str) -> ParsedNode:
-    """``http://user:password@host:port``, or ``https://`` for a proxy reached over TLS.
+    """Read ``http://user:password@host:port``, or ``https://`` for a proxy reached over TLS.
 
-    The user part, or all, may be in base64. Sellers write as in `read_socks`. Raises Unreadable.
+    The user part, or all, may be in base64. Sellers write it as in `read_socks`. Raises Unreadable.
     """
     uri = split(_usual(link))
     notes: list[str] = []
@@ -65,13 +66,13 @@ def read_http(link: str) -> ParsedNode:
 
 
 def write_socks5(config: NodeConfig, name: str) -> str:
-    """The node as a ``socks5://`` link."""
+    """Return the node as a ``socks5://`` link."""
     fields = config.fields
     return link_to("socks5", _user(fields), fields, write_udp(fields), name)
 
 
 def write_http(config: NodeConfig, name: str) -> str:
-    """The node as an ``http://`` or ``https://`` link."""
+    """Return the node as an ``http://`` or ``https://`` link."""
     fields = config.fields
     has_tls = fields.get("tls", False)
     query = write_tls(fields) if has_tls else {}
@@ -80,7 +81,7 @@ def write_http(config: NodeConfig, name: str) -> str:
 
 
 def _usual(link: str) -> str:
-    """A link in the usual form, of one that has a seller's row behind its scheme."""
+    """Return a link in the usual form. The given one may have a seller's row behind its scheme."""
     match = _SELLERS.match(link)
     row = seller_row(decoded(match[2])) if match and "@" not in match[2] else None
     if match is None or row is None or not row.username:

@@ -1,4 +1,4 @@
-"""SIP003 plugins as links have them: ``name;option=value;…`` (https://shadowsocks.org/doc/sip003.html)."""
+"""SIP003 plugins in links: ``name;option=value;…`` (https://shadowsocks.org/doc/sip003.html)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from egressd.formats.clash_keys import plugin_field
 from egressd.formats.rows import Unreadable
 
 OBFS_NAMES: Final = ("obfs-local", "simple-obfs", "obfs")
-"""What programs call the plugin of simple-obfs."""
+"""The names that programs give to the plugin of simple-obfs."""
 
 _OPTIONS_MAX: Final = 64
 _OPTION: Final = re.compile(
-    # A backslash at the very end stands for itself: without that no place to begin would match.
+    # A backslash at the very end stands for itself. Otherwise no start of a match would fit there.
     r"((?:[^\\;=]|\\(?:.|\Z))*)(?:=((?:[^\\;]|\\(?:.|\Z))*))?(?:;|\Z)",
     re.DOTALL,
 )
 
 
 def plugin_of(text: str) -> tuple[str, dict[str, str]]:
-    """A plugin's name and options; backslashes escape. An option without a value is empty.
+    """Return a plugin's name and options. Backslashes escape. An option without a value is empty.
 
     Raises Unreadable for too many.
     """
@@ -35,7 +35,7 @@ def plugin_of(text: str) -> tuple[str, dict[str, str]]:
 
 
 def plugin_fields(plugin: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """A plugin and its options as Clash's fields. A switch without a value is on."""
+    """Return a plugin and its options as Clash's fields. A switch without a value is on."""
     if plugin in OBFS_NAMES:
         plugin = "obfs"
     options: dict[str, Any] = {"mode": "websocket"} if plugin == "v2ray-plugin" else {}
@@ -46,7 +46,7 @@ def plugin_fields(plugin: str, given: Mapping[str, str]) -> dict[str, Any]:
         elif field in _TEXTS:
             options |= {field: value} if value else {}
         else:
-            # What the entry's table does not know is refused, or told to have no effect.
+            # The entry's table refuses an option that it does not know, or a note reports it.
             options[field] = value or True
     return {"plugin": plugin, "plugin-opts": options}
 
@@ -57,7 +57,7 @@ _OFF: Final = ("0", "false", "no", "off")
 
 
 def plugin_text(name: str, options: dict[str, str]) -> str:
-    """A plugin as a link has it. Options without a value are left out."""
+    """Return a plugin in a link's notation. Options without a value are left out."""
     escaped = {key: re.sub(r"([\\;=])", r"\\\1", value) for key, value in options.items()}
     return name + "".join(f";{key}={value}" for key, value in escaped.items() if value)
 

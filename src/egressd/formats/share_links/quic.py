@@ -37,7 +37,7 @@ _RATES: Final = {"up": ("up", "upmbps"), "down": ("down", "downmbps")}
 
 
 def read_hysteria2(link: str) -> ParsedNode:
-    """``hysteria2://auth@host:port/?…``; the port may be a list, and 443 when there is none.
+    """Read ``hysteria2://auth@host:port/?…``. The port may be a list; it is 443 when there is none.
 
     Raises Unreadable.
     """
@@ -68,10 +68,10 @@ def read_hysteria2(link: str) -> ParsedNode:
 
 
 def write_hysteria2(config: NodeConfig, name: str) -> str:
-    """The node as a ``hysteria2://`` link.
+    """Return the node as a ``hysteria2://`` link.
 
-    A list of ports stands in ``mport``, and its first port in the usual place: v2rayN and mihomo
-    take no list there.
+    A list of ports is written to ``mport``, and its first port in the usual place, where v2rayN and
+    mihomo read no list.
     """
     fields = config.fields
     query = write_tls(fields, insecure="insecure") | write_udp(fields)
@@ -88,7 +88,7 @@ def write_hysteria2(config: NodeConfig, name: str) -> str:
 
 
 def _needs_tls(query: Parameters) -> None:
-    """Refuse a link that wants other than TLS over UDP. Raises Unreadable."""
+    """Refuse a link for anything but TLS over UDP. Raises Unreadable."""
     if query.get("security").lower() not in ("", "tls", "none"):
         raise Unreadable("security must be tls: the engine has no other over QUIC")
     needs_no_reality(query)
@@ -96,7 +96,7 @@ def _needs_tls(query: Parameters) -> None:
 
 
 def _read_masks(query: Parameters, config: dict[str, Any], notes: list[str]) -> None:
-    """Xray's ``fm``, where its only mask is salamander. Raises Unreadable for others.
+    """Read Xray's ``fm`` if its only mask is salamander. Raises Unreadable for others.
 
     https://xtls.github.io/en/config/transports/finalmask.html
     """
@@ -136,17 +136,17 @@ _TUIC_WORDS: Final = {
     "udp-relay-mode": ("udp_relay_mode",),
     "heartbeat-interval": ("heartbeat_interval",),
 }
-"""Field -> the parameters that name it, the one that is written first."""
+"""Field -> the parameters that name it. The first of them is written."""
 _TUIC_SWITCHES: Final = {
     "disable-sni": ("disable_sni",),
     "reduce-rtt": ("reduce_rtt", "zero_rtt_handshake"),
     "udp-over-stream": ("udp_over_stream",),
 }
-"""As `_TUIC_WORDS`, of switches."""
+"""Switch -> parameters, like `_TUIC_WORDS`."""
 
 
 def read_tuic(link: str) -> ParsedNode:
-    """``tuic://uuid:password@host:port?…``; the port is 443 when there is none.
+    """Read ``tuic://uuid:password@host:port?…``, whose port is 443 when there is none.
 
     Shadowrocket has user and password among the parameters. Raises Unreadable.
     """
@@ -176,7 +176,7 @@ def read_tuic(link: str) -> ParsedNode:
 
 
 def write_tuic(config: NodeConfig, name: str) -> str:
-    """The node as a ``tuic://`` link."""
+    """Return the node as a ``tuic://`` link."""
     fields = config.fields
     query = write_tls(fields, insecure="allow_insecure") | write_udp(fields)
     query |= {names[0]: str(fields.get(key, "")) for key, names in _TUIC_WORDS.items()}

@@ -1,4 +1,4 @@
-"""What a link gives: a node, and what of the link has no effect."""
+"""The result of a link: a node, and notes on the parts of the link that have no effect."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def node_of(
     notes: Sequence[str] = (),
     words: Mapping[str, str] = PARAMETER_OF,
 ) -> ParsedNode:
-    """The node of a link that was read to its end: what was not used of it is told, in `words`
-    (see `ParsedNode`).
+    """Return the node of a link that was read completely, with notes on its unused parameters.
+    `words` is that of `ParsedNode`.
 
-    Raises Unreadable for a parameter that would change what is sent or trusted.
+    Raises Unreadable for a parameter that would change the bytes that are sent or the peers that
+    are trusted.
     """
     unused = [no_effect(name) for name in uri.query.unused()]
     return ParsedNode(protocol, config, uri.name, (*uri.notes, *notes, *unused), words)

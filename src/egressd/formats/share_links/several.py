@@ -13,47 +13,47 @@ _SCHEMES: Final = (
     "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ss"
     "|ssr|hysteria|wireguard|socks4a|socks4|snell|juicity|mieru|trojan-go"
 )
-"""Those that are read, and others that programs write, which are no part of the link before."""
+"""The supported schemes, and others that programs write, each of which ends the link before it."""
 _START: Final = re.compile(
     rf"(?:{_SCHEMES})://"
     r"|(?<=[\s,;|\"'])https?://(?:[^\s/?#@]+@[^\s/?#]+|[^\s/?#:@]+:[0-9]+(?![^\s/?#]))",
     re.IGNORECASE,
 )
-"""Where a link begins. A web address in a name is none: it has neither a user nor a port."""
+"""The start of a link. A web address in a name is not one: it has neither a user nor a port."""
 _LINK: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,15}://")
 _LEAD: Final = re.compile(
     rf"""[^\w#/;!{{]{{0,16}}(?:[0-9]{{1,4}}[.):、．][^\w#/;!{{]{{0,16}})?(?={_LINK.pattern})"""  # noqa: RUF001
 )
-"""What may stand before a row's first link: bullets, a number, opening quotes and brackets. Signs
-of comments are none of it.
+"""The text before a row's first link: bullets, a number, opening quotes and brackets. Signs of
+comments do not belong to it.
 """
 _INSIDE: Final = frozenset("#/:@&")
-"""What stands before a scheme that is part of a link, and does not begin one."""
+"""Characters before a scheme that is part of a link and does not begin one."""
 _CLOSING: Final = {
     **{quote: quote for quote in "\"'`"},
     **dict(zip("<([{【（「《“‘«", ">)]}】）」》”’»", strict=True)),  # noqa: RUF001
 }
 _SEPARATORS: Final = frozenset(",;|" + INVISIBLE)
 _LINE_BREAKS: Final = ("\\n", "\\r", "<br>", "<br/>", "<br />")
-"""Line ends as JSON escapes them, and as HTML has them."""
+"""Line ends as JSON escapes them, and in HTML."""
 
 _QUOTED: Final = re.compile(r"(?:[^=]++|=[0-9A-F]{2})*+\Z")
 _QUOTED_LINE: Final = range(64, 77)
-"""Characters of a line in quoted-printable that goes on below (RFC 2045, section 6.7): at most 76,
-its ``=`` included, and not many fewer.
+"""Characters of a line in quoted-printable that continues below (RFC 2045, section 6.7): at most
+76, its ``=`` included, and not many fewer.
 """
 _ALL_BASE64: Final = re.compile(rf"{_LINK.pattern}[A-Za-z0-9+/_-]+=*\Z")
 _OF_ITS_OWN: Final = re.compile(r"[{\[#]|- |[A-Za-z_-]+:(?:\s|\Z)")
-"""How a line begins that does not go on with a link above it."""
+"""The start of a line that does not continue a link above it."""
 
 
 def is_row_of_links(row: str) -> bool:
-    """Whether a row begins with a link, of any scheme; perhaps behind a dash, or in quotes."""
+    """True if a row begins with a link, of any scheme. A dash or quotes may stand before it."""
     return _beginning(row) >= 0
 
 
 def links_of(row: str) -> Iterator[str]:
-    """The links of a row; none if it does not begin with one."""
+    """Yield the links of a row, or none if it does not begin with one."""
     begin = start = _beginning(row)
     if start < 0:
         return
@@ -72,14 +72,14 @@ def links_of(row: str) -> Iterator[str]:
 
 
 def _places(row: str, start: int) -> tuple[int, int]:
-    """Where the scheme of the link at `start` ends, and where its parameters begin, or -1. They are
-    looked for in as much as a link may have.
+    """Return the offsets of the scheme's end and of the parameters of the link at `start`, or -1.
+    The search for parameters covers the length that a link may have.
     """
     return row.find("://", start), row.find("?", start, start + ROW_MAX)
 
 
 def _beginning(row: str) -> int:
-    """Where the first link begins, or -1."""
+    """Return the offset of the first link, or -1."""
     if _LINK.match(row):
         return 0
     lead = _LEAD.match(row)
@@ -87,8 +87,8 @@ def _beginning(row: str) -> int:
 
 
 def _end(row: str, start: int, end: int, opening: str) -> int:
-    """Where a link ends that begins at `start`: before what parts it from the next one at `end`.
-    `opening` stands before the row's first link.
+    """Return the end of a link that begins at `start`: before the text that separates it from the
+    next one at `end`. `opening` is the character before the row's first link.
     """
     closing = _CLOSING.get(opening)
     while end > start:
@@ -108,14 +108,14 @@ def _end(row: str, start: int, end: int, opening: str) -> int:
 
 
 def _is_over(row: str, start: int, end: int, pair: str) -> bool:
-    """Whether more brackets close there than open."""
+    """True if the range has more closing brackets than opening ones."""
     opened, closed = (row.count(bracket, start, end) for bracket in pair)
     return closed > opened
 
 
 def unbroken(text: str, start: int, end: int) -> tuple[str, int]:
-    """The row from `start` to `end`, and where it ends, with the lines that a mailer's
-    quoted-printable broke it into, and without its escapes.
+    """Return the row from `start` to `end`, and its end. Lines that a mailer's quoted-printable
+    broke off are joined to it, and its escapes are removed.
     """
     parts = [text[start:end]]
     while True:
@@ -126,7 +126,7 @@ def unbroken(text: str, start: int, end: int) -> tuple[str, int]:
         if not line.endswith("=") or is_whole or _stands_alone(trimmed(following)):
             break
         if end - start > ROW_MAX:
-            break  # no link is so long
+            break  # no link is this long
         parts[-1] = line[:-1]
         parts.append(following)
         end = begin + len(following)
@@ -135,13 +135,13 @@ def unbroken(text: str, start: int, end: int) -> tuple[str, int]:
 
 
 def _stands_alone(row: str) -> bool:
-    """Whether a line has nothing to do with a link that may have been broken above it."""
+    """True if a line does not belong to a link that may have been broken above it."""
     is_of_its_own = not row or _OF_ITS_OWN.match(row) is not None
     return is_of_its_own or is_row_of_links(row) or bool(seller_rows(row))
 
 
 def _unquoted(row: str) -> str:
-    """A row without the escapes of quoted-printable, if it has no other ``=`` than theirs."""
+    """Return a row without the escapes of quoted-printable, if each ``=`` in it is part of one."""
     if len(row) > ROW_MAX or not _QUOTED.match(row):
         return row
     data = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes.fromhex(m[1].decode()), row.encode())

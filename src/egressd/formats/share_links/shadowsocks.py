@@ -44,7 +44,8 @@ _BESIDE: Final = (
 
 
 def read_ss(link: str) -> ParsedNode:
-    """``ss://user@host:port/?plugin=…``, the user part being ``method:password`` or base64 of it.
+    """Read ``ss://user@host:port/?plugin=…``, whose user part is ``method:password`` or base64 of
+    it.
 
     In the older form everything between ``ss://`` and ``?`` or ``#`` is base64. Raises Unreadable.
     """
@@ -73,7 +74,7 @@ def read_ss(link: str) -> ParsedNode:
 
 
 def write_ss(config: NodeConfig, name: str) -> str:
-    """The node as a SIP002 link."""
+    """Return the node as a SIP002 link."""
     fields = config.fields
     cipher, password = fields["cipher"], fields["password"]
     if cipher in SS_2022_KEY_BYTES:  # SIP022: not in base64 again
@@ -87,7 +88,7 @@ def write_ss(config: NodeConfig, name: str) -> str:
 
 
 def _read_plugin(query: Parameters) -> dict[str, Any]:
-    """The plugin of a link as Clash's fields. Raises Unreadable."""
+    """Return the plugin of a link as Clash's fields. Raises Unreadable."""
     text = query.get("plugin")
     if document := query.get("v2ray-plugin"):
         return plugin_fields("v2ray-plugin", _read_json(document))
@@ -102,7 +103,9 @@ def _read_plugin(query: Parameters) -> dict[str, Any]:
 
 
 def _read_obfs(query: Parameters) -> dict[str, Any]:
-    """The plugin of simple-obfs without its name, as Shadowrocket and old Clash have it."""
+    """Return the simple-obfs plugin of a link that does not name it, as in Shadowrocket and old
+    Clash.
+    """
     mode = query.get("obfs").lower()
     if mode in ("", "none", "plain"):
         return {}
@@ -113,7 +116,7 @@ def _read_obfs(query: Parameters) -> dict[str, Any]:
 
 
 def _read_json(text: str) -> dict[str, str]:
-    """Shadowrocket's way: a plugin's options as JSON in base64. Raises Unreadable."""
+    """Return a plugin's options from Shadowrocket's JSON in base64. Raises Unreadable."""
     document = from_base64(text.replace(" ", "+"))
     try:
         given = read_object(document or "", "v2ray-plugin")

@@ -1,7 +1,7 @@
-"""``scheme://user@host:port/?query#name``, the shape that most share links have.
+"""``scheme://user@host:port/?query#name``, the shape of most share links.
 
-Read by hand: ``urllib`` forbids the port lists of Hysteria2 and drops characters that it
-takes for a slip.
+``urllib`` is not used, since it forbids the port lists of Hysteria2 and drops characters that it
+takes for mistakes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from egressd.formats.share_links.parameters import Parameters, parameters_of
 
 _AMPERSAND: Final = re.compile(r"&(?:amp|#0*38|#x0*26);|\\u0026", re.IGNORECASE)
 _ESCAPED_MAX: Final = 3
-"""Times that an ampersand may have been escaped."""
+"""Levels of escapes that are removed from an ampersand."""
 _ADDRESS: Final = re.compile(r"(?:.*@)?[^@/?#\s]+:[0-9]{1,5}\Z")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]+={0,2}\Z")
 _NUMBER: Final = re.compile(r"\s*([0-9]{1,5})(?:\.0+)?\s*\Z")
 _DESCRIPTION: Final = "?serverDescription="
-"""What Remnawave puts behind a link's name for one client program."""
+"""The text that Remnawave adds to a link's name for one client program."""
 
 
 class Uri(msgspec.Struct, frozen=True, kw_only=True):
-    """A share link's parts, percent-decoded but for ``user``; an IPv6 host without brackets."""
+    """A share link's parts, percent-decoded except ``user``; an IPv6 host without brackets."""
 
     scheme: str
     user: str
@@ -41,10 +41,10 @@ class Uri(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split(text: str, *, needs_port: bool = False) -> Uri:
-    """Take a link apart. Raises Unreadable.
+    """Split a link into its parts. Raises Unreadable.
 
-    ``needs_port``: links of this scheme always name one, so that it is known where a bare IPv6
-    address ends.
+    ``needs_port``: links of this scheme always name a port, which shows the end of a bare IPv6
+    address.
     """
     scheme, _, rest = unescaped(text).partition("://")
     rest, _, fragment = rest.partition("#")
@@ -65,7 +65,7 @@ def split(text: str, *, needs_port: bool = False) -> Uri:
 
 
 def unescaped(text: str) -> str:
-    """A link as it was before it stood in HTML or in JSON, where ``&`` is written otherwise."""
+    """Return a link with the escapes of ``&`` in HTML and JSON removed."""
     for _ in range(_ESCAPED_MAX):
         if ";" in text or "\\u" in text:
             text = _AMPERSAND.sub("&", text)
@@ -73,10 +73,10 @@ def unescaped(text: str) -> str:
 
 
 def _authority(scheme: str, body: str) -> tuple[str, str]:
-    """The user, and ``host:port``. Some programs write both in base64, as one."""
+    """Return the user, and ``host:port``. Some programs write both in base64, as one."""
     at, slash = body.rfind("@"), body.find("/")
     if at > slash >= 0 and scheme in ("http", "https") and not is_base64(body[:at]):
-        at = -1  # the path's, and not the end of a user part that holds a slash
+        at = -1  # the @ belongs to the path, not to the end of a user part with a slash
     if at < 0:
         whole = from_base64(decoded(body.rstrip("/")))
         if whole is not None and _ADDRESS.match(whole.strip()):
@@ -105,7 +105,9 @@ def _host_and_port(address: str, *, needs_port: bool) -> tuple[str, str]:
 
 
 def _bare_ipv6(address: str, *, needs_port: bool) -> tuple[str, str]:
-    """An IPv6 address without brackets, where one reading of it makes sense only."""
+    """Return the host and port of an IPv6 address without brackets. Raises Unreadable if it is
+    ambiguous.
+    """
     host, _, port = address.rpartition(":")
     with_port = is_address(host) and ":" in host and _NUMBER.match(port) is not None
     if is_address(address) and not (with_port and needs_port):
@@ -121,8 +123,8 @@ def _bare_ipv6(address: str, *, needs_port: bool) -> tuple[str, str]:
 def link_to(
     scheme: str, user: str, fields: Mapping[str, Any], query: Mapping[str, str], name: str
 ) -> str:
-    """A link to a node's server. `user` is given as it stands in the link. Parameters without a
-    value are left out.
+    """Return a link to a node's server. `user` is written as given. Parameters without a value are
+    left out.
     """
     parameters = "&".join(f"{key}={encoded(value)}" for key, value in query.items() if value)
     server = fields["server"]
@@ -134,7 +136,7 @@ def link_to(
 
 
 def decoded(text: str) -> str:
-    """`text` without percent escapes. Raises Unreadable when they are no UTF-8."""
+    """Return `text` without percent escapes. Raises Unreadable when they are not UTF-8."""
     try:
         return unquote(text, errors="strict")
     except UnicodeError as error:
@@ -142,14 +144,14 @@ def decoded(text: str) -> str:
 
 
 def encoded(text: str) -> str:
-    """`text` with all but unreserved characters (RFC 3986) escaped."""
+    """Return `text` with all but unreserved characters (RFC 3986) escaped."""
     return quote(text, safe="")
 
 
 def user_and_password(user: str, *, may_be_base64: bool = False) -> tuple[str, str]:
-    """``user:password`` decoded; the password is empty when there is no colon.
+    """Return the parts of ``user:password``, decoded. The password is empty when there is no colon.
 
-    v2rayN escapes the whole, its colon or the signs of its base64 included.
+    v2rayN escapes the whole part, its colon or the signs of its base64 included.
     """
     if ":" in user:
         name, _, password = user.partition(":")
@@ -162,12 +164,12 @@ def user_and_password(user: str, *, may_be_base64: bool = False) -> tuple[str, s
 
 
 def is_base64(text: str) -> bool:
-    """Whether `text` is made of base64's letters, and stands for a text."""
+    """True if `text` is made of base64's letters, and stands for a text."""
     return _BASE64.match(decoded(text)) is not None and from_base64(decoded(text)) is not None
 
 
 def from_base64(text: str) -> str | None:
-    """The text that base64 (either alphabet, padded or not) stands for; None if it is none."""
+    """Return the text that base64 (either alphabet, padded or not) stands for, or None."""
     plain = text.strip().rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
@@ -176,15 +178,15 @@ def from_base64(text: str) -> str | None:
 
 
 def to_base64(text: str, *, url_safe: bool = False) -> str:
-    """`text` in base64; the URL-safe alphabet goes without padding."""
+    """Return `text` in base64. The URL-safe alphabet is written without padding."""
     made = b64encode(text.encode()).decode()
     return made.rstrip("=").replace("+", "-").replace("/", "_") if url_safe else made
 
 
 def number_or(text: str, default: int | None = None) -> int | str:
-    """A whole number as programs write it (``443``, ``443.0``).
+    """Return a whole number as programs write it (``443``, ``443.0``).
 
-    What is none comes back as it is, for the field's check to refuse.
+    A text that is no number is returned unchanged, for the field's check to refuse.
     """
     if not text and default is not None:
         return default

@@ -1,8 +1,8 @@
 """``vless://``, ``trojan://`` and ``vmess://`` links.
 
-VLESS: https://github.com/XTLS/Xray-core/discussions/716. VMess comes as v2rayN's JSON in base64
-(https://github.com/2dust/v2rayN/wiki, "ver-2"), in VLESS's shape, and as Shadowrocket has it, which
-writes ``method:uuid@host:port`` in base64 for VLESS too.
+VLESS: https://github.com/XTLS/Xray-core/discussions/716. VMess links have three forms: v2rayN's
+JSON in base64 (https://github.com/2dust/v2rayN/wiki, "ver-2"), VLESS's form, and Shadowrocket's
+``method:uuid@host:port`` in base64, which it writes for VLESS too.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _PACKETS: Final = {
 _PACKETS_WRITTEN: Final = {"packetaddr": "packet"}
 _WITHOUT_TLS: Final = ("none", "auto", "false", "0", "off")
 _XTLS: Final = {"2": VISION}
-"""Shadowrocket's number for a flow; what 1 stands for is gone."""
+"""Shadowrocket's number for a flow. The flow of number 1 no longer exists."""
 
 
 def read_vless(link: str) -> ParsedNode:
-    """``vless://uuid@host:port?…``. Raises Unreadable."""
+    """Read ``vless://uuid@host:port?…``. Raises Unreadable."""
     uri = split(link, needs_port=True)
     notes: list[str] = []
     config = _read_common(uri, decoded(uri.user.rpartition(":")[2]).strip(), notes)
@@ -68,7 +68,7 @@ def read_vless(link: str) -> ParsedNode:
 
 
 def write_vless(config: NodeConfig, name: str) -> str:
-    """The node as a ``vless://`` link."""
+    """Return the node as a ``vless://`` link."""
     fields = config.fields
     query = {
         "encryption": "none",
@@ -81,7 +81,7 @@ def write_vless(config: NodeConfig, name: str) -> str:
 
 
 def read_trojan(link: str) -> ParsedNode:
-    """``trojan://password@host:port?…``. Raises Unreadable."""
+    """Read ``trojan://password@host:port?…``. Raises Unreadable."""
     uri = split(link)
     query, notes = uri.query, list[str]()
     _read_plugin(query)
@@ -103,24 +103,25 @@ def read_trojan(link: str) -> ParsedNode:
         ),
         **read_udp(query),
     }
-    del config["tls"]  # always
+    del config["tls"]  # TLS is always on
     if query.get("tls").lower() in _WITHOUT_TLS:
         notes.append(no_effect("tls"))
     return node_of("trojan", config, uri, notes)
 
 
 def write_trojan(config: NodeConfig, name: str) -> str:
-    """The node as a ``trojan://`` link."""
+    """Return the node as a ``trojan://`` link."""
     fields = config.fields
     query = {**write_layers({**fields, "tls": True}), **write_udp(fields)}
     if query.get("host") and not query["sni"] and is_address(fields["server"]):
-        query["sni"] = fields["server"]  # or it would be the host's
+        query["sni"] = fields["server"]  # or readers would take the host
     user = encoded(fields["password"])
     return link_to("trojan", user, fields, query, name)
 
 
 def read_vmess(link: str) -> ParsedNode:
-    """``vmess://BASE64`` of v2rayN's JSON, ``vmess://uuid@host:port?…``, or Shadowrocket's form.
+    """Read ``vmess://BASE64`` of v2rayN's JSON, ``vmess://uuid@host:port?…``, or Shadowrocket's
+    form.
 
     Raises Unreadable.
     """
@@ -155,19 +156,19 @@ _STANDARD: Final = re.compile(
     r"(?P<network>[a-z]+)(?P<tls>\+tls)?:(?P<uuid>[0-9a-fA-F-]{36})-(?P<aid>[0-9]{1,5})"
 )
 """The user part of ``vmess://ws+tls:uuid-alterId@host:port``, a form that V2Ray once proposed
-(https://github.com/v2fly/v2fly-github-io/issues/26), and v2rayN reads.
+(https://github.com/v2fly/v2fly-github-io/issues/26) and v2rayN reads.
 """
 
 
 def write_vmess(config: NodeConfig, name: str) -> str:
-    """The node as v2rayN's JSON in base64."""
+    """Return the node as v2rayN's JSON in base64."""
     fields = config.fields
     layers = write_layers(fields, insecure="insecure")
     query = {key: value for key, value in layers.items() if value}
     network = _V2RAYN_NETWORKS.get(query["type"], query["type"])
     del query["type"]
     if network == "h2" and "sni" not in query and is_address(fields["server"]):
-        query["sni"] = fields["server"]  # or it would be the host's
+        query["sni"] = fields["server"]  # or readers would take the host
     document = {
         "v": "2",
         "ps": name,
@@ -189,9 +190,9 @@ def write_vmess(config: NodeConfig, name: str) -> str:
 
 
 _V2RAYN_NETWORKS: Final = {"http": "h2"}
-"""Transport as links have it -> v2rayN's word, where another."""
+"""Transport in other links -> v2rayN's word, if they differ."""
 _JSON_NAMES: Final = {"type": "headerType", "tls": "security"}
-"""v2rayN's key -> the parameter of other links that it says the same as."""
+"""v2rayN's key -> the parameter of other links with the same meaning."""
 _JSON_WORDS: Final = {**PARAMETER_OF, "network": "net", "grpc-opts.grpc-service-name": "path"}
 _JSON_SHOWN: Final = {parameter: key for key, parameter in _JSON_NAMES.items()} | {
     "serviceName": "path"
@@ -199,9 +200,9 @@ _JSON_SHOWN: Final = {parameter: key for key, parameter in _JSON_NAMES.items()} 
 
 
 def _read_v2rayn(text: str, beside: Parameters, fragment: str) -> ParsedNode:
-    """v2rayN's JSON. `beside` are parameters of the link: some programs have the name there."""
+    """Read v2rayN's JSON. `beside` has the link's parameters, where some programs put the name."""
     try:
-        # A control character in the name is nothing to refuse a node for.
+        # A control character in the name is no reason to refuse a node.
         document = parse_object(text.rstrip("\0 \r\n\t"), "the link's JSON")
     except Invalid as invalid:
         raise Unreadable(str(invalid)) from None
@@ -235,12 +236,12 @@ _JSON_CIPHERS: Final = ("scy", "cipher", "encryption", "method")
 
 
 def _cipher_key(document: Mapping[str, Any]) -> str:
-    """The key that has the cipher."""
+    """Return the key that has the cipher."""
     return next((key for key in (*_JSON_CIPHERS, "security") if document.get(key)), "scy")
 
 
 def _part_host_and_path(document: dict[str, Any]) -> None:
-    """In version 1 ``host`` is ``host;path``."""
+    """Split ``host`` at a semicolon: in version 1 it is ``host;path``."""
     host = document.get("host")
     if str(document.get("v", "1")) != "2" and isinstance(host, str) and ";" in host:
         document["host"], _, path = host.partition(";")
@@ -249,8 +250,8 @@ def _part_host_and_path(document: dict[str, Any]) -> None:
 
 
 def _pairs_of_json(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys of v2rayN's JSON as parameters. Numbers come as numbers or as texts, depending on
-    the program, and so do switches and lists.
+    """Yield the keys of v2rayN's JSON as parameters. Programs write numbers, switches and lists in
+    different types.
     """
     is_grpc = str(document.get("net")).lower() in ("grpc", "gun")
     for key, value in document.items():
@@ -303,7 +304,7 @@ def _write_packets(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cipher(word: str, key: str, notes: list[str]) -> str:
-    """A cipher of VMess. One that there is not is ``auto``, as other programs have it."""
+    """Return a cipher of VMess. An unknown one becomes ``auto``, as in other programs."""
     try:
         return str(VMESS_CIPHERS.check(word.strip()))
     except ValueError:
@@ -312,7 +313,7 @@ def _cipher(word: str, key: str, notes: list[str]) -> str:
 
 
 def _read_plugin(query: Parameters) -> None:
-    """Shadowrocket's way to say that there is a WebSocket. Raises Unreadable for other plugins."""
+    """Read Shadowrocket's plugin for a WebSocket. Raises Unreadable for other plugins."""
     text = query.get("plugin")
     if not text:
         return
