@@ -1,7 +1,7 @@
-"""Which addresses a line may have.
+"""The addresses that a line must not have.
 
-The kernel takes whatever a server hands out for an address of this machine's own, ahead of all
-routes and policy rules: a client that has it would be dead, or what it is the way to.
+The kernel takes each address that a server hands out as an address of this machine, ahead of all
+routes and policy rules. A client with that address would be unreachable, or the host behind it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from egressd.planner.topology import is_line
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses that somebody has and `Facts` do not tell of."""
+    """Addresses in use that `Facts` do not list."""
 
     lan_networks: tuple[tuple[str, IPv4Network], ...] = ()
-    """As `Topology` has them."""
+    """As in `Topology`."""
     servers: Set[IPv4Address] = frozenset()
-    """Those that lines are dialled to."""
+    """The servers that lines are dialled to."""
     resolvers: Set[str] = frozenset()
-    """Those that may be asked."""
+    """The resolvers that may be queried."""
 
 
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
 def is_hosts(address: IPv4Address) -> bool:
-    """Whether some other machine may have that address."""
+    """True if a host may have that address."""
     return not (
         address.is_loopback
         or address.is_multicast
@@ -41,10 +41,11 @@ def is_hosts(address: IPv4Address) -> bool:
 
 
 def objection(name: str, facts: Facts, taken: Taken) -> str:
-    """Why the line must not have the addresses that its interface has, in plain words; or "".
+    """Return the reason, in plain words, against the addresses of the line's interface, or "".
 
-    That another line has the same does no harm: each has a routing table and marks of its own. Nor
-    does one of a WAN's network that nobody has to be reached at, nor what the far end is called.
+    Two lines may have the same address, since each has a routing table and marks of its own. An
+    address in a WAN's network is fine if no host that must be reached has it, and so is any address
+    of the line's far end.
     """
     interface = facts.interfaces.get(name)
     if interface is None:

@@ -1,7 +1,8 @@
 """The interface that a line is dialled by.
 
-xl2tpd knows no packet marks and charon's ESP has none of ours, but both keep to an address: the
-policy rules for the addresses of interfaces (`egressd.planner.routing`) keep their packets there.
+xl2tpd does not know packet marks, and charon's ESP packets have none of egressd's. Both keep to one
+source address, and the policy rules for the addresses of interfaces (`egressd.planner.routing`)
+keep its packets on that interface.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from egressd.planner.topology import is_line
 
 
 class Carrier(msgspec.Struct, frozen=True):
-    """An interface and the address on it that a line is dialled from."""
+    """An interface, and the address on it that a line is dialled from."""
 
     interface: str
     address: IPv4Address
 
 
 def carrier(line: Line, server: IPv4Address, facts: Facts) -> Carrier | None:
-    """What carries `line` at the moment, or None when nothing can.
+    """Return the current carrier of `line`, or None when there is none.
 
-    A line left to itself takes the main table's route to its server, other lines' routes
-    aside: a server often gives its own public address as the far end, and the kernel then
-    routes that address into the tunnel, until that is taken back (`routes.withdraw_peers`).
+    A line without a fixed interface uses the main table's route to its server, without other lines'
+    routes. A server often gives its own public address as the far end, and the kernel then routes
+    that address into the tunnel, until netd removes the route (`routes.withdraw_peers`).
     """
     is_auto = line.interface == AUTO
     ways = [
@@ -48,9 +49,10 @@ def _preference(route: Route) -> tuple[int, int]:
 
 
 def _on(interface: Interface | None, neighbour: IPv4Address | None = None) -> Carrier | None:
-    """The interface with its address in the neighbour's network, or else its first.
+    """Return the interface with its address in the neighbour's network, or else its first address.
 
-    None of the loopback: what daemons of lines send is not to come to what listens there.
+    The loopback is never a carrier, so that packets of lines' daemons do not reach the services
+    that listen there.
     """
     if interface is None or not interface.is_up or not interface.addresses:
         return None

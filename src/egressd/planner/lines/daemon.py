@@ -1,4 +1,4 @@
-"""What is run for a line: the program, the files it reads, and what it must not see."""
+"""The program to run for a line, the files it reads, and the folders it must not see."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from egressd.planner.lines.dial import Dial, check
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run for a line, in a folder of its own that is also the working directory."""
+    """The program of a line. It runs in a folder of its own, which is its working directory."""
 
     argv: tuple[str, ...]
     files: dict[str, str]
-    """Name in the folder -> content. Secrets are here, and nowhere else."""
+    """Name in the folder -> content. Only these files hold secrets."""
     covers: dict[str, str]
-    """Folder in the folder -> the system's folder that the daemon sees it in place of."""
+    """Name of a subfolder -> the system's folder that it replaces in the daemon's view."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("argv", self.argv), ("files", sorted(self.files)), ("covers", self.covers)]
@@ -27,13 +27,13 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def daemon(dial: Dial) -> Daemon:
-    """What to run for this attempt. Raises Invalid when the line cannot be dialled."""
+    """Return the daemon for this attempt. Raises Invalid when the line cannot be dialled."""
     check(dial.line)
     if dial.line.type == "pptp":
         return Daemon(
             argv=pppd.ARGV,
             files={pppd.FILE: pppd.pptp_options(dial)},
-            # Call managers of two lines to one server meet in /run/pptp and end each other.
+            # Call managers of two lines to one server would meet in /run/pptp and end each other.
             covers={"ppp": "/etc/ppp", "pptp": "/run/pptp"},
         )
     return Daemon(
@@ -42,6 +42,6 @@ def daemon(dial: Dial) -> Daemon:
             pppd.FILE: pppd.l2tp_options(dial),
             xl2tpd.FILE: xl2tpd.configuration(dial),
         },
-        # pppd would read the system's options first and write its resolv.conf there.
+        # pppd would first read the system's options, and would write its resolv.conf there.
         covers={"ppp": "/etc/ppp"},
     )

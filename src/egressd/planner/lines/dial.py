@@ -1,4 +1,4 @@
-"""A VPN line that is to be dialled: whether it can be, and what must be known for it."""
+"""A VPN line that is to be dialled, its check, and the addresses needed to dial it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from egressd.model.names import (
 from egressd.model.nouns import Line
 
 PPTP_PORT: Final = 1723
-"""The one port that pptp(8) can dial (RFC 2637, 2)."""
+"""The only port that pptp(8) can dial (RFC 2637, 2)."""
 
 _REMEMBERED: Final = 4096  # results kept, those used last
 _SILENT: Final = ("id", "comment", "dns_profile", "dns_servers", "is_enabled")
@@ -31,10 +31,10 @@ _SILENT: Final = ("id", "comment", "dns_profile", "dns_servers", "is_enabled")
 
 
 class Dial(msgspec.Struct, frozen=True, kw_only=True):
-    """A line, and what was found out for one attempt at it.
+    """A line, and the addresses found for one attempt at it.
 
-    ``local`` is the carrier's address, which every packet of the daemons bears. ``local_port``
-    is an L2TP line's own UDP port; PPTP has none.
+    ``local`` is the carrier's address, which is the source of every packet of the daemons.
+    ``local_port`` is an L2TP line's own UDP port; PPTP has none.
     """
 
     line: Line
@@ -44,7 +44,9 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dial_key(line: Line) -> str:
-    """Equal for two lines exactly when one that is up may stay up as the other."""
+    """Return a key that is equal for two lines exactly when an established one may stay up as the
+    other.
+    """
     seen = [getattr(line, field) for field in line.__struct_fields__ if field not in _SILENT]
     return hashlib.sha256(msgspec.msgpack.encode(seen)).hexdigest()
 
@@ -52,8 +54,8 @@ def dial_key(line: Line) -> str:
 def check(line: Line) -> None:
     """Raise Invalid, with every reason, when `line` cannot be dialled at all.
 
-    The api has checked lines already. netd runs programs as root with what they hold, so it
-    looks again.
+    The API has checked lines already. netd runs programs as root with their values, so it checks
+    again.
     """
     problems = [*malformed(line)]
     if line.type == "pptp" and line.port != PPTP_PORT:
@@ -64,7 +66,7 @@ def check(line: Line) -> None:
 
 @lru_cache(_REMEMBERED)
 def malformed(line: Line) -> tuple[str, ...]:
-    """Why the plan must not hold `line`: a sentence for each field that is not of its form."""
+    """Return the faults that keep `line` out of the plan: a sentence for each malformed field."""
     return tuple(_problems(line))
 
 
@@ -110,5 +112,5 @@ def _credential_problems(field: str, value: str) -> Iterator[str]:
     elif len(value.encode()) > CREDENTIAL_MAX:
         yield f"{field} must have at most {CREDENTIAL_MAX} bytes"
     if value.startswith("@/"):
-        # In a secrets file it would be the name of a file to read (pppd(8), AUTHENTICATION).
+        # A secrets file would take it for the name of a file to read (pppd(8), AUTHENTICATION).
         yield f"{field} must not begin with @/"

@@ -1,8 +1,8 @@
-"""What charon, strongSwan's IKE daemon, is told of the lines with a secret.
+"""The configuration of charon, strongSwan's IKE daemon, for the lines with a secret.
 
-Everything goes over VICI, its binary protocol (``src/libcharon/plugins/vici/README.md``): values
-are counted bytes there, so that a secret may hold anything. A message is a dictionary of
-text, bytes, lists and dictionaries.
+All of it goes over VICI, its binary protocol (``src/libcharon/plugins/vici/README.md``). Values
+have a length there, so that a secret may hold any byte. A message is a dictionary of text, bytes,
+lists and dictionaries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ charon-systemd {{
     }}
 }}
 """
-"""charon's own file. Paths are relative to its folder, its working directory."""
+"""charon's own file. Its paths are relative to its folder, which is its working directory."""
 
 _IKE: Final = [
     "aes256-sha256-modp2048",
@@ -52,33 +52,36 @@ _IKE: Final = [
     "3des-sha1-modp1024",
 ]
 _ESP: Final = ["aes256-sha256", "aes256-sha1", "aes128-sha1", "3des-sha1"]
-"""Best first; the last are what old servers have."""
+"""Proposals, best first. The last ones are for old servers."""
 
 _IKE_LIFETIME_S: Final = 3 * 3600
 _CHILD_LIFETIME_S: Final = 2400
-"""Less than the hour that is common: if the server renews the child of a shared IKE_SA before we
-do, charon looks for it in the settings of one of the lines only, and refuses the others'."""
+"""Seconds until the child SA is renewed. They are less than the usual hour: if the server renews
+the child of a shared IKE_SA first, charon searches the settings of only one of the lines for it,
+and refuses those of the others.
+"""
 
 
 def connection_name(local_port: int) -> str:
-    """How charon calls the line of that port, in events too."""
+    """Return charon's name for the line of that port, as in its events."""
     return f"line-{local_port}"
 
 
 def connection(dial: Dial, group: int) -> dict[str, Any]:
-    """``load-conn``: transport mode for one UDP port towards one server (RFC 3193).
+    """Return the message of ``load-conn``: transport mode for one UDP port towards one server (RFC
+    3193).
 
     Lines of one `group` (0 to 255) share an IKE_SA. They must: a strongSwan server takes a second
-    one from the same address for the first one's successor, and ends the first ten seconds
-    later (``adopt_children_job.c``). Only lines that agree in address, server and secret may.
+    one from the same address for the first one's successor, and ends the first ten seconds later
+    (``adopt_children_job.c``). Only lines with the same address, server and secret may share one.
 
-    The server may name itself as it likes (behind NAT it gives a private address); that it
-    knows the secret is what proves it.
+    The server may use any identity (behind NAT it gives a private address); its knowledge of the
+    secret authenticates it.
     """
     if dial.local_port not in LINE_PORTS:
         raise ValueError(f"port {dial.local_port} is not guarded")
     name = connection_name(dial.local_port)
-    # charon has connections share an IKE_SA when they are equal, the names of their children aside.
+    # charon shares an IKE_SA among connections that are equal except for their children's names.
     lifetime = _IKE_LIFETIME_S + group
     child = {
         "mode": "transport",
@@ -106,7 +109,9 @@ def connection(dial: Dial, group: int) -> dict[str, Any]:
 
 
 def shared_secret(server: IPv4Address, secret: str) -> dict[str, Any]:
-    """``load-shared``: the secret for one server, in place of an earlier one."""
+    """Return the message of ``load-shared``: the secret for one server, which replaces an earlier
+    one.
+    """
     return {
         "id": f"server-{server}",
         "type": "IKE",

@@ -1,9 +1,9 @@
 """pppd's options file of a line.
 
-pppd splits the file at white space, takes quotes and backslashes, and runs what some options
-name in a shell. So a value from outside is written byte by byte as ``\\ooo`` unless it is a
-letter or a digit (pppd(8), OPTIONS FILES; ``getword`` in pppd/options.c): nothing in it can
-end the word it stands in.
+pppd splits the file at white space, interprets quotes and backslashes, and runs the values of some
+options in a shell. So a value from outside is written byte by byte as ``\\ooo`` unless it is a
+letter or a digit (pppd(8), OPTIONS FILES; ``getword`` in pppd/options.c): nothing in it can end the
+word it stands in.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from egressd.planner.lines.dial import Dial
 
 FILE: Final = "options"
 LOG: Final = "ppp.log"
-"""Where pppd says what happens, in its working directory."""
+"""pppd's log file, in its working directory."""
 
 PPPD: Final = "/usr/sbin/pppd"
 PPTP: Final = "/usr/sbin/pptp"
 
 ARGV: Final = (PPPD, "file", FILE)
-"""For a line that pppd itself is the parent of."""
+"""The command of a line whose pppd is not started by another daemon."""
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 _COMMON: Final = (
     "nodetach",
     f"logfile {LOG}",
-    # We are the client: the server need not prove who it is, and says what the addresses are.
+    # egressd is the client: the server need not authenticate, and assigns the addresses.
     "noauth",
     "noipdefault",
     "ipcp-accept-local",
     "ipcp-accept-remote",
     "usepeerdns",
     "noipv6",
-    # Routes are netd's.
+    # netd sets the routes.
     "nodefaultroute",
-    # One attempt, then the supervisor decides.
+    # pppd tries once, then the supervisor decides.
     "maxfail 1",
-    # A silent server is given up after 6 s; a line that carries traffic is not asked.
+    # A silent server is given up after 6 s. No echo is sent on a line that receives traffic.
     "lcp-echo-interval 2",
     "lcp-echo-failure 3",
     "lcp-echo-adaptive",
@@ -51,12 +51,13 @@ _COMMON: Final = (
     "nomp",
 )
 _UNITS: Final = 10_000
-"""From here on units are lines'. Else the kernel gives each the lowest that is free, and a WAN that
-is dialled later another name (``ppp1`` for ``ppp0``)."""
+"""The first PPP unit of lines. Without it the kernel gives each line the lowest free unit, and a
+WAN that is dialled later gets another name (``ppp1`` for ``ppp0``).
+"""
 _L2TP_MTU: Final = 1400
-"""What fits an IPv4 packet of 1,500 bytes with L2TP, UDP, ESP (AES, SHA-256) and NAT-T around."""
+"""Bytes that fit an IPv4 packet of 1,500 bytes besides L2TP, UDP, ESP (AES, SHA-256) and NAT-T."""
 _PPTP_MTU: Final = 1396
-"""1,500 less IPv4 (20), GRE (16), PPP (4) and what MPPE adds, as pppd counts it."""
+"""Bytes: 1,500 less IPv4 (20), GRE (16), PPP (4) and MPPE's overhead, as pppd counts it."""
 MTU_MIN: Final = min(_L2TP_MTU, _PPTP_MTU)
 """Bytes of the largest IPv4 packet that every line carries, unless its server takes less."""
 
@@ -64,7 +65,7 @@ _L2TP: Final = ("noccp", f"mtu {_L2TP_MTU}", f"mru {_L2TP_MTU}")
 _PPTP: Final = (
     f"mtu {_PPTP_MTU}",
     f"mru {_PPTP_MTU}",
-    # MPPE's keys come from MS-CHAPv2 (RFC 3079, 3): without it, or without MPPE, no line.
+    # MPPE's keys come from MS-CHAPv2 (RFC 3079, 3). Without it, or without MPPE, the line fails.
     "require-mppe-128",
     "refuse-pap",
     "refuse-chap",
@@ -73,13 +74,13 @@ _PPTP: Final = (
 
 
 def l2tp_options(dial: Dial) -> str:
-    """For the pppd that xl2tpd starts."""
+    """Return the options of the pppd that xl2tpd starts."""
     return _file(dial, _L2TP)
 
 
 def pptp_options(dial: Dial) -> str:
-    """For a pppd that runs pptp(8) as its other end."""
-    # Run by a shell: nothing but parsed addresses stands here.
+    """Return the options of a pppd that runs pptp(8) as its other end."""
+    # A shell runs it: the only values in it are parsed addresses.
     client = (
         f"exec {PPTP} {dial.server} --nolaunchpppd --nohostroute --loglevel 1 "
         f"--logstring pptp --localbind {dial.local}"
@@ -98,5 +99,5 @@ def _file(dial: Dial, options: tuple[str, ...]) -> str:
 
 
 def word(value: str) -> str:
-    """`value` as one word of an options file."""
+    """Return `value` as one word of an options file."""
     return '"' + "".join(chr(b) if b in _PLAIN else f"\\{b:03o}" for b in value.encode()) + '"'

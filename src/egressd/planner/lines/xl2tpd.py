@@ -1,8 +1,8 @@
-"""xl2tpd's configuration of a line: one daemon a line.
+"""xl2tpd's configuration of a line. Each line has its own daemon.
 
-A daemon with several lines to one server mixes them up, and a newline or ``[`` in a value would
-add keys or open a section (``parse_config`` in file.c, whose lines end at 1,023 bytes and strings
-at 99). Here no text from outside stands in the file, only addresses and numbers.
+A daemon with several lines to one server mixes them up, and a newline or ``[`` in a value would add
+keys or open a section (``parse_config`` in file.c, whose lines end at 1,023 bytes and strings at
+99). No text from outside stands in this file, only addresses and numbers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ARGV: Final = (
 
 
 def configuration(dial: Dial) -> str:
-    """Dial once at start, and not again: the supervisor redials.
+    """Return a configuration that dials once at the start, and not again: the supervisor redials.
 
-    A server is unreachable that leaves a message unanswered at 0, 1 and 3 s, until 7 s.
+    A server counts as unreachable if a message sent at 0, 1 and 3 s is unanswered at 7 s.
     """
     return "\n".join(
         (
@@ -37,7 +37,7 @@ def configuration(dial: Dial) -> str:
             f"listen-addr = {dial.local}",
             f"port = {dial.local_port}",
             "max retries = 3",
-            # Nobody may dial in: no peer is listed.
+            # No host may dial in: no peer is listed.
             "access control = yes",
             "[lac line]",
             f"lns = {dial.server}:{dial.line.port}",

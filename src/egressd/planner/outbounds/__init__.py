@@ -1,7 +1,7 @@
-"""A node's configuration as an outbound of the model's.
+"""A node's configuration as an outbound of `model`.
 
-`build` is called for each node that something uses. One module a protocol family; `tls` and
-`transport` are shared by them. Only what is written here reaches the engine: no key of a
+`build` is called for each node that is in use. Each protocol family has one module; `tls` and
+`transport` are shared by them. Only the fields written here reach the engine: no key of a
 configuration is passed through by its name.
 """
 
@@ -31,22 +31,23 @@ _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
 }
 
 _UDP_DEFAULT: Final = {"socks5": False, "http": False}
-"""Protocols that carry no UDP unless told; plain HTTP proxies cannot."""
+"""Protocols that carry UDP only if the configuration says so. Plain HTTP proxies cannot."""
 _STRATEGIES: Final = {
     "ipv6": "ipv6_only",
     "dual": "prefer_ipv4",
     "ipv4-prefer": "prefer_ipv4",
     "ipv6-prefer": "prefer_ipv6",
 }
-"""Clash's ``ip-version`` -> sing-box's word. By itself only IPv4 is asked for: who does not answer
-questions for the other would hold up every connection."""
+"""Clash's ``ip-version`` -> sing-box's word. The default asks for IPv4 only, since a resolver that
+does not answer AAAA queries would hold up every connection.
+"""
 OVER_UDP: Final = frozenset({"hysteria2", "tuic"})
-"""Protocols that run over UDP (QUIC): what they dial through has to carry it."""
+"""Protocols that run over UDP (QUIC). The node that they dial through must carry UDP."""
 _DECODER: Final[msgspec.msgpack.Decoder[Outbound]] = msgspec.msgpack.Decoder(Outbound)
 
 
 def build(node: Node) -> Outbound:
-    """The outbound of `node`. Raises Invalid when its configuration is not valid."""
+    """Return the outbound of `node`. Raises Invalid when its configuration is not valid."""
     fields = read_config(node.protocol, node.config_json).fields
     # A hysteria2 node may have port ranges instead.
     port = {"server_port": fields["port"]} if "port" in fields else {}
@@ -58,7 +59,7 @@ def build(node: Node) -> Outbound:
         **port,
     )
     try:
-        # As netd reads it, which would refuse the whole plan for one node.
+        # Decode it as netd does, which would refuse the whole plan for one bad node.
         return _DECODER.decode(msgspec.msgpack.encode(made))
     except msgspec.ValidationError as error:
         raise Invalid(f"{FIELD} must be valid for the engine: {error}") from error

@@ -10,7 +10,7 @@ from egressd.planner.outbounds.tls import tls
 
 
 def anytls(fields: Mapping[str, Any], **server: Any) -> AnyTls:
-    """https://sing-box.sagernet.org/configuration/outbound/anytls/"""
+    """Return an AnyTLS outbound: https://sing-box.sagernet.org/configuration/outbound/anytls/."""
     return AnyTls(
         **server,
         password=fields["password"],

@@ -1,7 +1,7 @@
-"""Faults of the engine in force that documents avoid.
+"""Faults of the installed engine that the documents avoid.
 
-Which version of the engine a Python has is pinned in ``requirements/``: not each version has wheels
-for each Python. It belongs to the installation, as Python's own version does, so that the same
+``requirements/`` pins one version of the engine for each Python: not each version has wheels for
+each Python. The version belongs to the installation, like that of Python itself, so that the same
 input still gives the same document on the same device.
 """
 
@@ -27,15 +27,15 @@ def version() -> tuple[int, ...]:
 
 @cache
 def affected_protocols() -> frozenset[str]:
-    """Return the node protocols that the engine in force has a fault with."""
+    """Return the node protocols that the installed engine has a fault with."""
     return frozenset() if version() >= _EARLY_DATA_MENDED else frozenset({"vmess"})
 
 
 def loses_early_data(protocol: str, fields: Mapping[str, Any]) -> bool:
-    """Return whether the engine would lose the early data that a configuration asks for.
+    """True if the engine would lose the early data that a configuration asks for.
 
-    Before 1.14.3 the engine now and then loses what a client says first by VMess over WebSocket
-    with early data. Such a node connects without it: early data saves a round trip, and no more.
+    Before 1.14.3 the engine sometimes loses the first bytes of a client by VMess over WebSocket
+    with early data. Such a node connects without early data, which only costs one round trip.
     """
     return (
         protocol in affected_protocols()

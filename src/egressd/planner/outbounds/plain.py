@@ -10,12 +10,12 @@ from egressd.planner.outbounds.tls import tls
 
 
 def socks5(fields: Mapping[str, Any], **server: Any) -> Socks5:
-    """https://sing-box.sagernet.org/configuration/outbound/socks/"""
+    """Return a SOCKS5 outbound: https://sing-box.sagernet.org/configuration/outbound/socks/."""
     return Socks5(**server, **_credentials(fields))
 
 
 def http(fields: Mapping[str, Any], **server: Any) -> HttpProxy:
-    """https://sing-box.sagernet.org/configuration/outbound/http/"""
+    """Return an HTTP outbound: https://sing-box.sagernet.org/configuration/outbound/http/."""
     return HttpProxy(
         **server,
         **_credentials(fields),

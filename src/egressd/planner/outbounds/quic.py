@@ -10,13 +10,16 @@ from egressd.model.outbounds import Hysteria2, Tuic
 from egressd.planner.outbounds.tls import tls
 
 _H3 = {"alpn": ["h3"]}
-"""Both protocols' usual ALPN, for entries that name none."""
+"""The usual ALPN of both protocols, for entries without one."""
 
 
 def hysteria2(fields: Mapping[str, Any], **server: Any) -> Hysteria2:
-    """https://sing-box.sagernet.org/configuration/outbound/hysteria2/"""
+    """Return a Hysteria2 outbound.
+
+    https://sing-box.sagernet.org/configuration/outbound/hysteria2/
+    """
     ports = tuple(port_ranges(fields["ports"])) if "ports" in fields else ()
-    # Without ports to hop among there is no interval.
+    # The interval is for hopping among ports. Without a list of ports there is none.
     least, most = seconds_range(fields.get("hop-interval", 0)) if ports else (0, 0)
     return Hysteria2(
         **server,
@@ -32,7 +35,7 @@ def hysteria2(fields: Mapping[str, Any], **server: Any) -> Hysteria2:
 
 
 def tuic(fields: Mapping[str, Any], **server: Any) -> Tuic:
-    """https://sing-box.sagernet.org/configuration/outbound/tuic/"""
+    """Return a TUIC outbound: https://sing-box.sagernet.org/configuration/outbound/tuic/."""
     is_over_stream = fields.get("udp-over-stream", False)
     return Tuic(
         **server,

@@ -1,4 +1,4 @@
-"""Shadowsocks with its SIP003 plugins that the engine has built in."""
+"""Shadowsocks, with the SIP003 plugins that the engine has built in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _HOST: Final = "bing.com"
 
 
 def ss(fields: Mapping[str, Any], **server: Any) -> Shadowsocks:
-    """https://sing-box.sagernet.org/configuration/outbound/shadowsocks/"""
+    """Return a Shadowsocks outbound.
+
+    https://sing-box.sagernet.org/configuration/outbound/shadowsocks/
+    """
     version: Literal[0, 1, 2] = 0
     if fields.get("udp-over-tcp", False):
         # Clash's default is 1, the engine's 2; both ends must agree.

@@ -1,4 +1,4 @@
-"""Clash's TLS fields as what the engine is told of TLS.
+"""Clash's TLS fields as the engine's TLS settings.
 
 https://sing-box.sagernet.org/configuration/shared/tls/
 """
@@ -12,13 +12,14 @@ from egressd.model.outbounds import Ech, Fingerprint, Reality, Tls
 
 
 def tls(fields: Mapping[str, Any], *, server_name: str = "") -> Tls:
-    """TLS towards the node's server. `server_name` is used when the fields give none.
+    """Return the TLS settings towards the node's server. `server_name` is used when the fields give
+    no name.
 
-    With neither, the engine takes the server's own name.
+    With neither, the engine uses the server's own name.
     """
     reality, ech = fields.get("reality-opts"), fields.get("ech-opts", {})
-    # A transport speaks one protocol, and the engine names that. Of a list the server might choose
-    # another, and would not understand what follows.
+    # A transport speaks one protocol, which the engine names itself. From a list, the server might
+    # choose another protocol, and would then not understand the transport.
     alpn = fields.get("alpn", ()) if fields.get("network", "tcp") == "tcp" else ()
     fingerprint: Fingerprint | None = fields.get("client-fingerprint")
     if reality is not None and fingerprint is None:

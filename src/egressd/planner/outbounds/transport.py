@@ -13,9 +13,9 @@ from egressd.model.outbounds import Grpc, HttpStream, HttpUpgrade, Transport, We
 
 
 def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> Transport | None:
-    """The transport of an outbound, or None for plain TCP.
+    """Return the transport of an outbound, or None for plain TCP.
 
-    Without `early_data` a WebSocket's is left out, though `fields` may ask for it.
+    Without `early_data` a WebSocket's early data is left out, even if `fields` asks for it.
     """
     match fields.get("network", "tcp"):
         case "ws":
@@ -35,7 +35,7 @@ def transport(fields: Mapping[str, Any], *, early_data: bool = True) -> Transpor
 
 
 def host_header(fields: Mapping[str, Any]) -> str:
-    """The host that a WebSocket transport names in its Host header, or an empty string."""
+    """Return the host in the Host header of a WebSocket transport, or an empty string."""
     if fields.get("network") not in ("ws", "httpupgrade"):
         return ""
     text = _pop_host(dict(fields.get("ws-opts", {}).get("headers", {})))
@@ -62,7 +62,7 @@ def _upgrade(options: Mapping[str, Any]) -> HttpUpgrade:
 
 
 def _http(options: Mapping[str, Any]) -> HttpStream:
-    """HTTP/1.1 as Clash's ``http-opts`` has it. Of several paths the engine takes one."""
+    """Return Clash's ``http-opts`` as HTTP/1.1. The engine takes one of several paths."""
     headers: dict[str, list[str]] = dict(options.get("headers", {}))
     host = next((headers.pop(name) for name in list(headers) if name.lower() == "host"), [])
     return HttpStream(

@@ -16,7 +16,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def vmess(fields: Mapping[str, Any], **server: Any) -> VMess:
-    """https://sing-box.sagernet.org/configuration/outbound/vmess/"""
+    """Return a VMess outbound: https://sing-box.sagernet.org/configuration/outbound/vmess/."""
     return VMess(
         **server,
         uuid=_user_id(fields["uuid"]),
@@ -31,7 +31,7 @@ def vmess(fields: Mapping[str, Any], **server: Any) -> VMess:
 
 
 def vless(fields: Mapping[str, Any], **server: Any) -> VLess:
-    """https://sing-box.sagernet.org/configuration/outbound/vless/"""
+    """Return a VLESS outbound: https://sing-box.sagernet.org/configuration/outbound/vless/."""
     return VLess(
         **server,
         uuid=_user_id(fields["uuid"]),
@@ -43,14 +43,15 @@ def vless(fields: Mapping[str, Any], **server: Any) -> VLess:
 
 
 def trojan(fields: Mapping[str, Any], **server: Any) -> Trojan:
-    """https://sing-box.sagernet.org/configuration/outbound/trojan/"""
+    """Return a Trojan outbound: https://sing-box.sagernet.org/configuration/outbound/trojan/."""
     return Trojan(
         **server, password=fields["password"], tls=tls(fields), transport=transport(fields)
     )
 
 
 def _user_id(text: str) -> str:
-    """A UUID as it is, and of another text the one that Xray, mihomo and sing-box make of it.
+    """Return a UUID unchanged, and for another text the UUID that Xray, mihomo and sing-box make of
+    it.
 
     https://xtls.github.io/en/development/protocols/vless.html
     """
@@ -58,17 +59,19 @@ def _user_id(text: str) -> str:
 
 
 def _tls(fields: Mapping[str, Any]) -> Tls | None:
-    """HTTP/2 goes over TLS whether the entry says so or not, as in Clash."""
+    """Return the TLS settings, or None. HTTP/2 always uses TLS, as in Clash, even if the entry does
+    not say so.
+    """
     if fields.get("tls", False) or fields.get("network") == "h2":
         return tls(fields, server_name=host_header(fields))
     return None
 
 
 def _packet_encoding(fields: Mapping[str, Any]) -> PacketEncoding:
-    """How UDP is packed.
+    """Return the packing of UDP.
 
-    Packed as XUDP each datagram says where it is for. Else all of one socket's go where its first
-    one did.
+    With XUDP each datagram carries its destination. Otherwise all datagrams of a socket go to the
+    destination of its first one.
     """
     word = fields.get("packet-encoding", "xudp")
     packing: PacketEncoding = "" if word == "none" else word
