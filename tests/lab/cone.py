@@ -1,7 +1,7 @@
-"""One UDP socket that many may speak to: ``python -m tests.lab.cone SOURCE PORT ADDRESS…``.
+"""One UDP socket that several servers reply to: ``python -m tests.lab.cone SOURCE PORT ADDRESS…``.
 
-Prints, line by line, the address that each server sees of it; then waits for one more datagram,
-and prints who sent it.
+Prints, line by line, the address of it that each server sees. Then it waits for one more datagram,
+and prints its sender.
 """
 
 from __future__ import annotations

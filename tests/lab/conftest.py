@@ -1,7 +1,7 @@
 """Fixtures of the tests that need network namespaces.
 
-Without root they are skipped on a developer's machine and fail in CI (``CI=true``), where
-a test that silently does not run is a hole.
+Without root the tests are skipped on a developer's machine and fail in CI (``CI=true``), where a
+test that silently does not run is a hole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Namespaces can be made here, and no dead run's are in the way."""
+    """Skip or fail without the right to make namespaces, and remove those of dead runs."""
     if os.geteuid() != 0:
         reason = "network namespaces need root"
         if os.environ.get("CI") == "true":
@@ -48,7 +48,7 @@ def namespaces() -> None:
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
-    """The default lab with egressd running in its router, without any rule."""
+    """Yield the default lab with egressd running in its router, without any rule."""
     with Lab() as lab:
         lab.start_egressd()
         yield lab
@@ -56,7 +56,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture
 def nodes(lab: Lab) -> Iterator[None]:
-    """The lab's nodes are the device's, too. The test leaves no rule and no node behind."""
+    """Make the lab's nodes the device's, too. No rule and no node is left after the test."""
     add_nodes(lab)
     yield
     clear(lab)
@@ -64,6 +64,6 @@ def nodes(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    """A network with nothing but a loopback."""
+    """Yield a network with nothing but a loopback."""
     with Namespace() as made:
         yield made

@@ -1,6 +1,6 @@
-"""Many clients of one namespace, and what they do at once.
+"""Many clients of one namespace that act at the same time.
 
-Functions that take `sources` run in the clients' namespace; they speak to the lab's echo server.
+Functions that take `sources` run in the clients' namespace; they connect to the lab's echo server.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ ECHO: Final = (WEB_SERVERS[0], 7)
 
 
 class Held(NamedTuple):
-    """What became of a connection."""
+    """The result of a connection."""
 
     seen: str
-    """The client's address as the server sees it; empty if it never said."""
+    """The client's address as the server sees it; empty if the server never named it."""
     has_lasted: bool
 
 
 def make_room() -> None:
-    """Raise the machine's limits, as netd does where it is not in a namespace.
+    """Raise the machine's limits, as netd does outside of a namespace.
 
     All namespaces share them: by default the kernel knows 1,024 neighbours.
     """
@@ -37,8 +37,8 @@ def make_room() -> None:
 
 
 def hold(sources: Sequence[str], lasts_s: float, *, period_s: float, answer_s: float) -> list[Held]:
-    """A connection for each source, all at once: a line is given back every `period_s`, within
-    `answer_s`.
+    """Hold a connection for each source, all at once. The server must echo a line every `period_s`,
+    within `answer_s`.
     """
     until = time.monotonic() + lasts_s
     return _hold(sources, lambda: time.monotonic() < until, period_s=period_s, answer_s=answer_s)
@@ -106,13 +106,13 @@ def _hold(
 async def connected(
     source: str, answer_s: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the echo server. Raises OSError."""
+    """Return a connection to the echo server. Raises OSError."""
     async with asyncio.timeout(answer_s):
         return await asyncio.open_connection(*ECHO, local_addr=(source, 0))
 
 
 async def greeting(reader: asyncio.StreamReader, answer_s: float) -> str:
-    """Whom the server says it sees, empty if it says nothing."""
+    """Return the address that the server sees, or an empty text if it sends nothing."""
     async with asyncio.timeout(answer_s):
         line = await reader.readline()
     return str(json.loads(line)["ip"]) if line else ""

@@ -1,4 +1,4 @@
-"""A device in a known state: nodes and rules put there by the API, and taken away again."""
+"""A device in a known state: functions that add nodes and rules by the API, and remove them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMESTAMPS = 12
 
 
 def add_nodes(lab: Lab) -> None:
-    """Every node of the lab, under its name."""
+    """Add every node of the lab, under its name."""
     known = {node["name"] for node in lab.api.get("/nodes")["data"]}
     for node in lab.nodes.values():
         if node.name not in known:
@@ -31,12 +31,12 @@ def add_nodes(lab: Lab) -> None:
 
 
 def send(lab: Lab, client: int, target: str) -> None:
-    """Give a client its rule, or change the one it has."""
+    """Give a client a rule, or change its rule."""
     rule(lab, lab.client(client).address, target)
 
 
 def rule(lab: Lab, address: str, target: str) -> None:
-    """Make the rule of an address or network, or change the one it has."""
+    """Make the rule of an address or network, or change the existing one."""
     wanted = {"ip": address, "target_node": target}
     for known in lab.api.get("/rules")["data"]:
         if known["ip"] == address:
@@ -46,7 +46,7 @@ def rule(lab: Lab, address: str, target: str) -> None:
 
 
 def configure(lab: Lab, **settings: object) -> None:
-    """Change settings of the device: by a backup of it in which they are what they should be."""
+    """Change settings of the device: restore a backup of it that has the new values."""
     with TemporaryDirectory() as folder:
         file = f"{folder}/device.backup"
         lab.device.run("backup", file)
@@ -60,7 +60,8 @@ def configure(lab: Lab, **settings: object) -> None:
 
 @contextmanager
 def port_forward(lab: Lab, rule: str) -> Iterator[None]:
-    """A port forward of the operator's own: a rule of nftables in another table."""
+    """Add a port forward of the operator's own for the block, a rule of nftables in another table.
+    """
     chain = "{ type nat hook prerouting priority dstnat; }"
     lab.router.run("nft", "add", "table", "ip", "forwards")
     try:
@@ -72,13 +73,15 @@ def port_forward(lab: Lab, rule: str) -> Iterator[None]:
 
 
 def asked(lab: Lab, since: int) -> list[Seen]:
-    """What the internet's servers were asked but for what netd asks resolvers all the time."""
+    """Return the requests that the internet's servers saw, without netd's constant queries to
+    resolvers.
+    """
     seen = lab.internet.seen(since=since)
     return [each for each in seen if not each.text.startswith("a.root-servers.net")]
 
 
 def clear(lab: Lab) -> None:
-    """No rules and no nodes."""
+    """Delete all rules and all nodes."""
     for rule in lab.api.get("/rules")["data"]:
         lab.api.delete(f"/rules/{rule['id']}")
     for node in lab.api.get("/nodes")["data"]:
@@ -86,9 +89,9 @@ def clear(lab: Lab) -> None:
 
 
 def segments(lab: Lab, client: int) -> tuple[int, int]:
-    """The MSS that a client goes by when it sends to the server, and the server when it answers.
+    """Return the MSS that a client uses towards the server, and the server's towards the client.
 
-    In bytes, with the 12 that timestamps take of them.
+    Both are in bytes, including the 12 that timestamps take of them.
     """
     with lab.client(client).host.socket(SERVER, 7) as connected:
         own = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
@@ -99,7 +102,9 @@ def segments(lab: Lab, client: int) -> tuple[int, int]:
 
 
 def eventually(check: Callable[[], bool], seconds: float = 5.0) -> float:
-    """How long it took until `check` held. Raises AssertionError when it never did."""
+    """Wait until `check` holds, and return the seconds it took. Raises AssertionError after
+    `seconds`.
+    """
     begun = time.monotonic()
     while True:
         with suppress(Failed):
@@ -121,7 +126,7 @@ _REST = {
 
 @contextmanager
 def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[None]:
-    """The engine's workers, or other processes, do nothing meanwhile."""
+    """Stop the engine's workers, or other processes, for the block."""
     pids = lab.device.pids(part)
     assert pids
     try:
@@ -135,6 +140,6 @@ def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[No
 
 
 def elements(lab: Lab, kind: str, name: str) -> str:
-    """What a set of egressd's has in it, as nft prints it."""
+    """Return the elements of a set of egressd's, as nft prints them."""
     listed = lab.router.run("nft", "list", kind, "inet", "egressd", name).stdout
     return listed.partition("elements = {")[2].partition("}")[0].strip()

@@ -13,14 +13,16 @@ from egressd.lab.spec import RESOLVERS
 from tests.lab.device_state import eventually
 
 UPSTREAM = RESOLVERS["quad9"]
-"""Whom it asks for names that it does not know itself."""
+"""The resolver that it asks for unknown names."""
 
 _RUNS = itertools.count()
 
 
 @contextmanager
 def dnsmasq(lab: Lab, host: Host, *options: str) -> Iterator[Program]:
-    """Run it until the block ends. Its log names who asked for what (``from`` and the address)."""
+    """Run it until the block ends. Its log has the name and the sender (``from`` and the address)
+    of each query.
+    """
     argv = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]
     argv += [f"--server={UPSTREAM}", "--user=root", "--pid-file", "--cache-size=0"]
     argv += ["--log-queries", "--log-facility=-", *options]
@@ -34,7 +36,7 @@ def dnsmasq(lab: Lab, host: Host, *options: str) -> Iterator[Program]:
 
 
 def asked_by(program: Program, name: str) -> set[str]:
-    """The addresses that asked it for a name."""
+    """Return the addresses that asked it for a name."""
     lines = program.log.read_text().splitlines()
     return {
         line.rpartition(" from ")[2]

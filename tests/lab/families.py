@@ -1,5 +1,5 @@
-"""Runs a program that can make sockets of some families only, as systemd's
-``RestrictAddressFamilies`` has it (systemd.exec(5)): the kernel says EAFNOSUPPORT to all others.
+"""Runs a program that may create sockets of some families only, as with systemd's
+``RestrictAddressFamilies`` (systemd.exec(5)). For all others the kernel returns EAFNOSUPPORT.
 
 ``python families.py AF_UNIX,AF_INET program argument ...``
 """
@@ -27,7 +27,10 @@ _REFUSE: Final = 0x0005_0000 | errno.EAFNOSUPPORT  # SECCOMP_RET_ERRNO
 
 
 def restrict(families: list[int]) -> None:
-    """Leave this process, and what it becomes, sockets of `families`. Raises OSError."""
+    """Restrict this process, and its program after exec, to sockets of `families`.
+
+    Raises OSError.
+    """
     count = len(families)
     program = [
         (_LOAD, 0, 0, _NUMBER),
@@ -46,7 +49,7 @@ def restrict(families: list[int]) -> None:
 
 
 def main() -> None:
-    """Become the program, restricted."""
+    """Execute the program, restricted."""
     families, *argv = sys.argv[1:]
     restrict([getattr(socket, name) for name in families.split(",")])
     os.execvp(argv[0], argv)

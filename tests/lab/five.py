@@ -1,7 +1,8 @@
-"""The five who tell what becomes of clients: `problems`, *Why?*, the overview, the log, the events.
+"""The five sources that explain a client's state: `problems`, *Why?*, the overview, the log, the
+events.
 
-The last two come unasked: they are waited for first, so that no question of a test's own is what
-makes the device look.
+The last two arrive unasked. Tests wait for them first, so that no query of their own makes the
+device look.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.lab.device_state import SERVER, eventually
 
 
 class Five:
-    """What was told since it was made."""
+    """The reports since it was made."""
 
     def __init__(self, lab: Lab, stream: socket.socket) -> None:
         self._lab = lab
@@ -43,13 +44,15 @@ class Five:
         self._asking.close()
 
     def ask(self, path: str) -> Any:
-        """Get a document below ``/ops`` by a connection that was there before."""
+        """Get a document below ``/ops`` by a connection that already existed."""
         headers = {"Authorization": f"Bearer {self._lab.api.token}"}
         self._asking.request("GET", f"/ops{path}", headers=headers)
         return json.loads(self._asking.getresponse().read())
 
     def await_news(self, words: str, within: float) -> tuple[float, float]:
-        """After how many seconds an event and a line of the log had the words."""
+        """Wait for an event and a log line with the words, and return the seconds until each of
+        them.
+        """
         begun = time.monotonic()
         try:
             event = eventually(lambda: any(words in each["text"] for each in self.events), within)
@@ -73,7 +76,7 @@ class Five:
 
 @contextmanager
 def heard(lab: Lab) -> Iterator[Five]:
-    """Listen to the device meanwhile."""
+    """Listen to the device during the block."""
     stream = lab.router.socket(str(LAN_ADDRESS), API_PORT, 60)
     try:
         stream.settimeout(None)
@@ -96,7 +99,7 @@ Ask = Callable[[str], Any]
 
 
 def asked_anew(lab: Lab) -> Ask:
-    """By a connection of its own each time."""
+    """Return a getter that uses a new connection each time."""
     return lambda path: lab.api.ask("GET", f"/ops{path}").body
 
 
@@ -128,7 +131,7 @@ def assert_all_tell(
     destination: str = SERVER,
     ask: Ask | None = None,
 ) -> None:
-    """Those who are asked say the same."""
+    """Assert that all sources that can be queried give the same reason."""
     seen = (ask or asked_anew(lab))("/overview")
     told = explained(lab, client, destination, ask)
     (flow,) = [flow for flow in seen["flows"] if flow["target"] == target]
@@ -141,7 +144,9 @@ def assert_all_tell(
 
 
 def all_tell(lab: Lab, client: int, target: str, words: str) -> bool:
-    """Whether they do: of a reason that is another the next moment each may have its own."""
+    """True if they agree. While the reason changes, each source may have a different one for a
+    moment.
+    """
     try:
         assert_all_tell(lab, client, target, words)
     except AssertionError:
@@ -150,6 +155,6 @@ def all_tell(lab: Lab, client: int, target: str, words: str) -> bool:
 
 
 def mended(lab: Lab, five: Five, is_well: Callable[[], bool], within: float) -> None:
-    """All agree that it is over."""
+    """Wait until all sources agree that the fault is over."""
     eventually(is_well, within)
     five.await_news("again", within)

@@ -1,10 +1,10 @@
-"""A SOCKS5 node that answers UDP in others' names.
+"""A SOCKS5 node that answers UDP under other addresses.
 
 ``python -m tests.lab.forger ADDRESS PORT NAME…``
 
-Each datagram that it is to relay is answered in the name of whom it was for, and then in another
-``ADDRESS:PORT``, in turn; nothing is relayed. RFC 1928, section 7, has the header that names the
-sender.
+It answers each datagram twice: from the address that the datagram was for, and from another
+``ADDRESS:PORT`` of the list, in turn. It relays nothing. RFC 1928, section 7, describes the header
+that names the sender.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(address: str, port: int, names: list[str]) -> None:
 
 
 def serve(control: socket.socket, address: str, port: int) -> None:
-    """Let everybody in, and name the relay."""
+    """Accept any client, and name the relay."""
     bound = struct.pack(">BBBB4sH", 5, 0, 0, 1, socket.inet_aton(address), port)
     with control:
         control.recv(300)
@@ -40,7 +40,7 @@ def serve(control: socket.socket, address: str, port: int) -> None:
 
 
 def answer(relay: socket.socket, names: list[str]) -> None:
-    """Until the program ends."""
+    """Answer datagrams until the program ends."""
     for other in itertools.cycle(map(packed, names)):
         datagram, engine = relay.recvfrom(4096)
         asked, text = datagram[4:10], datagram[10:]

@@ -1,8 +1,8 @@
-"""Real HTTP, TLS and QUIC clients, and servers that say whom they see.
+"""Real HTTP, TLS and QUIC clients, and servers that return the client address they see.
 
-A program for the lab's namespaces: ``serve CERTIFICATE KEY`` on the internet, and ``visit`` in a
-client's, which reads `Visit` objects (JSON, a list) and prints the address that each was seen
-with, or what came in its way.
+It is a program for the lab's namespaces: ``serve CERTIFICATE KEY`` on the internet, and ``visit``
+in a client's. The latter reads `Visit` objects (JSON, a list) and prints the address that each was
+seen with, or its error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
 
 ADDRESS = "203.0.113.20"
-"""Where the servers are."""
+"""The address of the servers."""
 SECOND = "203.0.113.21"
-"""Where those for QUIC are, too."""
+"""A second address of the QUIC servers."""
 TLS_PORTS = (8444, 9443)
-"""Beside the lab's own, which listen on every address."""
+"""Ports beside the lab's own, which listen on every address."""
 QUIC_PORTS = (443, 8443, 8444, 9443)
 _ALPN = "seen"
 _TIMEOUT = 5.0
@@ -40,7 +40,7 @@ _ATTEMPTS = 20
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection to a server that says whom it sees."""
+    """One connection to a server that returns the address it sees."""
 
     kind: str
     """``http``, ``tls1.2``, ``tls1.3`` or ``quic``."""
@@ -48,12 +48,12 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """The Host, or the server name of the hello; empty for none."""
     port: int
     pieces: int = 1
-    """TLS: in how many segments the hello is sent. QUIC: over how many packets it spans."""
+    """TLS: segments that the hello is sent in. QUIC: packets that it spans."""
     address: str = ADDRESS
     local_port: int = 0
-    """QUIC: where it comes from; 0 is one that no other visit has."""
+    """QUIC: the source port; 0 is one that no other visit has."""
     patience: float = _TIMEOUT
-    """QUIC: seconds to wait for all of it."""
+    """QUIC: seconds to wait for the whole visit."""
 
 
 def http(visit: Visit) -> str:
@@ -116,7 +116,7 @@ def _send(sock: socket.socket, data: bytes, pieces: int) -> None:
     for start in range(0, len(data), size):
         sock.sendall(data[start : start + size])
         if pieces > 1:
-            time.sleep(0.03)  # a segment of its own
+            time.sleep(0.03)  # one segment for each piece
 
 
 def _seen(answer: bytes) -> str:
@@ -124,7 +124,7 @@ def _seen(answer: bytes) -> str:
 
 
 async def quic(visit: Visit) -> str:
-    # A hello that fills packets: names of protocols that nobody speaks.
+    # Names of unknown protocols make the hello fill packets.
     padding = [f"{n:032d}" for n in range(40 * (visit.pieces - 1))]
     configuration = QuicConfiguration(alpn_protocols=[_ALPN, *padding], idle_timeout=_TIMEOUT)
     configuration.verify_mode = ssl.CERT_NONE
@@ -193,6 +193,6 @@ if __name__ == "__main__":
     else:
         visits = msgspec.json.decode(sys.stdin.read(), type=list[Visit])
         ports = [each.local_port for each in visits if each.local_port]
-        # Those that come from one port do so one after the other.
+        # Visits from the same port run one after the other.
         with ThreadPoolExecutor(8 if len(ports) == len(set(ports)) else 1) as pool:
             print(json.dumps(list(pool.map(_visit, visits))))

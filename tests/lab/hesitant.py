@@ -1,7 +1,7 @@
-"""A TCP forwarder that takes its time: ``python -m tests.lab.hesitant ADDRESS PORT SECONDS``.
+"""A TCP forwarder with a delay: ``python -m tests.lab.hesitant ADDRESS PORT SECONDS``.
 
-It listens on the next port and forwards to that one, each connection after that many seconds.
-The kernel of a test machine need not know how to delay packets (netem).
+It listens on the next port and forwards each connection to PORT after SECONDS. The kernel of a test
+machine may be unable to delay packets (netem).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
             writer.write(data)
             await writer.drain()
     except OSError:
-        pass  # either end went away
+        pass  # either end closed the connection
     finally:
         writer.close()
 

@@ -1,9 +1,9 @@
-"""The leak rig: clients that flood while something happens, and a judge over every upstream.
+"""The leak rig: clients that flood during an event, and a judge over every upstream.
 
-One capture sees all interfaces of the internet's side: every WAN's far end and every node's
-link. Each client's packets carry a token that stands for it and for the ways out that it has at the
-time; `egressd.lab.chaos.judge` holds each captured token against them. Nothing is proved
-before the capture has shown that it sees.
+One capture sees all interfaces of the internet's side: every WAN's far end and every node's link.
+Each client's packets carry a token that stands for it and for its allowed egresses at the time;
+`egressd.lab.chaos.judge` checks each captured token against them. The capture must first show that
+it works.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BACK_WITHIN_S: Final = 5.0
 
 
 def exits_of(lab: Lab, target: str) -> frozenset[str]:
-    """The addresses that a client with this target may be seen with outside."""
+    """Return the source addresses that a client with this target may have outside."""
     if target in lab.nodes:
         return frozenset({lab.nodes[target].address})
     wans = {f"Interface:{wan.interface}": wan.address for wan in lab.wans}
@@ -35,7 +35,7 @@ def exits_of(lab: Lab, target: str) -> frozenset[str]:
 
 
 class Watch:
-    """Clients that flood, by number, and what the captures may show of each."""
+    """Flooding clients, by number, and the packets of each that the captures may show."""
 
     def __init__(self, lab: Lab, capture: Capture) -> None:
         self._lab = lab
@@ -60,17 +60,19 @@ class Watch:
         self.settle(client)
 
     def expect(self, client: int, target: str) -> None:
-        """From now on a client may leave by that target too."""
+        """Allow a client to leave by that target too from now on."""
         self._next[client] = exits_of(self._lab, target)
         self.senders[client].expect_change(self._next[client])
 
     def settle(self, client: int) -> None:
-        """What was expected has been answered. The old flood must obey it, then a new one does."""
+        """Mark the expected change as answered, which the old flood must obey, and start a new
+        flood.
+        """
         self.senders[client].answered()
         self.senders[client].begin(self._next.pop(client))
 
     def every_way(self, client: int) -> dict[str, ProbeResult]:
-        """Let a client try every known way out at once, under the same judge."""
+        """Let a client try every known egress at once, under the same judge."""
         token = new_token()
         self.judge.eras[token] = Era(
             client=f"client{client}",
@@ -84,13 +86,14 @@ class Watch:
         return self._lab.client(client).every_way(token)
 
     def recovers(self, *clients: int) -> None:
-        """All of them reach the world by their targets, or are blocked, within 5 s."""
+        """Wait 5 s at most until all of them reach the internet by their targets, or are blocked.
+        """
         for client in clients:
             sender = self.senders[client]
             eventually(partial(_is_as_it_should_be, sender), BACK_WITHIN_S)
 
     def leaks(self) -> list[str]:
-        """What left where it should not have."""
+        """Return the packets that left where they should not have."""
         return [breach.what for breach in self.judge.judge(self._capture.read().flows)]
 
 

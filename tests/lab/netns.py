@@ -1,4 +1,4 @@
-"""Network namespaces for tests: made on entering, gone on leaving, whatever happens between.
+"""Network namespaces for tests: made on entering, removed on leaving in every case.
 
     with Namespace() as router, Namespace() as client:
         router.cable("lan0", client, "eth0")
@@ -9,7 +9,7 @@
 
 A namespace has no name and is held by a descriptor: it ends with the test's process even
 when that is killed. Functions run in a forked child inside the namespace, so that tests may
-leave sockets, threads and event loops behind; what they return comes back over a pipe.
+leave sockets, threads and event loops behind; their results come back over a pipe.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ChildTraceback(Exception):
-    """Where in the child an exception was raised, as text: the cause of what the parent raises."""
+    """The child's traceback as text, the cause of the exception that the parent raises."""
 
     def __str__(self) -> str:
         return f"\n\n{self.args[0]}"
 
 
 class Running(Generic[T]):
-    """A function at work in a namespace."""
+    """A function that runs in a namespace."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid = pid
         self._pipe = pipe
 
     def result(self, timeout_s: float = 60.0) -> T:
-        """Wait for the function, and give what it returned or raise what it raised.
+        """Wait for the function, and return its result or raise its exception.
 
-        Whatever it started is killed then. Raises TimeoutError after `timeout_s`.
+        All processes that it started are killed then. Raises TimeoutError after `timeout_s`.
         """
         answer = b""
         try:
@@ -75,7 +75,7 @@ class Running(Generic[T]):
         return cast(T, value)
 
     def kill(self) -> None:
-        """End the function and all that it started. May be called again."""
+        """End the function and all processes that it started. May be called again."""
         if self._pipe < 0:
             return
         os.killpg(self.pid, signal.SIGKILL)
@@ -105,11 +105,11 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """A path that ``ip … netns PATH`` and setns take while the test's process lives."""
+        """Return a path for ``ip … netns PATH`` and setns, valid while the test's process lives."""
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function inside, and give what it returns or raise what it raises."""
+        """Call the function inside, and return its result or raise its exception."""
         return self.start(function, *args, **kwargs).result()
 
     def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Running[T]:
@@ -129,7 +129,7 @@ class Namespace:
         return running
 
     def _serve(self, writer: int, call: Callable[[], object]) -> None:
-        """In the child: call, send what came of it, and exit."""
+        """Call the function in the child, send its result, and exit."""
         try:
             _enter(self._descriptor)
             answer = pickle.dumps((call(), None, ""))
@@ -147,7 +147,7 @@ class Namespace:
         os._exit(0)
 
     def shell(self, script: str) -> str:
-        """Run shell commands inside, stopping at the first that fails; their output."""
+        """Run shell commands inside, up to the first that fails, and return their output."""
         return self.run(_shell, script)
 
     def cable(self, name: str, other: Namespace, other_name: str) -> None:
@@ -158,7 +158,7 @@ class Namespace:
 
 
 class JoinedNamespace(Namespace):
-    """A namespace that is there already, by its name in /run/netns. Leaving it lets it be."""
+    """An existing namespace, by its name in /run/netns. It stays when the block is left."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -192,12 +192,12 @@ def _shell(script: str) -> str:
 async def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     """Return when `condition` holds. Raises TimeoutError after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 (what it waits for sets no event)
+        while not condition():  # noqa: ASYNC110 (the condition sets no event)
             await asyncio.sleep(0.002)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it is more than a child that nobody has asked after (proc_pid_stat(5), field 3)."""
+    """True if the process exists and is no zombie (proc_pid_stat(5), field 3)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Nodes of every protocol and transport, each with the real server that it is for.
+"""Nodes of every protocol and transport, each with the real server for it.
 
-The servers are sing-box's inbounds, for HTTP Upgrade with `upgrading` in front. For Shadowsocks
-with a plugin, which those have not, there are nodes of the lab.
+The servers are sing-box's inbounds, for HTTP Upgrade with `upgrading` in front. Those do not
+support Shadowsocks with a plugin, for which the lab has nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 NAME: Final = "node.test"
-"""What the servers' certificates are for."""
+"""The name in the servers' certificates."""
 UUID: Final = "b831381d-6324-4d53-ad4f-8cda48b30811"
 OTHER_UUID: Final = "b831381d-6324-4d53-ad4f-8cda48b30812"
 PASSWORD: Final = "open sesame; now=1"
@@ -33,25 +33,26 @@ class Served:
     fields: Fields
     inbound: Fields
     wrong: Fields
-    """What a node has that may not use the server: a wrong password, key or name."""
+    """The field of a node that may not use the server: a wrong password, key or name."""
     udp: bool = True
     reason: str = ""
-    """Part of what the delay call tells of a node with `wrong`, where that is told."""
+    """Part of the delay call's message for a node with `wrong`, where there is one."""
     upgrade: str = ""
     """The path of the HTTP Upgrade that `upgrading` does for the inbound, if any."""
     is_secure: bool = False
-    """Whether that is done within TLS."""
+    """True if that is done within TLS."""
 
     @property
     def is_told_refused(self) -> bool:
-        """Whether a closed port shows at once: over UDP nothing need come back, and the engine's
-        gRPC and HTTP/2 try again and again."""
+        """True if a closed port shows at once. Over UDP there may be no answer, and the engine's
+        gRPC and HTTP/2 retry without end.
+        """
         is_over_udp = self.protocol in ("hysteria2", "tuic")
         return not is_over_udp and self.fields.get("network") not in ("grpc", "h2")
 
 
 def every(certificate: Path, key: Path) -> dict[str, Served]:
-    """All of them, by name. The files are a certificate for `NAME` and its key."""
+    """Return all of them, by name. The files are a certificate for `NAME` and its key."""
     tls = {
         "enabled": True,
         "server_name": NAME,
@@ -207,7 +208,7 @@ def _v2ray(tls: Fields) -> dict[str, Served]:
 
 
 def _upgraded() -> dict[str, Served]:
-    """HTTP Upgrade: the inbounds are bare."""
+    """Return the nodes with HTTP Upgrade, whose inbounds have no transport."""
     path = "/u"
     over: Fields = {"network": "httpupgrade", "ws-opts": {"path": path, "headers": {"Host": NAME}}}
     uuids = [{"name": "u", "uuid": UUID}]
@@ -235,7 +236,7 @@ def _upgraded() -> dict[str, Served]:
 
 
 def _reality() -> dict[str, Served]:
-    """REALITY borrows the handshake of a site: one of the lab's web servers."""
+    """Return the nodes with REALITY, which borrows the handshake of a web server of the lab."""
 
     def text(raw: bytes) -> str:
         return urlsafe_b64encode(raw).decode().rstrip("=")
@@ -270,7 +271,7 @@ def _reality() -> dict[str, Served]:
             **over,
         }
         wrong = {"reality-opts": {"public-key": other, "short-id": SHORT_ID}}
-        # The engine's gRPC keeps trying, and does not say why.
+        # The engine's gRPC keeps trying, and does not report the reason.
         reason = "" if over else "REALITY verification failed"
         found[f"vless reality {name}"] = Served("vless", config, inbound, wrong, reason=reason)
     return found

@@ -5,8 +5,8 @@
    client (10.77.0.0/16) ── lan0 ┘
 
 Every address of a LAN's network is the client's (a local route), so thousands of clients
-need one namespace. The router forwards plainly; `Site.intercept` hands what goes to the
-server's port to a socket of the router's own, as the engine has it (TPROXY).
+need one namespace. The router forwards plainly; `Site.intercept` hands packets to the
+server's port to a socket of the router's own, as the engine does (TPROXY).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.lab.netns import Namespace
 SERVER = "192.0.2.2"
 ROUTER = "10.77.0.1"
 PORT = 5201
-"""What is measured at the same time has the next."""
+"""The port of a measurement. A second one at the same time uses the next port."""
 BUCKET_S = 0.05
 PAYLOAD = 1400
 """Bytes of a UDP packet's payload; 28 more make the IP packet."""
@@ -62,10 +62,9 @@ ONE_ARM = Topology(
 
 
 def limits_state(shell: Callable[[str], str]) -> list[str]:
-    """Everything that a router's limits consist of, as lines of text in no order.
+    """Return all parts of a router's limits, as lines of text in no order.
 
-    Sets that packets fill are no part of it. `shell` runs a script in the router and gives what it
-    printed.
+    Sets that packets fill are left out. `shell` runs a script in the router and returns its output.
     """
     shown = shell(
         """
@@ -87,26 +86,26 @@ _FILLED_BY_PACKETS: Final = re.compile(
 
 
 class Arrivals(NamedTuple):
-    """When bytes of payload came in: so many in each 50 ms since the first."""
+    """Bytes of payload that arrived, in each 50 ms since the first."""
 
     buckets: tuple[int, ...]
     begun: float = 0.0
-    """When the first came in, by the clock of the flows that were received together."""
+    """The time of the first byte, by the clock of the flows that were received together."""
 
     def rate(self, seconds: float, since: float = 0) -> float:
-        """Mean bit/s in the `seconds` that begin `since` seconds after the first byte."""
+        """Return the mean bit/s in the `seconds` from `since` seconds after the first byte."""
         first = round(since / BUCKET_S)
         return sum(self.buckets[first : first + round(seconds / BUCKET_S)]) * 8 / seconds
 
     def peak(self) -> float:
-        """The most bit/s of any whole second."""
+        """Return the most bit/s of any whole second."""
         width = round(1 / BUCKET_S)
         windows = range(max(1, len(self.buckets) - width + 1))
         return max(sum(self.buckets[start : start + width]) * 8 for start in windows)
 
 
 def joined(flows: Sequence[Arrivals]) -> Arrivals:
-    """What came in of several flows, as of one."""
+    """Return the arrivals of several flows, summed as of one."""
     begun = min(flow.begun for flow in flows)
     late = [round((flow.begun - begun) / BUCKET_S) for flow in flows]
     total = [0] * max(shift + len(flow.buckets) for shift, flow in zip(late, flows, strict=True))
@@ -117,7 +116,7 @@ def joined(flows: Sequence[Arrivals]) -> Arrivals:
 
 
 class Site:
-    """The namespaces. A context manager."""
+    """The namespaces. It is a context manager."""
 
     topology = TOPOLOGY
 
@@ -160,11 +159,11 @@ class Site:
         )
 
     def limit(self, limits: Mapping[str, Limit]) -> int:
-        """Make the router's limits just these."""
+        """Make the router's limits exactly these."""
         return self.router.run(_sync, limits, self.topology)
 
     def intercept(self) -> None:
-        """Hand what clients send to the server's ports to transparent sockets of the router."""
+        """Hand packets from clients to the server's ports to transparent sockets of the router."""
         self.router.shell(
             f"""
             sysctl -qw net.bridge.bridge-nf-call-iptables=0
@@ -184,7 +183,7 @@ END
 
 
 class OneArmSite(Site):
-    """One interface of the router is LAN and WAN: client and server are on the same switch."""
+    """A site whose router has one interface as LAN and WAN: client and server share a switch."""
 
     topology = ONE_ARM
 
@@ -218,7 +217,7 @@ END
 
 
 def limit(number: int, upload: int = 0, download: int = 0) -> Limit:
-    """A rule's limit, in Kbps."""
+    """Return a rule's limit, in Kbps."""
     return Limit(number=number, upload_kbps=upload, download_kbps=download)
 
 
@@ -240,7 +239,7 @@ def tcp(
     target: str = SERVER,
     transparent: bool = False,
 ) -> Arrivals:
-    """Send as fast as TCP can for `seconds`; what came in on the other side."""
+    """Send as fast as TCP can for `seconds`, and return the arrivals on the other side."""
     return start_tcp(
         client,
         server,
@@ -265,7 +264,9 @@ def start_tcp(
     transparent: bool = False,
     port: int = PORT,
 ) -> Callable[[], Arrivals]:
-    """The same without waiting: what is returned waits. Each at a time needs a port of its own."""
+    """Start `tcp` without waiting, and return a function that waits. Each call at the same time
+    needs its own port.
+    """
     far = server.start(listen, flows, seconds, upload, (target, port), transparent)
     near = client.start(connect, source, (target, port), flows, seconds, not upload)
 
@@ -328,14 +329,14 @@ def _pump(connections: Sequence[socket.socket], seconds: float, receives: bool) 
                 assert isinstance(active, socket.socket)
                 try:
                     size = len(active.recv(1 << 17)) if receives else active.send(chunk)
-                except ConnectionError:  # the other side's time was up first
+                except ConnectionError:  # the other side ended first
                     size = 0
                 if not size:
                     selector.unregister(active)
                 elif receives:
                     arrivals.add(0, size, time.monotonic())
         for connection in connections:
-            # Reset, or what is still queued would go on for long after the end.
+            # Reset it, or the queued data would continue for long after the end.
             linger = struct.pack("=ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             connection.close()
@@ -354,8 +355,9 @@ def udp(
     seconds: float = 10,
     payload: int = PAYLOAD,
 ) -> dict[int, Arrivals]:
-    """Send from each pair's first address to its second at `kbps` of payload each, for
-    `seconds`; what came of each."""
+    """Send from each pair's first address to its second at `kbps` of payload each, for `seconds`,
+    and return the arrivals of each.
+    """
     far = receiver.start(udp_receive, seconds + 1)
     sending = sender.start(udp_send, pairs, kbps, seconds, payload)
     arrivals = far.result()
@@ -370,10 +372,10 @@ def udp_send(
     payload: int = PAYLOAD,
     first: int = 0,
 ) -> None:
-    """Send round robin, evenly, each packet bearing the number of its pair, from `first` on.
+    """Send round robin, evenly. Each packet has the number of its pair, from `first` on.
 
-    What is due of one pair at a time goes out in one call, as one large packet to be
-    segmented (UDP_SEGMENT), so that a fast flow isn't this process's to limit.
+    The packets of one pair that are due together go out in one call, as one large packet to be
+    segmented (UDP_SEGMENT), so that this process does not limit a fast flow.
     """
     sockets = []
     for number, (source, target) in enumerate(pairs, first):
@@ -400,9 +402,10 @@ def udp_send(
 
 
 def udp_receive(seconds: float) -> dict[int, Arrivals]:
-    """Receive for `seconds` from the first packet on; what came, by the number of the pair.
+    """Receive for `seconds` from the first packet on, and return the arrivals by number of the
+    pair.
 
-    When a packet came is the kernel's to say: on a busy machine this process reads it later.
+    The kernel's timestamps count, since on a busy machine this process reads packets later.
     """
     tally = _Tally()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
@@ -418,7 +421,7 @@ def udp_receive(seconds: float) -> dict[int, Arrivals]:
                 break
             if not tally.begun:
                 deadline = time.monotonic() + seconds
-                opened.settimeout(1)  # a busy machine stands still for half of that
+                opened.settimeout(1)  # a busy machine may pause for half of that
             (flow,) = _TAG.unpack_from(data)
             whole, nanoseconds = _TIME.unpack(stamp)
             tally.add(flow, len(data), whole + nanoseconds / 1e9)

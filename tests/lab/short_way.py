@@ -1,4 +1,4 @@
-"""What the kernel tells of known flows' short way in a lab's router."""
+"""The kernel's view of the fast path of known flows in a lab's router."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def programs_here() -> dict[str, int]:
 
 
 def passed_here(address: str) -> RuleCount:
-    """Count what of a client's traffic went the short way."""
+    """Count the client's traffic on the fast path."""
     for program in programs_here().values():
         maps = {each.name: each for each in system.maps_of(program)}
         if value := maps["counts"].get(IPv4Address(address).packed):
@@ -33,12 +33,12 @@ def passed_here(address: str) -> RuleCount:
 
 
 def hooked(lab: Lab) -> set[str]:
-    """The interfaces of the router that have the classifier."""
+    """Return the interfaces of the router that have the classifier."""
     with JoinedNamespace(lab.router.namespace) as router:
         return set(router.run(programs_here))
 
 
 def passed(lab: Lab, client: int) -> RuleCount:
-    """What of a client's traffic went the short way."""
+    """Return the counts of a client's traffic on the fast path."""
     with JoinedNamespace(lab.router.namespace) as router:
         return router.run(passed_here, lab.client(client).address)

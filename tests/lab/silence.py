@@ -1,8 +1,8 @@
 """UDP sessions that fall silent: ``python -m tests.lab.silence SECONDS SOURCE ADDRESS PORT…``.
 
-Says something to each port by a socket of its own, then nothing for so long, then something again.
-Prints of each port whether the server saw the same address and port both times. With
-``PROXY-HOST:PORT`` in place of the source it does so by a SOCKS5 proxy's associations.
+Sends a datagram to each port by a socket of its own, is silent for SECONDS, then sends another.
+Prints for each port ``kept`` if the server saw the same address and port both times, or both
+addresses. With ``PROXY-HOST:PORT`` in place of the source it uses associations of a SOCKS5 proxy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAIT_S = 3.0
 
 
 class Session:
-    """A socket that speaks to one server, itself or by a proxy."""
+    """A socket that sends to one server, directly or by a proxy."""
 
     def __init__(self, stack: ExitStack, source: str, address: str, port: int) -> None:
         host, _, proxy = source.partition(":")
@@ -37,7 +37,7 @@ class Session:
             self._sock.connect((address, port))
 
     def seen(self) -> bytes:
-        """The server's greeting, which has the address and port that it sees."""
+        """Return the server's greeting, which has the address and port that it sees."""
         try:
             self._sock.send(self._head + b"hello")
             return self._sock.recv(2048)[len(self._head) :].partition(b"\n")[0]

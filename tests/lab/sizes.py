@@ -1,8 +1,8 @@
 """One UDP socket that sends datagrams of several sizes: ``python -m tests.lab.sizes SOURCE ADDRESS
 PORT SIZE…``.
 
-Prints of each the size, the answer's size without the greeting, and the address and port that the
-server saw, or the error; an answer that does not come is ``lost``.
+Prints for each the size, the answer's size without the greeting, and the address and port that the
+server saw, or the error. A missing answer is ``lost``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(source: str, address: str, port: int, sizes: list[int]) -> None:
 
 
 def exchange(sock: socket.socket, size: int) -> str:
-    """Send one of that size, and say what came of it."""
+    """Send a datagram of that size, and return its result as text."""
     sent = bytes(n % 251 for n in range(size))
     try:
         sock.send(sent)

@@ -2,7 +2,7 @@
 
 As a program it runs in a namespace: ``HOST PORT USER PASSWORD ADDRESS PORT`` exchanges one datagram
 with the lab's echo server through the proxy, and prints the address that was seen. ``HOST PORT
-ADDRESS PORT`` does so by a relay that is there already, whoever it is for.
+ADDRESS PORT`` uses an existing relay, of any client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIMEOUT = 3.0
 
 
 class Refused(Exception):
-    """The proxy said no; the text says at what."""
+    """The proxy refused a step, which the text names."""
 
 
 def negotiate(sock: socket.socket, user: str, password: str) -> None:
@@ -33,7 +33,7 @@ def negotiate(sock: socket.socket, user: str, password: str) -> None:
 
 
 def request(sock: socket.socket, command: int, address: str, port: int) -> tuple[str, int]:
-    """Ask for a connection or an association; the bound address. Raises Refused."""
+    """Ask for a connection or an association, and return the bound address. Raises Refused."""
     sock.sendall(struct.pack(">BBBB4sH", 5, command, 0, 1, socket.inet_aton(address), port))
     _, reply, _, kind = _take(sock, 4)
     if reply:
@@ -44,7 +44,7 @@ def request(sock: socket.socket, command: int, address: str, port: int) -> tuple
 
 
 def datagram(proxy: tuple[str, int], user: str, password: str, address: str, port: int) -> str:
-    """Exchange a datagram with an echo server through `proxy`; the address that it saw."""
+    """Exchange a datagram with an echo server through `proxy`, and return the address it saw."""
     with socket.create_connection(proxy, _TIMEOUT) as control:
         negotiate(control, user, password)
         bound, bound_port = request(control, ASSOCIATE, "0.0.0.0", 0)
@@ -52,9 +52,10 @@ def datagram(proxy: tuple[str, int], user: str, password: str, address: str, por
 
 
 def relayed(by: tuple[str, int], address: str, port: int, options: bytes = b"") -> str:
-    """Exchange a datagram with an echo server by an association's relay; the address it saw.
+    """Exchange a datagram with an echo server by an association's relay, and return the address it
+    saw.
 
-    `options` go into the IPv4 header of what is sent (ip(7), IP_OPTIONS).
+    `options` go into the IPv4 header of the sent datagrams (ip(7), IP_OPTIONS).
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay:
         if options:
@@ -80,7 +81,7 @@ def _take(sock: socket.socket, size: int) -> bytes:
 
 if __name__ == "__main__":
     host, given_port, *sign_in, server, server_port = sys.argv[1:]
-    # With one more word than an address needs, that many octets of options.
+    # One word more than an address needs is the number of octets of options.
     no_operations = b"\x01" * int(sign_in.pop()) if len(sign_in) == 1 else b""
     proxy_or_relay, there = (host, int(given_port)), (server, int(server_port))
     try:

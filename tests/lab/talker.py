@@ -1,8 +1,8 @@
-"""A UDP client that keeps one socket, and a server that goes on sending: programs for namespaces.
+"""A UDP client that keeps one socket, and a server that keeps sending: programs for namespaces.
 
-``talk SOURCE ADDRESS PORT`` sends a datagram each 0.1 s, and prints the address that each answer
-says it was seen by. ``stream ADDRESS PORT`` sends 100 datagrams a second to whomever it has heard
-of, each with the address it knows him by.
+``talk SOURCE ADDRESS PORT`` sends a datagram each 0.1 s, and prints the source address that each
+answer reports. ``stream ADDRESS PORT`` sends 100 datagrams a second to each peer that it has heard
+from. Each datagram has the peer's address as the server sees it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STREAM_PAUSE_S = 0.01
 
 
 def talk(source: str, address: str, port: int) -> None:
-    """Until it is killed."""
+    """Send and print until the process is killed."""
     talker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     talker.bind((source, 0))
     due = 0.0
@@ -38,7 +38,7 @@ def talk(source: str, address: str, port: int) -> None:
 
 
 def stream(address: str, port: int) -> None:
-    """Until it is killed."""
+    """Send until the process is killed."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((address, port))
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""A WireGuard tunnel of a client's to a server in the lab's internet, with wireguard-go."""
+"""A WireGuard tunnel from a client to a server in the lab's internet, with wireguard-go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.lab.device_state import SERVER, eventually
 
 PORT = 51_820
 MTU = 1420
-"""What wg-quick(8) makes of a link of 1,500: an outer packet of 1,480 bytes with IPv4."""
+"""Bytes: wg-quick(8)'s MTU for a link of 1,500, whose outer packet has 1,480 bytes with IPv4."""
 HERE, THERE = "10.9.0.2", "10.9.0.1"
 
 
@@ -35,7 +35,7 @@ class End:
         return base64.b64encode(self.key.public_key().public_bytes_raw()).decode()
 
     def configure(self, folder: Path, peer: End, *options: str) -> None:
-        """Bring it up, with `peer` and what is said of it."""
+        """Bring it up, with `peer` and its options."""
         secret = folder / f"{self.interface}.key"
         secret.write_text(base64.b64encode(self.key.private_bytes_raw()).decode())
         secret.chmod(0o600)
@@ -47,7 +47,7 @@ class End:
 
 @contextmanager
 def tunnel(lab: Lab, client: int) -> Iterator[Host]:
-    """The client's end, from which `THERE` can be reached."""
+    """Yield the client's end, from which `THERE` can be reached."""
     own = lab.client(client).host
     ends = [
         End(host, f"wg{lab.name}{n}", address, X25519PrivateKey.generate())

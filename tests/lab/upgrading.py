@@ -1,9 +1,9 @@
 """HTTP Upgrade in front of nodes' servers: ``python -m tests.lab.upgrading CONFIG``.
 
-The engine's own server for this transport loses the client's first byte when it comes right after
-the upgrade: net/http has read it ahead by then, and the server drops what ``Hijack`` hands over
-with the connection (sing-box, transport/v2rayhttpupgrade/server.go). So the upgrade is answered
-here, and what follows goes on to an inbound without a transport.
+The engine's own server for this transport loses the client's first byte when it arrives right after
+the upgrade: net/http has read it ahead by then, and the server drops the bytes that ``Hijack``
+returns with the connection (sing-box, transport/v2rayhttpupgrade/server.go). So this program
+answers the upgrade, and forwards the rest to an inbound without a transport.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 BEHIND = 1
-"""What is added to a front's port to find the server behind it, on the same address."""
+"""The number that is added to a front's port for the server behind it, on the same address."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Front:
     key: str = ""
 
     async def listen(self) -> asyncio.Server:
-        """Serve until that is closed."""
+        """Start to serve, and return the server."""
         context = None
         if self.certificate:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -41,15 +41,16 @@ class Front:
         return await asyncio.start_server(self._serve, self.address, self.port, ssl=context)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled when the front ends: to asyncio's server that is no way for a connection to end.
+        # The front's end cancels this. asyncio's server would report it as an unexpected end.
         with suppress(OSError, EOFError, asyncio.CancelledError), closing(writer):
             if await self._upgrade(reader, writer):
                 behind = await asyncio.open_connection(self.address, self.port + BEHIND)
                 await asyncio.gather(_pass(reader, behind[1]), _pass(behind[0], writer))
 
     async def _upgrade(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer the request for an upgrade; whether it was one. Who is content with HTTP/2 is hung
-        up on: an upgrade is not what that begins with."""
+        """Answer the request for an upgrade. True if it was one. A client that accepts HTTP/2 is
+        disconnected, since an upgrade does not begin with it.
+        """
         tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
         if tls and tls.selected_alpn_protocol() == "h2":
             return False
@@ -64,7 +65,7 @@ class Front:
 
 
 async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Pass on what comes until it ends; then the target's way is at its end too."""
+    """Forward data until it ends, then close the target."""
     with suppress(OSError), closing(target):
         while data := await source.read(1 << 16):
             target.write(data)
@@ -72,7 +73,7 @@ async def _pass(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 
 def command(fronts: Sequence[Front], config: Path) -> list[str]:
-    """The command that serves them; `config` is the file to write for it."""
+    """Return the command that serves them, and write its `config` file."""
     config.write_text(json.dumps([asdict(front) for front in fronts]))
     return [sys.executable, "-m", __name__, str(config)]
 

@@ -20,12 +20,12 @@ from tests.lab import hellos
 from tests.lab.hellos import Visit
 
 _PROGRAM = str(Path(hellos.__file__))
-_ports = itertools.count(20_000)  # below those that the kernel gives out
+_ports = itertools.count(20_000)  # below the kernel's range of ports
 
 
 @contextmanager
 def served(lab: Lab) -> Iterator[None]:
-    """TLS and QUIC servers at addresses of their own, beside the lab's."""
+    """Run TLS and QUIC servers at addresses of their own, beside the lab's."""
     for address in (hellos.ADDRESS, hellos.SECOND):
         lab.internet.run("ip", "address", "add", f"{address}/32", "dev", "lo")
     certificate, key = lab.authority.certificate("hellos", ["www.test"])
@@ -42,9 +42,9 @@ def served(lab: Lab) -> Iterator[None]:
 
 
 def visit(lab: Lab, client: int, visits: Sequence[Visit]) -> list[str]:
-    """What each visit of a client was seen as, or what came in its way."""
-    # QUIC from a port that an earlier visit to that server had is a part of the earlier one's
-    # session, and goes its way. The kernel gives ports at random: the same one comes now and then.
+    """Return the address that each visit of a client was seen with, or its error."""
+    # QUIC from a port of an earlier visit to that server continues the earlier one's session, and
+    # uses its egress. The kernel chooses ports at random, so the same one is sometimes repeated.
     visits = [
         replace(one, local_port=next(_ports)) if one.kind == "quic" and not one.local_port else one
         for one in visits
@@ -62,13 +62,13 @@ def visit(lab: Lab, client: int, visits: Sequence[Visit]) -> list[str]:
 
 
 def save(lab: Lab, domains: str = "", ips: str = "", node: str = "DIRECT") -> str:
-    """Put the whitelist; the ``msg``."""
+    """Put the whitelist, and return the ``msg``."""
     message: str = lab.api.put("/whitelist", {"domains": domains, "ips": ips, "node": node})["msg"]
     return message
 
 
 def set_device(lab: Lab, **settings: Any) -> str:
-    """Change settings of the device; the ``msg``."""
+    """Change settings of the device, and return the ``msg``."""
     known = lab.api.ask("GET", "/ops/settings").body
     answer = lab.api.ask("PUT", "/ops/settings", known | settings)
     assert answer.status == 200, answer.body

@@ -13,7 +13,7 @@ USERSPACE = "WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go"
 
 
 class Peer:
-    """One end of a tunnel: an interface in a namespace, by a configuration of wg-quick's."""
+    """One end of a tunnel: an interface in a namespace, with a configuration file of wg-quick's."""
 
     def __init__(self, host: Host, folder: Path, name: str, address: str) -> None:
         self.host = host
@@ -31,23 +31,23 @@ class Peer:
         self.file.write_text("\n".join([*head, *lines, ""]))
 
     def up(self) -> None:
-        """``wg-quick up``."""
+        """Run ``wg-quick up``."""
         self.host.run("env", USERSPACE, "wg-quick", "up", str(self.file))
 
     def down(self) -> None:
-        """``wg-quick down``. Safe to repeat."""
+        """Run ``wg-quick down``. Safe to repeat."""
         self.host.run("wg-quick", "down", str(self.file), check=False)
 
 
 def peer_lines(other: Peer, *allowed: str, endpoint: str = "") -> tuple[str, ...]:
-    """The lines about a peer, by the networks that lead to it."""
+    """Return the lines about a peer, with the networks that lead to it."""
     where = (f"Endpoint = {endpoint}", "PersistentKeepalive = 1") if endpoint else ()
     return ("[Peer]", f"PublicKey = {other.public}", f"AllowedIPs = {', '.join(allowed)}", *where)
 
 
 @contextmanager
 def raised(*peers: Peer) -> Iterator[None]:
-    """These are up meanwhile."""
+    """Bring these up for the block."""
     try:
         for peer in peers:
             peer.up()
