@@ -60,8 +60,7 @@ def configure(lab: Lab, **settings: object) -> None:
 
 @contextmanager
 def port_forward(lab: Lab, rule: str) -> Iterator[None]:
-    """Add a port forward of the operator's own for the block, a rule of nftables in another table.
-    """
+    """Add a port forward of the operator's own for the block, as a rule in another table."""
     chain = "{ type nat hook prerouting priority dstnat; }"
     lab.router.run("nft", "add", "table", "ip", "forwards")
     try:

@@ -86,8 +86,7 @@ class Watch:
         return self._lab.client(client).every_way(token)
 
     def recovers(self, *clients: int) -> None:
-        """Wait 5 s at most until all of them reach the internet by their targets, or are blocked.
-        """
+        """Wait until all of them reach the internet by their targets or are blocked, up to 5 s."""
         for client in clients:
             sender = self.senders[client]
             eventually(partial(_is_as_it_should_be, sender), BACK_WITHIN_S)

@@ -1,4 +1,4 @@
-"""A flood of connections to the API is metered, told, and noticed by nobody else."""
+"""A flood of connections to the API is metered and reported, and other clients do not notice it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 ROUTER6 = f"{LAN6}1"
 
 NOBODY = 65534
-"""The user who has the rights of nobody."""
+"""The user ID of ``nobody``, a user without rights."""
 
 FLOOD = """
 import os, socket, sys
@@ -40,7 +40,7 @@ while True:
     if len(kept) > 900:
         kept.pop(0).close()
 """
-"""Begins one connection after another, as fast as it can."""
+"""Opens one connection after another, as fast as it can."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def flooding(host: Host, address: str, user: int = 0) -> Iterator[None]:
 
 
 def reached(lab: Lab) -> set[str]:
-    """Who is told to have reached the bound."""
+    """Return the sources that are reported to have reached the bound."""
     overview = lab.api.ask("GET", "/ops/overview", timeout=5).body
     told = {each["source"] for each in overview["reached"] if each["kind"] == "api"}
     sentences = [p for p in overview["problems"] if "new connections a second to the API" in p]
@@ -75,7 +75,7 @@ def reached(lab: Lab) -> set[str]:
 
 
 def answers(host: Host, address: str) -> bool:
-    """Whether somebody else gets an answer."""
+    """True if another host gets an answer."""
     with host.socket(address, API_PORT, 5) as sock:
         sock.settimeout(5)
         sock.sendall(b"GET /ops/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

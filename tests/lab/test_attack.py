@@ -1,4 +1,4 @@
-"""A short run of what ``script/attack`` does at length."""
+"""A short run of the attacks that ``script/attack`` does at length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab's certificate authority, before the strictest that will meet it: Python 3.13."""
+"""The lab's certificate authority, checked by its strictest client: Python 3.13."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from egressd.lab.authority import Authority
 
 
 def shake_hands(authority: Authority, named: str, *, trusted: Path) -> None:
-    """Let a strict client meet a server with a certificate for ``site.test`` and an address."""
+    """Connect a strict client to a server with a certificate for ``site.test`` and an address."""
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.load_cert_chain(*authority.certificate("site.test", ["127.0.0.1"]))
     ours = ssl.create_default_context(cafile=str(trusted))

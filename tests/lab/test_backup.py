@@ -1,4 +1,4 @@
-"""``egressd backup`` and ``egressd restore``, on a device that runs and on one that does not."""
+"""``egressd backup`` and ``egressd restore``, on a running device and on a stopped one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ WEB = f"http://{SERVER}/"
 
 @contextmanager
 def writes(lab: Lab) -> Iterator[list[str]]:
-    """Rules that come one after another meanwhile; the addresses that were answered."""
+    """Post rules one after another during the block, and yield the addresses of those that
+    succeeded.
+    """
     ending = threading.Event()
     written: list[str] = []
 
@@ -48,7 +50,7 @@ def rules(lab: Lab) -> dict[int, dict[str, object]]:
 
 
 def way_out(lab: Lab, client: int) -> str:
-    """The address that the world sees of a client; empty when it is refused."""
+    """Return a client's address as the internet sees it, or an empty text when it is refused."""
     return lab.client(client).http(WEB).seen
 
 

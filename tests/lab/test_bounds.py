@@ -1,4 +1,6 @@
-"""What one client may have open in the engine, and ask for: beyond it, it alone is refused."""
+"""Bounds on one client's connections in the engine, and on its queries. A client above them is
+refused, and no other client is.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tests.lab.netns import JoinedNamespace, Running
 pytestmark = pytest.mark.lab
 
 GREEDY, OTHER, DIRECT = 1, 2, 3
-"""Two clients of one node, and one whose traffic the kernel routes."""
+"""Two clients of nodes, and one whose traffic the kernel routes."""
 WEB: Final = f"http://{SERVER}/"
 ECHO: Final = 7
 RESOLVER: Final = "8.8.8.8"
@@ -37,13 +39,13 @@ OPEN_QUESTIONS: Final = 256
 IDLE_S: Final = 10.0
 _IP_RECVERR: Final = 11
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""A reset in place of what is still to be sent, as SO_LINGER has it (socket(7))."""
+"""SO_LINGER's value that resets a connection and drops its unsent data (socket(7))."""
 
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=("ss",))) as lab:
-        # One that passes on that a client will send no more, and waits for the rest.
+        # This node passes on the end of a client's data, and waits for the rest of the answer.
         (address,) = lab.add_engine_node("patient", [{"type": "socks", "listen_port": 1080}])
         lab.start_egressd()
         add_nodes(lab)
@@ -58,7 +60,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture
 def greedy(lab: Lab) -> Iterator[JoinedNamespace]:
-    """The client that is about to take too much, which nothing is told of."""
+    """Yield the client that is about to exceed a bound, once no client is reported to do so."""
     eventually(lambda: overview(lab)["reached"] == [], 20)
     with JoinedNamespace(netns.namespace(lab.name, "client1")) as network:
         yield network
@@ -70,14 +72,14 @@ def greedy(lab: Lab) -> Iterator[JoinedNamespace]:
 
 NETWORK: Final = "10.77.0.0/24"
 UNRULED: Final = "10.77.0.128/25"
-"""A part of it with one rule for all."""
+"""A part of it with one rule for all addresses."""
 NEIGHBOUR: Final = "10.77.0.129"
-"""An address there that has little open."""
+"""An address there with few connections."""
 
 
 @pytest.fixture
 def many(lab: Lab, greedy: JoinedNamespace) -> Iterator[list[str]]:
-    """Addresses of the client that is about to take too much, without a rule of their own."""
+    """Yield addresses of the client that will exceed a bound, without a rule of their own."""
     addresses = [f"10.77.0.{number}" for number in range(130, 250)]
     all_of_them = (NEIGHBOUR, *addresses)
     greedy.shell("\n".join(f"ip address add {each}/32 dev eth0" for each in all_of_them))
@@ -90,12 +92,12 @@ def many(lab: Lab, greedy: JoinedNamespace) -> Iterator[list[str]]:
 
 
 def bounds(lab: Lab) -> Bounds:
-    """All figures, which follow from what a worker may open."""
+    """Return all bounds, which follow from the number of files that a worker may open."""
     return bounds_of(open_files.limit(lab.device.pids("egressd.netd.engine.worker")[0]))
 
 
 def bound(lab: Lab, counted: str) -> int:
-    """The figure that the device was loaded with."""
+    """Return the bound that the device's table was loaded with."""
     listed = lab.router.run("nft", "list", "table", "inet", "egressd").stdout
     found = re.search(rf"@{counted} {{ ip saddr ct count over (\d+) }}", listed)
     assert found is not None
@@ -107,7 +109,7 @@ def address(lab: Lab, client: int = GREEDY) -> str:
 
 
 def problem(lab: Lab) -> str:
-    """What is told of the client that takes too much."""
+    """Return the reports on the client that exceeds a bound."""
     told = [p for p in overview(lab)["problems"] if p.startswith(f"{address(lab)}: ")]
     return "; ".join(told)
 
@@ -117,7 +119,7 @@ def is_served(lab: Lab, client: int) -> bool:
 
 
 def resident_mb(lab: Lab) -> list[int]:
-    """Memory of each engine worker, in MB."""
+    """Return the memory of each engine worker, in MB."""
     found = []
     for pid in lab.device.pids("egressd.netd.engine.worker"):
         status = Path(f"/proc/{pid}/status").read_text()
@@ -142,7 +144,9 @@ def connect(
     ends: bool = False,
     sources: Sequence[str] = ("",),
 ) -> int:
-    """How many of so many connections of each source are made; they are held for a while."""
+    """Open `number` connections of each source, hold them for `hold_s`, and return the number of
+    those that were made.
+    """
     make_room()
     with ExitStack() as held:
         made = 0
@@ -161,8 +165,8 @@ def connect(
 
 
 def speak(number: int, hold_s: float, sources: Sequence[str] = ("",)) -> int:
-    """How many of so many sockets of each source get no error for a datagram; they are held for a
-    while.
+    """Send a datagram from `number` sockets of each source, hold them for `hold_s`, and return the
+    number of those without an error.
     """
     make_room()
     with ExitStack() as held:
@@ -195,7 +199,7 @@ def question(name: bytes) -> bytes:
 
 
 def ask(rate: int, seconds: float, flows: int) -> int:
-    """Ask for random names by UDP; how many were sent."""
+    """Query random names by UDP, and return the number of queries sent."""
     with ExitStack() as held:
         opened = [
             held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -214,7 +218,7 @@ def ask(rate: int, seconds: float, flows: int) -> int:
 
 
 def ask_by_tcp(rate: int, seconds: float, flows: int) -> int:
-    """The same by TCP, without waiting for answers."""
+    """Query random names by TCP as `ask` does, without waiting for answers."""
     with ExitStack() as held:
         opened = [
             held.enter_context(socket.create_connection((RESOLVER, 53), 5)) for _ in range(flows)
@@ -238,8 +242,9 @@ def ask_by_tcp(rate: int, seconds: float, flows: int) -> int:
 def ended(
     words: list[tuple[bytes, bool]], seconds: float, trickle: bytes = b""
 ) -> list[float | None]:
-    """After how long each of these connections to a resolver was ended, within so many seconds. A
-    word is followed by the end where that is said, and by `trickle`, a byte a second.
+    """Connect to a resolver once for each word, and return the seconds until each connection was
+    ended, or None after `seconds`. The end of data follows a word with a true flag; then `trickle`
+    is sent, a byte a second.
     """
     left = [*trickle]
     after: list[float | None] = [None] * len(words)
@@ -298,7 +303,7 @@ def test_a_clients_connections_are_bounded_and_nobody_else_notices(
 
 
 def test_what_conntrack_has_forgotten_counts(lab: Lab, greedy: JoinedNamespace) -> None:
-    """Its entry for a connection that a client has closed on its side ends before the socket."""
+    """conntrack forgets a connection closed by its client before the engine's socket ends."""
     most = bound(lab, "tcp_of")
     send(lab, GREEDY, "patient")
     timeout = "net/netfilter/nf_conntrack_tcp_timeout_close_wait"
@@ -329,7 +334,9 @@ def tracked(lab: Lab, port: int) -> int:
 
 @contextmanager
 def waiting_server(lab: Lab) -> Iterator[int]:
-    """A server on the internet that takes connections, says nothing and ends none."""
+    """Yield the port of a server on the internet that accepts connections, sends nothing and ends
+    none.
+    """
     port = 8998
     with JoinedNamespace(netns.namespace(lab.name, "internet")) as internet:
         serving = internet.start(take_all, port)
@@ -361,7 +368,7 @@ def test_a_clients_udp_sessions_are_bounded_and_nobody_else_notices(
 def test_connections_of_all_addresses_of_a_network_are_bounded(
     lab: Lab, greedy: JoinedNamespace, many: list[str]
 ) -> None:
-    """As of a host that uses many; each of them has fewer than a client may."""
+    """A host may use many addresses. Each of them stays below a client's bound."""
     each = bounds(lab).connections - 100
     sources = many[: 2 * bounds(lab).connections_of_network // each + 1]
     words = "for all addresses of a network without a rule of their own is reached"
@@ -402,14 +409,14 @@ def test_udp_sessions_of_all_addresses_of_a_network_are_bounded(
 
 
 def test_many_far_ends_of_one_socket_are_one_session(lab: Lab, greedy: JoinedNamespace) -> None:
-    """As of a program that shares files."""
+    """A program that shares files has such sockets."""
     many = bound(lab, "tcp_of")
     assert greedy.run(speak_to_many, many) == 0
     assert problem(lab) == ""
 
 
 def speak_to_many(number: int) -> int:
-    """How many of so many datagrams of one socket, each to another port, are refused."""
+    """Send `number` datagrams from one socket, each to another port; return the number refused."""
     refused = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
@@ -425,7 +432,7 @@ def speak_to_many(number: int) -> int:
 def test_a_household_behind_one_address_is_refused_nothing(
     lab: Lab, greedy: JoinedNamespace
 ) -> None:
-    """Fifty devices, some of which load pages."""
+    """The household has fifty devices, some of which load pages."""
     browsing = greedy.start(connect, 400, ECHO, 3.0, b"x")
     talking = greedy.start(speak, 150, 3.0)
     asking = greedy.start(ask, 60, 2.0, 60)
@@ -441,7 +448,7 @@ def test_a_household_behind_one_address_is_refused_nothing(
 
 @contextmanager
 def silent_resolvers(lab: Lab) -> Iterator[Callable[[], int]]:
-    """No resolver of the internet's answers; how many questions have come by UDP until now."""
+    """Keep all of the internet's resolvers silent, and yield a counter of their queries by UDP."""
     rule = "meta l4proto udp udp dport 53 counter drop"
     chain = f"type filter hook prerouting priority -300\n{rule}\ntcp dport 53 drop"
     table = f"table ip outage {{\nchain pre {{\n{chain}\n}}\n}}\n"
@@ -491,7 +498,7 @@ def test_questions_that_the_kernel_sends_on_are_metered(lab: Lab, flows: int) ->
         before = count()
         with JoinedNamespace(netns.namespace(lab.name, "client3")) as network:
             assert network.run(ask, 2000, ASKING_S, flows) > 5000
-        # And what netd asks itself, to see who answers.
+        # netd itself also asks, to see which resolvers answer.
         assert count() - before < OPEN_QUESTIONS + 24 * ASKING_S
         eventually(lambda: address(lab, DIRECT) in elements(lab, "set", "full_questions"))
         assert is_served(lab, DIRECT)
@@ -508,7 +515,7 @@ def test_connections_to_resolvers_are_few_and_end_when_they_are_idle(
     assert None not in after
     assert [each for each in after if each is not None and each > IDLE_S + 4] == []
     assert all(each is not None and each > IDLE_S - 1 for each in (after[0], after[6]))
-    # Half a question that goes on coming, also behind a whole one.
+    # Half a query that continues to arrive ends, too, also behind a whole one.
     slow = greedy.run(ended, [(b"\0\xff", False), (framed, False)], IDLE_S + 5, b"\1" * 60)
     assert [each for each in slow if each is None or not IDLE_S - 1 < each < IDLE_S + 4] == []
     with heard(lab) as five:
@@ -522,7 +529,7 @@ def test_connections_to_resolvers_are_few_and_end_when_they_are_idle(
 
 
 def is_refused() -> bool:
-    """Whether a connection to a resolver is."""
+    """True if a connection to a resolver is refused."""
     try:
         socket.create_connection((RESOLVER, 53), 5).close()
     except ConnectionRefusedError:

@@ -1,7 +1,7 @@
-"""A rule for a network cuts those whose target it changes, and nobody else.
+"""A rule for a network cuts only the clients whose target it changes.
 
-Clients hold connections while rules around them, beside them and inside come, change and go. Each
-lives on as long as the rule that holds for its client sends it to the same target.
+Clients hold connections while rules around them, beside them and inside of their network are added,
+changed and deleted. Each connection lives as long as the rule of its client has the same target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BESIDE: Final = "10.77.0.64/28"
 EVERYBODY: Final = "0.0.0.0/0"
 API: Final = ("127.0.0.1", 8787)
 _TIDIED_S: Final = 0.7
-"""What is done beside the change that leads to it is done by then."""
+"""Seconds after which a change's work in the background is done."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def drop(lab: Lab, address: str) -> None:
 
 @contextmanager
 def untouched(lab: Lab, *clients: int) -> Iterator[None]:
-    """What these clients have open before the block, idle or busy, works after it."""
+    """Check that the clients' connections from before the block, idle or busy, work after it."""
     idle = {client: lab.client(client).connect() for client in clients}
     url = f"http://{SERVER}/bytes/100000000000"
     busy = {client: lab.client(client).download(url) for client in clients}

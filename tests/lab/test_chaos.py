@@ -1,4 +1,4 @@
-"""A short run of what ``script/chaos`` does at length: P1 to P4 of the promises at once."""
+"""A short run of the test that ``script/chaos`` does at length: P1 to P4 at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 @pytest.fixture
 def disk(namespaces: None, tmp_path: Path) -> Iterator[Path]:
-    """A small disk, reachable by the api's user."""
+    """Yield a small disk, reachable by the API's user."""
     folder = tmp_path / "data"
     folder.mkdir()
     subprocess.run(

@@ -1,5 +1,5 @@
-"""The two processes as systemd runs them: apart from each other, netd with few capabilities, and
-the api with few kinds of sockets.
+"""The two processes as systemd runs them: isolated from each other, netd with few capabilities, and
+the API with few kinds of sockets.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ UNITS = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 
 
 def words(unit: str, setting: str) -> list[str]:
-    """What a unit gives for a setting, in one line or several."""
+    """Return a unit's values of a setting, in one line or several."""
     lines = (UNITS / f"egressd-{unit}.service").read_text().splitlines()
     values = [line.removeprefix(f"{setting}=") for line in lines if line.startswith(f"{setting}=")]
     return " ".join(values).split()
 
 
 def bounding_set() -> str:
-    """netd's capabilities as setpriv(1) takes them."""
+    """Return netd's capabilities in the format of setpriv(1)."""
     names = words("netd", "CapabilityBoundingSet")
     return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names)])
 

@@ -1,4 +1,4 @@
-"""The console over the network: a browser's requests from a LAN client, and what they move."""
+"""The console over the network: a browser's requests from a LAN client, and their effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORIGIN = f"https://{LAN_ADDRESS}:{TLS_PORT}"
 class Browser:
     """Requests over HTTPS from a client's namespace, with the headers of the console's page.
 
-    It has been given the device's certificate, and verifies it.
+    It has the device's certificate, and verifies it.
     """
 
     def __init__(self, lab: Lab, client: int) -> None:
@@ -59,7 +59,7 @@ class Browser:
 
 @pytest.fixture
 def browser(lab: Lab) -> Browser:
-    """Logged in, from client 2. The code is the one that root is shown on the device."""
+    """Log in from client 2, with the code that the device shows to root."""
     browser = Browser(lab, 2)
     code = lab.device.run("console", "code").strip()
     status, answer = browser.send("POST", "/console/setup", {"code": code, "password": PASSWORD})
@@ -68,7 +68,7 @@ def browser(lab: Lab) -> Browser:
 
 
 def way_out(lab: Lab, client: int) -> str:
-    """The address that the world sees of a client; empty when it is refused."""
+    """Return a client's address as the internet sees it, or an empty text when it is refused."""
     return lab.client(client).http(WEB).seen
 
 
@@ -77,7 +77,7 @@ def test_a_rule_saved_in_the_console_moves_a_client(lab: Lab, browser: Browser) 
     rule = {"ip": address, "target_node": "socks5"}
     assert browser.send("POST", "/svc/api/v1/rules", rule)[0] == 200
     assert way_out(lab, 1) == lab.nodes["socks5"].address
-    # Without the page's own header it is no request of the console's.
+    # A request without the page's own header is not accepted as the console's.
     assert browser.send("POST", "/svc/api/v1/rules", rule, X_Egressd_Console="0")[0] == 401
     stranger = Browser(lab, 3)
     assert stranger.send("GET", "/svc/api/v1/rules") == (401, {"error": "API Token invalid"})

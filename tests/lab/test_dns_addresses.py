@@ -1,6 +1,7 @@
-"""DNS of LAN clients goes their own way or nowhere, whatever addresses a question bears (P1).
+"""DNS of LAN clients leaves by their own target or not at all, with any address in a query (P1).
 
-A real dnsmasq runs on the router, as on most; it asks others by the default WAN.
+A real dnsmasq runs on the router, as on most routers. It asks upstream resolvers by the default
+WAN.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def own(lab: Lab) -> Client:
 
 
 def question(name: str) -> str:
-    """All of its bytes are below 128."""
+    """Return a query, whose bytes are all below 128."""
     return encode_query(0x1234, name, "A").decode("ascii")
 
 
@@ -60,7 +61,7 @@ def test_no_resolver_of_the_routers_asks_the_world_for_a_client(lab: Lab, target
                 for protocol in (UDP, TCP):
                     text = question(f"{token}.test")
                     client.raw(source, destination, protocol=protocol, port=53, text=text)
-        # Whatever came of those has come by now: dnsmasq and the network keep their order.
+        # All results of those queries have arrived by now: dnsmasq and the network keep the order.
         capture.prove(lambda token: own(lab).dns(f"{token}.test", "127.0.0.1"))
         assert capture.flows(token) == []
 

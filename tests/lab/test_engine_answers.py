@@ -1,4 +1,4 @@
-"""The engine's UDP answers and this machine's own servers: neither concerns the other."""
+"""The engine's UDP answers and this machine's own servers do not affect each other."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 def own(lab: Lab) -> Client:
-    """The router, that asks itself at its LAN address."""
+    """Return the router as a client that queries its own LAN address."""
     return Client(lab.router, Place(name="router", role="router", address=str(LAN_ADDRESS)))
 
 
 @contextmanager
 def server_on(lab: Lab, port: int) -> Iterator[None]:
-    """One at any address that does not share its port: the router's WireGuard, say."""
+    """Run a server on any address with an exclusive port, like the router's WireGuard."""
     command = [sys.executable, "-c", SERVER_PROGRAM, str(port)]
     program = Program(lab.router.namespace, command, lab.folder / f"server-{next(RUNS)}.log", {})
     program.start()
@@ -117,12 +117,12 @@ FORBIDDEN = (
     "0.0.0.0:4000",
 )
 ALLOWED = "203.0.113.99:4000"
-"""A stranger: what a client's socket may hear through a node that lets anybody in."""
+"""An address that a client's socket may receive from, through a node that accepts any sender."""
 
 
 @contextmanager
 def forger(lab: Lab) -> Iterator[None]:
-    """Client 1 goes by a node that answers in all these names meanwhile."""
+    """Send client 1 by a node that answers from all these addresses, for the block."""
     command = [sys.executable, "-m", "tests.lab.forger", SERVER, "1099", *FORBIDDEN, ALLOWED]
     program = Program(lab.internet.namespace, command, lab.folder / "forger.log", {})
     program.start()
@@ -148,7 +148,7 @@ def test_p1_no_node_speaks_in_the_name_of_the_router_or_a_lan_host(lab: Lab) -> 
         token = new_token()
         for number in range(len(FORBIDDEN) + 1):
             port = 41_600 + number
-            # A flow that such an answer could pass for: the client has asked the router itself.
+            # Such an answer could match a flow of the client, which has queried the router itself.
             client.udp_echo(token, str(LAN_ADDRESS), 4000, timeout=0.05, source_port=port)
             assert client.udp_echo(token, SERVER, 4000, source_port=port).ok
         eventually(lambda: ALLOWED.partition(":")[0] in heard(capture, token))
@@ -156,5 +156,5 @@ def test_p1_no_node_speaks_in_the_name_of_the_router_or_a_lan_host(lab: Lab) -> 
 
 
 def heard(capture: Capture, token: str) -> set[str]:
-    """The sources of what came to the client."""
+    """Return the sources of the packets that reached the client."""
     return {flow.source for flow in capture.flows(token, outgoing=False, protocol="udp")}

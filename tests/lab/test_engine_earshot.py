@@ -1,4 +1,4 @@
-"""What engine instances hear of links and routes: a filter in the kernel, on their sockets."""
+"""The filter in the kernel on engine instances' sockets for news of links and routes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def subscribed() -> socket.socket:
 
 
 def heard(opened: socket.socket) -> list[int]:
-    """The types of the messages that have come."""
+    """Return the types of the messages that have arrived."""
     types = []
     while True:
         try:
@@ -61,7 +61,9 @@ def heard(opened: socket.socket) -> list[int]:
 
 
 def after(script: str) -> list[int]:
-    """What a narrowed socket hears while shell commands run that another one hears of."""
+    """Run shell commands that an unfiltered socket gets messages of, and return a filtered one's
+    types.
+    """
     with subscribed() as narrowed:
         earshot.narrow()
         with subscribed() as control:
@@ -98,7 +100,7 @@ def test_sockets_that_ask_get_all_of_the_answer(namespace: Namespace) -> None:
     def names() -> set[str]:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asking:
             earshot.narrow()
-            # RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, and an ifinfomsg.
+            # The message is RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, and an ifinfomsg.
             asking.send(struct.pack("=IHHII16x", 32, 18, 0x301, 1, 0))
             asking.settimeout(5)
             listed = b""
@@ -121,14 +123,14 @@ def test_nothing_is_left_open(namespace: Namespace) -> None:
 
 
 def filters(pid: int) -> list[int]:
-    """The length of the filter of each socket of a process that subscribes by netlink."""
+    """Return the length of the filter of each socket of a process that subscribes by netlink."""
     found = []
     pidfd = os.pidfd_open(pid)
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
             is_socket = str(entry.readlink()).startswith("socket:")
         except FileNotFoundError:
-            continue  # the engine closed it meanwhile
+            continue  # the engine has closed it
         copy = (
             ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, int(entry.name), 0) if is_socket else -1
         )
@@ -157,8 +159,9 @@ def test_every_instance_of_a_worker_is_narrowed(namespace: Namespace, tmp_path: 
 def test_a_worker_answers_while_its_sockets_are_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With 100,000 of them that takes seconds, after two of which netd takes it for dead. Past
-    fault: netd killed a worker with more than 100,000 sockets when one more instance started.
+    """With 100,000 sockets the search takes seconds, and after two seconds netd takes a worker for
+    dead. Past fault: netd killed a worker with more than 100,000 sockets when one more instance
+    started.
     """
     looked, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -173,7 +176,7 @@ def test_a_worker_answers_while_its_sockets_are_looked_through(
         narrowing = earshot.Narrowing()
         narrowing.soon()
         await eventually(lambda: looked.acquire(blocking=False))
-        narrowing.soon()  # may have come too late for this look
+        narrowing.soon()  # may be too late for this search
         go_on.release()
         await eventually(lambda: looked.acquire(blocking=False))
         go_on.release()

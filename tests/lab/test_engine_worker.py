@@ -1,4 +1,4 @@
-"""What an engine worker may do, and what it may not: promises of its process."""
+"""The rights of an engine worker, and their limits: promises of its process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def namespace(tmp_path: Path) -> Iterator[Namespace]:
 
 
 def credentials(task: Path) -> dict[str, list[str]]:
-    """What a thread's ``status`` file says of its rights."""
+    """Return the rights in a thread's ``status`` file."""
     lines = (line.partition(":") for line in (task / "status").read_text().splitlines())
     wanted = ("Uid", "Gid", "Groups", "NoNewPrivs")
     return {
@@ -192,8 +192,8 @@ def test_a_worker_that_has_no_descriptors_left_is_told(
 
 
 def limit_seen_by(uid: int, pid: int) -> int:
-    """How many files a process may open, as a process of another user without rights reads it:
-    under systemd netd may not ask the kernel of other users' processes.
+    """Return the number of files that a process may open, as another user's process without rights
+    reads it. Under systemd netd may not ask the kernel about other users' processes.
     """
     reader, writer = os.pipe()
     if os.fork() == 0:
@@ -208,7 +208,7 @@ def limit_seen_by(uid: int, pid: int) -> int:
 
 
 def answer_to(uid: int, path: Path) -> bytes:
-    """What a process of that user gets from the worker at `path` when it pings."""
+    """Return the answer of the worker at `path` to a ping from a process of that user."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
@@ -231,7 +231,7 @@ def answer_to(uid: int, path: Path) -> bytes:
 
 def test_only_root_is_answered(namespace: Namespace) -> None:
     async def body() -> None:
-        # Not below pytest's folder, which only root can enter.
+        # Only root can enter pytest's folder.
         with tempfile.TemporaryDirectory() as folder:
             run_dir = Path(folder, "run")
             async with opened(run_dir):
@@ -240,7 +240,7 @@ def test_only_root_is_answered(namespace: Namespace) -> None:
                 assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
                 Path(folder).chmod(0o711)
                 assert b"PermissionError" in await asyncio.to_thread(answer_to, UID, path)
-                # Even if somebody opened up the folder and the socket:
+                # This holds even if the folder and the socket are opened up:
                 run_dir.chmod(0o777)
                 path.chmod(0o777)
                 assert b"done" in await asyncio.to_thread(answer_to, 0, path)
@@ -293,7 +293,7 @@ def test_a_worker_answers_no_user_but_root(namespace: Namespace, tmp_path: Path)
 
 
 def test_a_process_may_give_up_everything(namespace: Namespace) -> None:
-    """As the api does: between the steps it reads as root, afterwards not even that."""
+    """The API does so: between the steps it can read as root, afterwards it cannot."""
 
     def drop() -> None:
         privileges.begin_drop(UID, GID)
@@ -310,7 +310,7 @@ def test_a_process_may_give_up_everything(namespace: Namespace) -> None:
         with pytest.raises(PermissionError):
             os.setresuid(0, 0, 0)
         assert credentials(Path("/proc/self")) == expected(NO_CAPABILITIES)
-        # A program run from here gains nothing either.
+        # A program started from here does not gain rights, either.
         output = subprocess.run(
             ["grep", "-E", "Cap(Prm|Eff)", "/proc/self/status"],
             capture_output=True, text=True, check=True,

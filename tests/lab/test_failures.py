@@ -1,8 +1,8 @@
-"""Killing parts of egressd, and what it stands on: nothing leaks, nobody else notices.
+"""Killing parts of egressd, or its foundations, leaks nothing, and other clients do not notice.
 
-P1 and P2 of the promises. Five clients flood while a part dies: two on nodes, one on DIRECT, one
-on a WAN of its own, one rejected. Every upstream is captured, after a proof that the capture
-sees what it should.
+P1 and P2 of the promises. Five clients flood while a part dies: two on nodes, one on DIRECT, one on
+a WAN of its own, one rejected. Every upstream is captured, after a proof that the capture sees
+packets.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Watch:
 
 @contextmanager
 def watched(lab: Lab) -> Iterator[Watch]:
-    """Run the block under floods, then hold each client's packets against its rule."""
+    """Run the block under floods, then check each client's packets against its rule."""
     with ExitStack() as stack:
         watch = Watch(lab, stack)
         yield watch
         watch.stop()
-        # What is on its way to a node shows its token if it is not encrypted.
+        # Packets to a node show their token if they are not encrypted.
         assert watch.seen_on(1) <= {lab.nodes["ss"].link}
         assert watch.seen_on(5) <= {lab.nodes["socks5-udp"].link, lab.wan(1).far}
         assert watch.seen_on(2) == {lab.wan(2).far}
@@ -129,7 +129,7 @@ def test_traffic_goes_on_while_a_process_is_dead(lab: Lab, part: str) -> None:
         for connection in connections:
             assert connection.exchange("and after").ok
             connection.close()
-        send(lab, 4, "REJECT")  # the api answers and netd applies
+        send(lab, 4, "REJECT")  # the API answers and netd applies
 
 
 def test_p2_an_api_that_starts_after_netds_socket_was_removed_reaches_netd(lab: Lab) -> None:
@@ -170,7 +170,7 @@ def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: La
     """
     with watched(lab):
         for _ in range(5):
-            kill(lab, "egressd.app netd")  # the next one hands out ports from the first on
+            kill(lab, "egressd.app netd")  # the next one assigns ports from the first one again
             lab.device.wait_healthy()
             kill(lab, "egressd.netd.engine.worker")
             assert_all_reach(lab)
@@ -180,7 +180,7 @@ def test_flows_of_a_plan_that_did_not_last_go_at_the_next_start(lab: Lab) -> Non
     """Past fault: flows of a plan that was taken back could look like flows of a later plan."""
     client = lab.client(3).address
     tuple_ = ("-p", "udp", "-s", client, "-d", "192.0.2.77", "--sport", "77", "--dport", "77")
-    mark = ("--mark", "0x3fff0000")  # DIRECT, under the last epoch that there is
+    mark = ("--mark", "0x3fff0000")  # DIRECT, under the last epoch
     lab.router.run("conntrack", "-I", *tuple_, "--timeout", "600", *mark)
     kill(lab, "egressd.app netd")
     lab.device.wait_healthy()
@@ -272,7 +272,7 @@ def test_p2_a_kernel_setting_that_another_program_changes_is_healed(
         return lab.router.run("sysctl", "-n", f"net.ipv4.{setting}").stdout.strip()
 
     right = value()
-    for _ in range(3):  # more than the slow look could heal in this time
+    for _ in range(3):  # more than the slow check could heal in this time
         lab.router.run("sysctl", "-qw", f"net.ipv4.{setting}={foreign}")
         assert eventually(lambda: value() == right) < 2
         for client in (1, 2, 3):
@@ -330,7 +330,7 @@ def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab, seconds
 
 
 def between_two_netds(lab: Lab) -> None:
-    """netd has died so often that it is some time until it is started again."""
+    """Kill netd so often that its next start is delayed."""
     for _ in range(5):
         eventually(lambda: bool(lab.device.pids("egressd.app netd")), 20)
         kill(lab, "egressd.app netd")
@@ -373,7 +373,7 @@ def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
     lab.device.stop()
     kept = token.read_bytes()
     token.unlink()
-    token.with_name("token.new").mkdir()  # where a new one would be written
+    token.with_name("token.new").mkdir()  # the place where a new one would be written
     lab.device.program.start()
     try:
         eventually(lambda: "cannot go on" in lab.device.program.tail(), 30)

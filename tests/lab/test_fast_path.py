@@ -1,4 +1,4 @@
-"""Known flows' short way on the real kernel: what goes it, arrives whole, and what does not."""
+"""The fast path of known flows on the real kernel: packets arrive whole, other flows avoid it."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def _emptied(lab: Lab) -> Iterator[None]:
 
 
 def counted(lab: Lab, client: int) -> int:
-    """A rule's bytes both ways, as the device counts them."""
+    """Return a rule's bytes both ways, as the device counts them."""
     data = lab.api.ask("GET", "/ops/counters").body["data"]
     count = data.get(lab.client(client).address, {})
     return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
 
 
 def talk(connection: Connection, times: int = 20) -> None:
-    """Say something, again and again, over a connection that is there."""
+    """Exchange messages repeatedly over an existing connection."""
     for number in range(times):
         assert connection.exchange(f"message {number}").error == ""
 
 
 def goes_it(lab: Lab, client: int, connection: Connection) -> bool:
-    """Whether what is said over a connection goes the short way."""
+    """True if messages over a connection take the fast path."""
     before = passed(lab, client)
     talk(connection)
     after = passed(lab, client)
@@ -87,12 +87,12 @@ def goes_it(lab: Lab, client: int, connection: Connection) -> bool:
 
 
 def have_sent(lab: Lab, least: Mapping[int, int]) -> bool:
-    """Whether clients have sent more packets the short way."""
+    """True if clients have sent more packets by the fast path than `least`."""
     return all(passed(lab, client).up_packets > packets for client, packets in least.items())
 
 
 def is_cut(connection: Connection, token: str) -> bool:
-    """Whether nobody answers over a connection any more."""
+    """True if a connection gets no more answers."""
     try:
         return connection.exchange(token, timeout=1).error != ""
     except Failed:
@@ -130,7 +130,7 @@ def test_an_upload_goes_it_and_is_seen_from_the_targets_address(lab: Lab, target
 
 
 def _sum_up_yourself(names: list[str]) -> None:
-    """Have no device leave checksums to the next one: each packet is sent with its own."""
+    """Turn checksum offloading off, so that each packet is sent with its checksum."""
     for name in names:
         value = array.array("B", struct.pack("=II", 0x17, 0))  # ETHTOOL_STXCSUM
         request = struct.pack("@16sP", name.encode(), value.buffer_info()[0])
@@ -139,7 +139,7 @@ def _sum_up_yourself(names: list[str]) -> None:
 
 
 def _ask_again(source: str, times: int) -> int:
-    """How many of so many datagrams of one socket are answered."""
+    """Send `times` datagrams from one socket, and return the number of answers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asking.bind((source, 0))
         asking.settimeout(2)
@@ -153,7 +153,7 @@ def _ask_again(source: str, times: int) -> int:
 
 
 def test_checksums_are_right_where_no_device_makes_them(lab: Lab) -> None:
-    # Else the ends, which are one machine, never look at them.
+    # Otherwise the ends, which are one machine, never check them.
     send(lab, 2, "Interface:wan2")
     for role, names in (("client2", ["eth0"]), ("internet", ["isp2"])):
         with JoinedNamespace(netns.namespace(lab.name, role)) as host:
@@ -174,14 +174,14 @@ def test_all_bytes_are_counted_whichever_way_they_go(lab: Lab) -> None:
     assert lab.client(1).http(f"http://{SERVER}/bytes/{20 * MIB}", timeout=20).error == ""
     eventually(lambda: counted(lab, 1) - before > 20 * MIB)
     assert counted(lab, 1) - before < 23 * MIB
-    limit(lab, 1, 100_000)  # what it receives is counted elsewhere from here on
+    limit(lab, 1, 100_000)  # from here on another counter has the bytes it receives
     limit(lab, 1, 0)
     eventually(lambda: counted(lab, 1) - before > 20 * MIB)
     assert counted(lab, 1) - before < 23 * MIB
 
 
 def tracked(lab: Lab, side: str, port: int) -> str:
-    """What the kernel has of client 1's connections by a port, as conntrack(8) lists it."""
+    """Return the kernel's entries of client 1's connections by a port, as of conntrack(8)."""
     source = lab.client(1).address
     return lab.router.run("conntrack", "-L", "-s", source, "-p", "tcp", side, str(port)).stdout
 
@@ -204,21 +204,21 @@ def _reset(opened: socket.socket) -> None:
 
 
 def _forge_a_reset(source: tuple[str, int], target: tuple[str, int]) -> None:
-    """One with a sequence number that is not the connection's next."""
+    """Send a reset with a sequence number that is not the connection's next."""
     segment = tcp(source[0], target[0], source[1], target[1], b"", flags=TCP_RST)
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
         raw.sendto(ipv4(source[0], target[0], TCP, segment), (target[0], 0))
 
 
 def _seconds_left(lab: Lab, port: int) -> int:
-    """Until the kernel forgets what is connected from a port of the client's."""
+    """Return the seconds until the kernel forgets the connection from a port of the client's."""
     (left,) = re.findall(r"tcp +6 (\d+) ", tracked(lab, "--sport", port))
     return int(left)
 
 
 @contextmanager
 def talked(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A connection that has gone the short way: the client's end, and the far end."""
+    """Yield a connection that has taken the fast path: the client's end, and the far end."""
     send(lab, 1, "DIRECT")
     before = passed(lab, 1)
     with lab.internet.socket() as listener, lab.client(1).host.socket() as client:
@@ -236,7 +236,7 @@ def talked(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def exchange(client: socket.socket, server: socket.socket, times: int = 20) -> None:
-    """Messages from one end to the other, and answers."""
+    """Send messages from one end to the other, and answers."""
     for number in range(times):
         for sender, receiver in ((client, server), (server, client)):
             sender.sendall(b"%d" % number)
@@ -248,7 +248,7 @@ def exchange(client: socket.socket, server: socket.socket, times: int = 20) -> N
 def test_connections_that_are_reset_are_soon_forgotten(
     lab: Lab, by_client: bool, silent_s: float
 ) -> None:
-    # Thousands of them would fill the table of connections for hours.
+    # Thousands of such entries would otherwise fill the conntrack table for hours.
     with talked(lab) as (client, server):
         time.sleep(silent_s)
         left = partial(_seconds_left, lab, client.getsockname()[1])
@@ -273,7 +273,7 @@ def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -
     try:
         before = passed(lab, 1).down_bytes
         eventually(lambda: passed(lab, 1).down_bytes - before > 100 * MIB, 20)
-        # Its entry is looked at after a packet has gone the long way, as one does each second.
+        # Read its entry after a packet has taken the slow path, as one does each second.
         time.sleep(1.5)
         (left,) = re.findall(r"tcp +6 (\d+) ESTABLISHED", tracked(lab, "--dport", 80))
         assert int(left) > 7200  # RFC 5382: 2 h 4 min
@@ -433,7 +433,7 @@ def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab)
         lab.router.run("ip", "route", "add", *route)
         try:
             token = new_token()
-            eventually(lambda: is_cut(connection, token), 10)  # once netd has heard of the route
+            eventually(lambda: is_cut(connection, token), 10)  # once netd has seen the route
             assert lab.client(1).http(f"http://{SERVER}/").seen == other.address
             assert {flow.source for flow in capture.flows(token)} <= {other.address}
         finally:
@@ -442,7 +442,7 @@ def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab)
 
 
 def take_away(interface: str) -> None:
-    """Do as ``bpftool net detach`` does."""
+    """Detach the programs as ``bpftool net detach`` does."""
     system.detach(socket.if_nametoindex(interface), programs_here()[interface])
 
 
@@ -464,7 +464,7 @@ SOME = RuleCount(1, 2, 3, 4)
 
 
 def ask_again(path: FastPath) -> None:
-    """All that a full look at the network is for it."""
+    """Do the fast path's part of a full look at the network."""
     roles = InterfaceRoles(lan=("lan0",), wan=("wan1",))
     seen = kernel_facts.read()
     topology = discover(seen, roles)
@@ -478,7 +478,7 @@ def ask_again(path: FastPath) -> None:
 
 
 def count_some() -> None:
-    """As if traffic had gone the short way."""
+    """Count bytes as if traffic had taken the fast path."""
     program = next(iter(programs_here().values()))
     counts = next(each for each in system.maps_of(program) if each.name == "counts")
     counts.put(address_key(CLIENT), COUNT.pack(*astuple(SOME)))
@@ -490,7 +490,7 @@ def refuse(code: int) -> NoReturn:
 
 @pytest.fixture
 def router(namespace: Namespace) -> Iterator[Namespace]:
-    """A LAN with a client, and a WAN with a way out."""
+    """Yield a router of a LAN with a client, and a WAN with a default route."""
     with Namespace() as outside:
         namespace.cable("lan0", outside, "client")
         namespace.cable("wan1", outside, "isp")

@@ -1,6 +1,6 @@
-"""The classifier's place beside what other programs have there; also on kernels before 6.6.
+"""The classifier's place beside other programs' filters; also on kernels before 6.6.
 
-netd is stood in for: each `Site.look` is a netd that starts, looks at all and ends.
+No netd runs: each `Site.look` acts as a netd that starts, reads everything and ends.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Look(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A router with a client behind it, whose flows have the mark that his rule says."""
+    """A router with a client behind it, whose flows have the mark of the client's rule."""
 
     router: Namespace
     client: Namespace
     outside: Namespace
 
     def look(self, *, has_tcx: bool) -> Look:
-        """Do all that a netd that starts does for known flows."""
+        """Do all that a starting netd does for known flows."""
 
         def body() -> Look:
             path = FastPath(has_tcx=has_tcx)
@@ -74,7 +74,7 @@ class Site(NamedTuple):
         return self.router.run(body)
 
     def download(self) -> float:
-        """Return how long it takes."""
+        """Return the seconds that a download takes."""
         serving = self.outside.start(serve)
         begun = time.monotonic()
         assert self.client.run(fetch) == SIZE
@@ -82,13 +82,13 @@ class Site(NamedTuple):
         return time.monotonic() - begun
 
     def goes_it(self) -> bool:
-        """Tell whether a download goes the short way."""
+        """True if a download takes the fast path."""
         before = self.router.run(passed_here, CLIENT).down_bytes
         self.download()
         return self.router.run(passed_here, CLIENT).down_bytes - before > SIZE // 2
 
     def shown(self, interface: str = "wan1") -> str:
-        """Return the kind of an interface's qdisc for filters, as tc(8) has it."""
+        """Return the kind of an interface's qdisc for filters, as in tc(8)."""
         listed = self.router.shell(f"tc qdisc show dev {interface}")
         return " ".join(
             line.split()[1] for line in listed.splitlines() if "parent ffff:fff1" in line
@@ -158,7 +158,7 @@ def test_sqm_that_was_first_stays(site: Site) -> None:
     site.router.shell(SQM)
     before = site.router.shell("tc filter show dev wan1 ingress")
     look = site.look(has_tcx=False)
-    assert look.hooked == {}  # there is no other way out that anybody could be led to
+    assert look.hooked == {}  # no other egress exists that clients could be sent to
     assert "traffic by wan1 takes more" in look.problems[0]
     assert site.download() > 1.2
     site.router.run(fast_path.close)
@@ -199,7 +199,7 @@ def test_a_block_of_filters_that_interfaces_share_is_not_touched(site: Site) -> 
     assert look.hooked == {}
     assert "tc filter show dev wan1 ingress" in look.problems[0]
     assert site.router.shell("tc filter show block 7") == ""
-    assert set(site.look(has_tcx=True).hooked) == BOTH  # which shares nothing
+    assert set(site.look(has_tcx=True).hooked) == BOTH  # TCX shares no hook with them
 
 
 def test_what_was_deleted_leaves_room_for_a_while(
@@ -224,7 +224,7 @@ def test_what_was_deleted_leaves_room_for_a_while(
 
 
 def as_before() -> None:
-    """Earlier versions had filters on ``clsact`` everywhere."""
+    """Attach filters to ``clsact`` everywhere, as earlier versions did."""
     for command in ("qdisc add dev lan0 clsact", "qdisc add dev wan1 clsact"):
         subprocess.run(["tc", *command.split()], check=True)
     path = FastPath(has_tcx=False)
@@ -272,7 +272,7 @@ def test_a_filter_of_anothers_in_an_earlier_versions_stays(site: Site, has_tcx: 
 
 
 def program_of(name: str) -> int:
-    """A descriptor of one that leaves all packets to the next."""
+    """Return the descriptor of a program that leaves all packets to the next one."""
     code = Program()
     code.mov(R0, uapi.TC_ACT_UNSPEC)
     code.exit()
@@ -324,7 +324,7 @@ def test_who_may_not_ask_for_programs_routes_all_the_same(
         path.recall()
         ask_again(path)
         with pytest.raises(PermissionError):
-            fast_path.close()  # who blocks in netd's place has to know
+            fast_path.close()  # the process that blocks in netd's place must see it
         return path.obstacle
 
     assert "not permitted" in site.router.run(body)

@@ -1,4 +1,4 @@
-"""A full disk and processes that start anew on it: clients notice nothing."""
+"""A full disk, and processes that restart on it: clients do not notice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ WEB = f"http://{SERVER}/"
 
 @pytest.fixture
 def full(namespaces: None, tmp_path: Path) -> Iterator[tuple[Lab, Path]]:
-    """A lab whose device has no room left, with a client by a node; and what has the room."""
+    """Yield a lab whose device's disk is full, with a client by a node; and the file that fills the
+    disk.
+    """
     with small_disk(tmp_path / "disk") as disk, Lab(LabSpec(nodes=("ss",))) as lab:
         lab.start_egressd({"data": {"dir": str(disk / "data")}})
         add_nodes(lab)
@@ -57,7 +59,7 @@ def test_a_process_that_starts_anew_takes_nobody_offline(
     eventually(lambda: pid not in lab.device.pids(f"egressd.app {process}"))
     eventually(lambda: bool(lab.device.pids(f"egressd.app {process}")), 10)
     served = [is_served(lab) for _ in range(20)]
-    # TPROXY's listeners are the workers'; netd's own start holds nobody up.
+    # The workers hold TPROXY's listeners, so clients do not wait for netd's start.
     assert all(served)
     filler.unlink()
     eventually(lambda: is_healthy(lab), 30)

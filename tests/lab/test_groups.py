@@ -1,4 +1,4 @@
-"""Groups: who serves whom, what happens to whom when a node goes or comes, and how soon."""
+"""Groups: the node of each client, the effect of a node's failure or return, and its delay."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
 INTERVAL_S = 6
-"""The check interval."""
+"""Seconds between checks."""
 
 
 @pytest.fixture(scope="module")
 def crowded(namespaces: None) -> Iterator[Lab]:
-    """A device with a short check interval, clients, and four nodes alike."""
+    """Yield a device with a short check interval, clients, and four equal nodes."""
     with Lab(LabSpec(clients=12, nodes=())) as lab:
         for number in range(4):
             lab.add_node("ss", f"node{number}")
@@ -48,7 +48,7 @@ def lab(crowded: Lab) -> Iterator[Lab]:
 
 
 def use(lab: Lab, strategy: str, *, members: int = 4) -> list[Node]:
-    """The first nodes of the lab as the group g, of that strategy."""
+    """Put the first nodes of the lab into the group g, with that strategy."""
     configure(
         lab,
         delay_url=f"{WEB}generate_204",
@@ -62,7 +62,7 @@ def use(lab: Lab, strategy: str, *, members: int = 4) -> list[Node]:
 
 
 def seen(lab: Lab, client: int) -> str:
-    """The address that a client's HTTP request comes from, or what came in its way."""
+    """Return the source address of a client's HTTP request, or its error."""
     reply = lab.client(client).http(WEB)
     return reply.seen or reply.error
 
@@ -74,7 +74,7 @@ def udp_seen(lab: Lab, client: int) -> str:
 
 @contextmanager
 def detour(lab: Lab, node: Node, seconds: float) -> Iterator[dict[str, str]]:
-    """The node's draft, in the group g, with its server behind a forwarder that hesitates."""
+    """Put the node's server behind a slow forwarder, and yield its draft, in the group g."""
     namespace = netns.namespace(lab.name, node.role)
     argv = [sys.executable, "-m", "tests.lab.hesitant", node.address, str(node.port), str(seconds)]
     program = Program(namespace, argv, lab.folder / f"hesitant-{node.name}.log")
@@ -147,7 +147,8 @@ def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
     nodes = use(lab, "fallback")
     send(lab, 1, "Group_g")
     lab.device.stop()
-    # As after a reboot, and after whoever loads a ruleset of his own begins with a flush.
+    # The table is missing after a reboot, or after another program's ruleset that begins with a
+    # flush.
     lab.router.run("nft", "delete", "table", "inet", "egressd")
     lab.device.start()
     eventually(lambda: seen(lab, 1) == nodes[0].address)
@@ -281,7 +282,8 @@ def test_the_whitelist_may_go_to_a_group(lab: Lab) -> None:
 
 
 def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
-    """Also for clients of one of its nodes, whose instance must not send it round again."""
+    """This includes clients of one of its nodes: its instance must not send the flow round again.
+    """
     nodes = use(lab, "fallback", members=2)
     outsider = list(lab.nodes.values())[2]
     lab.api.post("/nodes", outsider.draft())
@@ -298,7 +300,7 @@ def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
 
 
 def test_what_names_send_to_a_sticky_group_is_spread_too(lab: Lab) -> None:
-    # The instance that knows the name hands such flows back as its own: all have one source.
+    # The instance that knows the name returns such flows as its own, so all have one source.
     use(lab, "sticky")
     for number, address in enumerate(WEB_SERVERS):
         lab.internet.put_name(f"www{number}.listed.test", address)
