@@ -282,8 +282,7 @@ def test_the_whitelist_may_go_to_a_group(lab: Lab) -> None:
 
 
 def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
-    """This includes clients of one of its nodes: its instance must not send the flow round again.
-    """
+    """This includes clients of one of its nodes, whose instance must not make the flow loop."""
     nodes = use(lab, "fallback", members=2)
     outsider = list(lab.nodes.values())[2]
     lab.api.post("/nodes", outsider.draft())

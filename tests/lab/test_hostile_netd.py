@@ -1,4 +1,4 @@
-"""A compromised api at a running netd: it has nothing asked of what listens on this machine."""
+"""A compromised API cannot make a running netd request anything from services of this machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 class Called:
-    """An HTTP server on all of the router's addresses, and how often it was asked."""
+    """An HTTP server on all of the router's addresses, with a count of its requests."""
 
     def __init__(self, lab: Lab) -> None:
         self._log = lab.folder / "called.log"
@@ -69,7 +69,7 @@ def called(lab: Lab) -> Iterator[Called]:
 
 
 def measured(lab: Lab, path: NodePath | KernelPath, url: str) -> Delay | Refused:
-    """What netd answers to a measurement that wants the page."""
+    """Return netd's answer to a request to measure the delay of the page."""
 
     async def ask() -> Delay | Refused:
         socket = lab.device.config.parent / "run" / "netd.sock"
@@ -94,7 +94,7 @@ def routed(mark: int) -> KernelPath:
 
 
 def through(server: str, mark: int) -> NodePath:
-    """A node that says what HTTP's CONNECT does to that server."""
+    """Return a node path that sends an HTTP CONNECT to that server."""
     proxy = outbounds.HttpProxy(server=server, server_port=PORT, username="u", password="p")
     return NodePath(hops=(Hop(node=1, outbound=proxy),), mark=mark, resolver=RESOLVER)
 

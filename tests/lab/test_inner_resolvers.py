@@ -1,4 +1,4 @@
-"""The device's resolver is the router itself, or in a LAN: clients and nodes get answers there."""
+"""The device's resolver is the router itself, or in a LAN: clients and nodes get its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.lab.test_local_networks import CONTAINER, Containers
 pytestmark = pytest.mark.lab
 
 KNOWN = "198.51.100.77"
-"""What the resolver answers for names of its own."""
+"""The resolver's answer for names of its own."""
 OWN = f"--address=/inner.test/{KNOWN}"
 NODE = "node.inner.test"
 ROUTER = str(LAN_ADDRESS)
@@ -32,7 +32,7 @@ ASKED = (ROUTER, RESOLVERS["google"])
 
 
 class Site(msgspec.Struct, frozen=True):
-    """A lab, the address of its device's resolver, and the host that this one runs on."""
+    """A lab, the address of its device's resolver, and the host that the resolver runs on."""
 
     lab: Lab
     resolver: str
@@ -44,7 +44,7 @@ class Site(msgspec.Struct, frozen=True):
 
 
 def sites(lab: Lab) -> dict[str, tuple[str, Host]]:
-    """The places where an inner resolver may be."""
+    """Return the places of inner resolvers."""
     return {
         "router": (ROUTER, lab.router),
         "wan-address": (lab.wan(2).address, lab.router),
@@ -81,7 +81,8 @@ def test_clients_that_the_kernel_routes_are_answered(site: Site, target: str) ->
                 name = f"of-{asked}-{tcp}.inner.test".lower()
                 reply = client.dns(name, asked, tcp=tcp, timeout=2)
                 assert (reply.error, reply.addresses) == ("", (KNOWN,)), (asked, tcp)
-                # One in a LAN is asked by this machine, so that its answer comes back here.
+                # This machine queries a resolver in a LAN itself, so that the answer comes back
+                # here.
                 assert (asked_by(program, name) == {client.address}) is site.is_router
 
 
@@ -114,7 +115,7 @@ def test_a_client_that_is_blocked_is_answered_by_nobody(site: Site, target: str)
             for destination in (router[0], router[1], RESOLVERS["google"]):
                 name = f"by-{tcp}.{token}.inner.test".lower()
                 assert not client.dns(name, destination, tcp=tcp, timeout=0.5).ok
-        # Positive control: the log tells of a question, and those before it have come by now.
+        # Positive control: the log shows a query, and earlier ones have arrived by now.
         assert lab.client(1).dns(f"seen.{token}.inner.test", ROUTER).addresses == (KNOWN,)
         assert asked_by(program, f"seen.{token}.inner.test")
         questions = [line for line in program.log.read_text().splitlines() if token in line]
@@ -146,7 +147,7 @@ def test_an_inner_resolver_and_one_outside_stand_in_for_each_other(namespaces: N
         send(lab, 2, "DIRECT")
 
         def asks(server: str) -> bool:
-            """Whether it is `server` that the internet sees asked for both clients."""
+            """True if the internet sees queries for both clients at `server` only."""
             mark = lab.internet.mark()
             replies = [lab.client(n).dns(f"of-{n}.{WHOAMI}", ROUTER, timeout=1) for n in (1, 2)]
             seen = lab.internet.seen(since=mark, service="dns", text=WHOAMI)
@@ -154,7 +155,7 @@ def test_an_inner_resolver_and_one_outside_stand_in_for_each_other(namespaces: N
 
         eventually(lambda: asks(RESOLVERS["device"]), 2 * PERIOD_S)
         with dnsmasq(lab, host):
-            rule(lab, inner, "DIRECT")  # it asks others itself
+            rule(lab, inner, "DIRECT")  # it queries other resolvers itself
             eventually(lambda: asks(UPSTREAM), 2 * PERIOD_S)
         eventually(lambda: asks(RESOLVERS["device"]), 2 * PERIOD_S)
 

@@ -1,4 +1,4 @@
-"""Nodes whose servers have IPv6 addresses: they are reached by the WAN that is theirs, or not."""
+"""Nodes whose servers have IPv6 addresses are reached by their own WAN, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 PORT = 8388
 WEB = f"http://{SERVER}/"
 SEEN = WEB_SERVERS[2]
-"""By which address the node's server goes on."""
+"""The address that the node's server connects from."""
 ONLY6 = "only6.example"
 
 
@@ -41,12 +41,12 @@ def _as_before(site: Lab) -> Iterator[None]:
     for wan in site.wans:
         wan.restore()
     clear(site)
-    # The server would send again what got lost, and be answered during the next test.
+    # The server would retransmit, and get an answer during the next test.
     site.internet.run("ss", "-K", "-tn", "sport", "=", f":{PORT}")
 
 
 def add(lab: Lab, server: str = SERVERS6[0], **settings: str) -> None:
-    """The node ``six``, to which client 1 goes."""
+    """Add the node ``six``, and send client 1 to it."""
     fields = {"server": server, "port": PORT, "cipher": "aes-256-gcm", "password": "p"}
     config = json.dumps({**fields, **settings})
     draft = {"name": "six", "protocol": "ss", "config_json": config, "group": ""}
@@ -63,8 +63,8 @@ def is_served(lab: Lab) -> bool:
 
 
 def ways(lab: Lab, numbers: Sequence[int] = (1, 2)) -> set[str]:
-    """The WANs, of those with these numbers, that packets to or from the server pass while client 1
-    asks for something.
+    """Return the WANs, of those with these numbers, that packets to or from the server pass during
+    a request of client 1.
     """
     wans = map(lab.wan, numbers)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The judge of the leak rig and of chaos: it would see each kind of leak."""
+"""The judge of the leak rig and of chaos finds each kind of leak."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One judgement of each client, whoever is asked: each known cause is made, told, and mended.
+"""All sources give the same judgement of each client: each known cause is made, reported, and
+removed.
 
-Each is told unasked, by an event and in the log, and the same is said by `problems`, *Why?* and the
-overview; and a packet that is sent meets with just that.
+Each is reported unasked, by an event and in the log. `problems`, *Why?* and the overview say the
+same, and a packet that is sent has that fate.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ pytestmark = pytest.mark.lab
 
 WEB: Final = f"http://{SERVER}/"
 TOLD_S: Final = 6.0
-"""Well before `PERIOD_S`, when it would be found out in any case. How long each takes is shown by
-``pytest -s``: under 2 s on a machine with nothing else to do.
+"""Seconds, well below `PERIOD_S`, after which a regular check would find each cause. ``pytest -s``
+prints the duration of each: under 2 s on an idle machine.
 """
 ASKED_S: Final = PERIOD_S + 8.0
-"""What is found out by asking: the interval, and the patience with who does not answer."""
+"""Seconds to find a cause by queries: the interval, and the timeout of a silent server."""
 TARGETS: Final = {1: "DIRECT", 2: "Interface:wan2", 3: "ss"}
 
 Cause = Callable[[Lab, ExitStack], None]
-"""Makes it; what is put on the stack mends it."""
+"""Makes the cause; the callbacks on the stack remove it."""
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +115,13 @@ def dead_workers(lab: Lab, mend: ExitStack) -> None:
 
 def silent_gateway(lab: Lab, mend: ExitStack) -> None:
     lab.wan(2).silence()
-    # Else the kernel takes it to be there for up to a minute.
+    # Otherwise the kernel takes it for reachable for up to a minute.
     lab.router.run("ip", "neighbour", "flush", "dev", "wan2")
     mend.callback(lab.wan(2).speak)
 
 
 def nothing_behind(lab: Lab, mend: ExitStack) -> None:
-    """The gateway answers, and passes nothing on."""
+    """Let the gateway answer, but forward nothing."""
     wan = lab.wan(2)
     drop(lab, mend, f"iifname {wan.far} ip daddr != {wan.gateway} drop")
 
@@ -130,7 +131,7 @@ def no_resolver(lab: Lab, mend: ExitStack) -> None:
 
 
 def drop(lab: Lab, mend: ExitStack, rule: str) -> None:
-    """The internet drops something."""
+    """Let the internet drop packets that match a rule."""
     chain = "type filter hook prerouting priority -300"
     table = f"table ip outage {{\nchain pre {{\n{chain}\n{rule}\n}}\n}}\n"
     lab.internet.run("nft", "-f", "-", stdin=table)
@@ -157,24 +158,25 @@ def test_each_cause_is_told_by_all_and_its_end_too(
 ) -> None:
     eventually(lambda: is_well(lab), 30)
     with heard(lab) as five, ExitStack() as mend:
-        # Who is blocked is who tries.
+        # Only a client that sends is reported as blocked.
         flood = lab.client(client).flood(new_token(), rate=20)
         mend.callback(flood.stop)
         cause(lab, mend)
         event, logged = five.await_news(words, TOLD_S)
         print(f"{cause.__name__}: event after {event:.2f} s, log after {logged:.2f} s")
-        # Why workers do not start is known soon, and told in place of that they do.
+        # The reason for which workers do not start is known soon, and replaces the report that they
+        # start.
         now = "" if cause is dead_workers else words
         eventually(lambda: all_tell(lab, client, TARGETS[client], now))
         assert not reaches(lab, client)
-        if cause is silent_gateway:  # which is known once the kernel has given up
+        if cause is silent_gateway:  # known once the kernel has given up
             five.await_news("of wan2 does not answer", ASKED_S)
         mend.close()
         mended(lab, five, lambda: is_well(lab), 40)
 
 
 def fill_table(lab: Lab, file: Path) -> None:
-    """Connections that the kernel may not forget early, as many as it tracks."""
+    """Fill the conntrack table with connections that the kernel may not forget early."""
     if not file.exists():
         room = int(lab.router.run("sysctl", "-n", "net.netfilter.nf_conntrack_max").stdout)
         with file.open("w") as lines:
@@ -200,7 +202,7 @@ def test_a_full_connection_table_is_told(lab: Lab, tmp_path: Path) -> None:
             assert_all_tell(lab, 1, "DIRECT", words, ask=five.ask)
 
             def is_refused() -> bool:
-                # What expires meanwhile makes room for another.
+                # Each expired connection makes room for another.
                 fill_table(lab, tmp_path / "connections")
                 return not reaches(lab, 1)
 
@@ -294,7 +296,7 @@ FOUND: Final[dict[str, dict[str, object]]] = {"lan": {"interfaces": []}, "wan": 
 
 @pytest.fixture
 def bare(namespaces: None) -> Iterator[Lab]:
-    """A router without LAN and WAN, whose roles are to be found. It reaches itself all the same."""
+    """Yield a router without LAN and WAN, whose roles are detected. It can still reach itself."""
     with Lab(LabSpec(nodes=())) as lab:
         lab.router.run("ip", "address", "flush", "dev", "lan0", "scope", "global")
         lab.router.run("ip", "address", "add", f"{LAN_ADDRESS}/32", "dev", "lo")
@@ -328,7 +330,7 @@ def test_why_netd_cannot_go_on_is_told(lab: Lab) -> None:
     with heard(lab) as five:
         (pid,) = lab.device.pids("egressd.app netd")
         held.unlink()
-        held.mkdir()  # where its socket is to be
+        held.mkdir()  # the place of its socket
         (held / "in the way").touch()
         os.kill(pid, signal.SIGKILL)
         five.await_news("talk to netd: it", 5)

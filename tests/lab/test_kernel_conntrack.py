@@ -1,4 +1,4 @@
-"""Tracked connections of one client deleted among many, and counted."""
+"""One client's tracked connections are deleted among many, and counted."""
 
 import socket
 import struct
@@ -27,7 +27,7 @@ _NEW = 1 << 8  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
 def side(
     kind: int, source: str, target: str, ports: tuple[int, int], protocol: int = IPPROTO_UDP
 ) -> bytes:
-    """CTA_TUPLE_ORIG or CTA_TUPLE_REPLY of a flow."""
+    """Return CTA_TUPLE_ORIG or CTA_TUPLE_REPLY of a flow."""
     addresses = (IPv4Address(source).packed, IPv4Address(target).packed)
     return nest(
         kind,
@@ -52,7 +52,7 @@ def track(
     asked_port: int = 443,
     protocol: int = IPPROTO_UDP,
 ) -> None:
-    """Make an entry: `opener` asks `asked`, `answerer` answers to `seen_as` (NAT)."""
+    """Make an entry: `opener` sends to `asked`, `answerer` replies to `seen_as` (NAT)."""
     original = side(1, opener, asked, (port, asked_port), protocol)
     reply = side(2, answerer or asked, seen_as or opener, (asked_port, port), protocol)
     timeout, status = attribute(7, struct.pack(">I", 600)), attribute(3, struct.pack(">I", 0xA))
@@ -64,7 +64,7 @@ def track(
 
 
 def entries() -> set[tuple[str, str, int]]:
-    """Opener, address asked and source port of each entry, as conntrack(8) lists them."""
+    """Return the opener, destination and source port of each entry, as conntrack(8) lists them."""
     listed = subprocess.run(
         ["conntrack", "-L", "-p", "udp"], check=True, capture_output=True, text=True
     ).stdout
@@ -144,7 +144,7 @@ def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
         track("10.1.0.2", silent, 1005, asked_port=53, protocol=socket.IPPROTO_TCP)
         assert conntrack.forget_questions(IPv4Address(silent)) == 2
         assert {port for _, _, port in entries()} == {1001, 1003, 1004}
-        assert conntrack.count([IPv4Network("0.0.0.0/0")]) == 4  # a question by TCP goes on
+        assert conntrack.count([IPv4Network("0.0.0.0/0")]) == 4  # a query by TCP goes on
 
     namespace.run(body)
 
@@ -154,7 +154,7 @@ def test_flows_to_what_was_an_address_of_this_machine_are_forgotten(namespace: N
         own, other = "192.0.2.53", "192.0.2.54"
         track("10.1.0.2", own, 1000)
         track("10.1.0.2", other, 1001)
-        track("10.1.0.2", own, 1002, mark=0x3000_0000)  # it went on
+        track("10.1.0.2", own, 1002, mark=0x3000_0000)  # it was forwarded
         track("10.1.0.3", own, 1003, answerer=other)
         track("10.1.0.3", own, 1005, mark=0x1000_0001)
         track("10.1.0.3", own, 1006, mark=egress_mark(inbound_number(0)))
@@ -177,7 +177,7 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
             asked.add((str(IPv4Address(client)), flow.mark))
             assert str(IPv4Address(flow.far)) == OUTSIDE
             far_port = 4000 if flow.mark == 0x2000_0007 else 443
-            # The kernel is not told of a translation here: see test_udp_flows for real ones.
+            # These entries have no real NAT; test_udp_flows has flows with it.
             assert flow[2:] == (socket.IPPROTO_UDP, far_port, False, far_port == 4000)
             return flow.mark == 0x3000_0000
 
@@ -196,7 +196,7 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
 def test_a_flow_is_judged_by_the_client_and_not_by_whom_it_asks(namespace: Namespace) -> None:
     def body() -> None:
         track("10.1.0.2", OUTSIDE, 1000)
-        track("10.1.0.2", "10.1.1.2", 1001)  # a resolver on another LAN, say
+        track("10.1.0.2", "10.1.1.2", 1001)  # such as a resolver on another LAN
         track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2")
         asked = set()
 

@@ -1,4 +1,4 @@
-"""What the machine has, read from the kernel, and word of changes."""
+"""The machine's interfaces and settings, read from the kernel, and events of their changes."""
 
 import asyncio
 import subprocess
@@ -25,7 +25,7 @@ def shell(script: str) -> None:
 
 
 def add(name: str, index: int) -> None:
-    """An interface that is up and has a carrier."""
+    """Add an interface that is up and has a carrier."""
     shell(f"ip link add {name} index {index} type veth peer name {name}-end")
     shell(f"ip link set {name}-end up; ip link set {name} up")
 
@@ -49,9 +49,9 @@ def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
 
 @pytest.mark.parametrize("name", ['a"b', "eth*", "a;b", "{x}", "$(x)", "-x", "é"])
 def test_p6_an_interface_with_an_odd_name_is_not_there(namespace: Namespace, name: str) -> None:
-    # Its name would stand in nftables' text when its private address makes it a LAN.
     """Past fault: an interface called `a"b` or `eth*` became part of the ruleset's text."""
 
+    # A private address makes it a LAN, and its name would then stand in nftables' text.
     def add_odd() -> None:
         for command in (
             ["link", "add", "name", name, "type", "bridge"],
@@ -84,7 +84,7 @@ def test_interfaces(namespace: Namespace) -> None:
         ip link set idle up
         ip link add link br-lan name above type macvlan
     """)
-    for _ in range(50):  # the bridge's carrier comes with its port's
+    for _ in range(50):  # the bridge's carrier follows its port's
         read = namespace.run(facts.read).interfaces
         if read["br-lan"].is_up:
             break
@@ -106,7 +106,7 @@ def test_interfaces(namespace: Namespace) -> None:
     assert read["line"].is_point_to_point
     assert read["line"].addresses == (IPv4Interface("10.0.0.2/32"),)
     assert read["line"].peers == (IPv4Address("10.0.0.1"),)
-    assert not read["idle"].is_up  # no carrier
+    assert not read["idle"].is_up  # it has no carrier
     assert not read["idle-end"].is_up
     assert not read["idle"].is_point_to_point
 
@@ -259,7 +259,7 @@ def add_all(batch: str) -> None:
 
 
 def lost() -> int:
-    """Messages that the kernel dropped because a netlink socket's queue was full."""
+    """Return the messages that the kernel dropped because a netlink socket's queue was full."""
     with open("/proc/self/net/netlink") as table:
         rows = [line.split() for line in table]
     column = rows[0].index("Drops")
@@ -297,7 +297,7 @@ def test_a_call_that_changes_routes_comes_to_rest(namespace: Namespace) -> None:
 def test_p2_kernel_settings_that_others_change_are_told_and_setting_them_comes_to_rest(
     namespace: Namespace,
 ) -> None:
-    # Found by an audit: they were seen by the slow look only, up to 10 s later.
+    # The slow look alone would see the changes up to 10 s later.
     ip = "net/ipv4"
     wanted = {f"{ip}/ip_forward": "1"}
     wanted |= {f"{ip}/conf/{name}/rp_filter": "0" for name in ("all", "wan0")}

@@ -1,4 +1,4 @@
-"""What is told of other programs' firewalls."""
+"""Reports on other programs' firewalls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LET_THROUGH = 'add rule ip filter FORWARD iifname "lan0" accept'
 
 
 def told(namespace: Namespace, commands: Sequence[str]) -> tuple[str, ...]:
-    """What is told after these commands of nft(8)."""
+    """Return the reports after these commands of nft(8)."""
 
     def body() -> tuple[str, ...]:
         nft = Nft()
@@ -99,7 +99,7 @@ def test_what_is_no_obstacle_is_not_told(namespace: Namespace, commands: Sequenc
 
 
 def test_a_chain_that_ends_with_a_drop_is_told(namespace: Namespace) -> None:
-    """As firewalld's do, whose policy is to accept."""
+    """firewalld's chains end with a drop, although their policy is to accept."""
     commands = (
         "add table inet firewalld",
         "add chain inet firewalld filter_FORWARD"
@@ -135,7 +135,7 @@ def test_marks_that_egressd_would_meet_are_told(
 @pytest.mark.parametrize(
     ("priority", "rule"),
     [
-        (-150, "meta mark set 0x7"),  # egressd's come behind it
+        (-150, "meta mark set 0x7"),  # egressd's chains come behind it
         (-150, "meta l4proto udp meta mark set ct mark"),  # wg-quick's
         (0, "meta l4proto udp meta mark 51820 ct mark set meta mark"),
     ],

@@ -82,7 +82,7 @@ def test_hosts_move_without_the_library(namespace: Namespace) -> None:
 @pytest.mark.parametrize(
     ("stale", "fresh"),
     [
-        (["192.0.2.1", "192.0.2.7"], {"192.0.2.1": 1}),  # the second one is not there
+        (["192.0.2.1", "192.0.2.7"], {"192.0.2.1": 1}),  # the second one does not exist
         (["192.0.2.2"], {"192.0.2.1": 0x1000_0003}),  # the first one has another mark
         (["192.0.2.1"] * 2, {"192.0.2.9": 1}),
     ],
@@ -97,7 +97,7 @@ def test_a_move_of_hosts_that_fails_changes_nothing(
         with pytest.raises(Failed, match="change nftables"):
             nft.move_hosts(stale, fresh)
         assert nft.elements("hosts") == {"192.0.2.1": "0x30000001", "192.0.2.2": "0x10000002"}
-        nft.move_hosts(["192.0.2.1"], {"192.0.2.1": 0x3000_0002})  # the socket is still in step
+        nft.move_hosts(["192.0.2.1"], {"192.0.2.1": 0x3000_0002})  # the socket is still in sync
         assert nft.elements("hosts") == {"192.0.2.1": "0x30000002", "192.0.2.2": "0x10000002"}
         nft.run("delete table inet egressd\n")
         with pytest.raises(Failed, match="change nftables"):
@@ -135,7 +135,7 @@ def test_a_load_takes_away_the_base_chains_of_earlier_versions(namespace: Namesp
 
 
 def test_a_load_replaces_the_map_of_version_0_1_in_place(namespace: Namespace) -> None:
-    """Deleting the whole table would let packets through meanwhile, and lose what it counts."""
+    """Deleting the whole table would let packets through for a moment, and lose its counters."""
 
     def body() -> None:
         nft = Nft()
@@ -240,7 +240,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
         wanted = script.elements(plan, topology, {"node:1": 20_001})
         assert len(wanted["hosts"]) == 1000
         assert wanted["pairs"]
-        for _ in range(2):  # onto nothing, and onto itself
+        for _ in range(2):  # onto an empty ruleset, and onto itself
             nft.run(script.load(wanted))
             chains = nft.chains()
             for name, content in wanted.items():

@@ -1,4 +1,4 @@
-"""Changes of nftables by other processes, told from our own."""
+"""Changes of nftables by other processes, distinguished from egressd's own."""
 
 import asyncio
 import subprocess
@@ -22,7 +22,7 @@ add map inet egressd hosts { type ipv4_addr : mark; }
 
 
 class Watched(ForeignChanges):
-    """Counts how often the kernel wakes it, and keeps what it tells."""
+    """Counts its wake-ups by the kernel, and keeps its reports."""
 
     def __init__(self, family: int | None = None) -> None:
         super().__init__(self.on_change, family=family)
@@ -40,7 +40,7 @@ class Watched(ForeignChanges):
 
 
 def change() -> None:
-    """What another process does."""
+    """Make a change, in another process."""
     subprocess.run(["nft", "add", "table", "inet", "other"], check=True)
 
 
@@ -77,9 +77,9 @@ def test_our_own_are_not_told_and_do_not_wake_us(namespace: Namespace) -> None:
         first.run(TABLE)
         async with Watched() as watched:
             flip(first, 1000)
-            second = Nft()  # made since
+            second = Nft()  # created after the watcher
             flip(second, 1)
-            await asyncio.sleep(0.02)  # it meets the new socket
+            await asyncio.sleep(0.02)  # it learns the new socket
             flip(second, 1000)
             many = ", ".join(f"10.0.{i >> 8}.{i & 255} : 7" for i in range(10_000))
             second.run(f"add element inet egressd hosts {{ {many} }}")
@@ -88,13 +88,13 @@ def test_our_own_are_not_told_and_do_not_wake_us(namespace: Namespace) -> None:
             thread.join()
             await asyncio.sleep(0.1)
             change()
-            await eventually(lambda: bool(watched.reasons))  # it does hear
+            await eventually(lambda: bool(watched.reasons))  # it does report
             return watched.reasons, watched.woken
 
     reasons, woken = namespace.run(lambda: asyncio.run(body()))
     assert len(reasons) == 1
     assert reasons[0].startswith("nft (process ")
-    # Once to meet the second Nft's socket, once for the other process.
+    # One for the second Nft's socket, one for the other process.
     assert woken <= 2
 
 
@@ -146,7 +146,7 @@ def test_lost_announcements_count_as_foreign(namespace: Namespace) -> None:
     async def body() -> list[str]:
         async with Watched() as watched:
             stranger = namespace.start(lambda: flip(Nft(), 2000))
-            stranger.result()  # blocks the loop meanwhile, so that the queue overruns
+            stranger.result()  # blocks the loop, so that the queue overruns
             await eventually(lambda: bool(watched.reasons))
             return watched.reasons
 

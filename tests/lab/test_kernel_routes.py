@@ -50,7 +50,7 @@ def by_mark(mark: int, table: int, priority: int = 200) -> PolicyRule:
 
 
 def table(namespace: Namespace, number: int) -> list[str]:
-    """The lines of a table as ip-route(8) shows them, less our protocol number."""
+    """Return the lines of a table as in ip-route(8), without egressd's protocol number."""
     shown = namespace.shell(f"ip route show table {number}")
     return [line.replace(" proto 230", "").strip() for line in shown.splitlines()]
 
@@ -265,7 +265,7 @@ def test_everything_is_removed_but_nothing_else(namespace: Namespace) -> None:
 def test_rules_that_move_are_in_force_all_the_time(
     namespace: Namespace, before: int, after: int
 ) -> None:
-    """The one that prohibits never stands ahead of rules that are still to follow."""
+    """The prohibiting rule never stands before rules that are still to be added."""
 
     def at(priority: int) -> list[PolicyRule]:
         floor = PolicyRule(priority=priority + 2, iif="lan0", action="prohibit")
@@ -321,7 +321,7 @@ SERVER = "203.0.113.9"
 
 
 def flood(seconds: float) -> int:
-    """Send numbered datagrams to the server, about 10,000 a second; how many."""
+    """Send numbered datagrams to the server, about 10,000 a second, and return their number."""
     sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect((SERVER, PORT))
@@ -329,7 +329,7 @@ def flood(seconds: float) -> int:
         while time.monotonic() < end:
             try:
                 sender.send(struct.pack(">I", sent))
-            except OSError:  # an ICMP error came back: the router had no way for one of them
+            except OSError:  # an ICMP error came back: the router had no route for a datagram
                 continue
             sent += 1
             time.sleep(0.0001)
@@ -337,7 +337,7 @@ def flood(seconds: float) -> int:
 
 
 def receive(seconds: float) -> set[int]:
-    """The numbers of the datagrams that arrive."""
+    """Return the numbers of the datagrams that arrive."""
     found = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
@@ -354,7 +354,7 @@ def receive(seconds: float) -> set[int]:
 
 @pytest.fixture
 def triangle() -> Iterator[tuple[Namespace, Namespace, tuple[Namespace, Namespace]]]:
-    """A client, a router, and two gateways that are both the server."""
+    """Yield a client, a router, and two gateways that are both the server."""
     with Namespace() as client, Namespace() as router, Namespace() as one, Namespace() as two:
         client.cable("eth0", router, "lan0")
         client.shell("ip address add 10.1.0.2/24 dev eth0; ip route add default via 10.1.0.1")
@@ -369,9 +369,9 @@ def triangle() -> Iterator[tuple[Namespace, Namespace, tuple[Namespace, Namespac
 
 
 def flapping(seconds: float, between: bool) -> tuple[int, int]:
-    """Lead the client's way by one gateway and the other in turn; how often, and changes.
+    """Route the client by one gateway and the other in turn, and return the turns and the changes.
 
-    With `between` the way is taken away in between: what sync must never do.
+    With `between` the route is removed in between, which sync must never do.
     """
     floor = PolicyRule(priority=900, iif="lan0", action="prohibit")
     end = time.monotonic() + seconds
@@ -397,7 +397,7 @@ def test_no_packet_is_lost_while_a_route_is_replaced(
     triangle: tuple[Namespace, Namespace, tuple[Namespace, Namespace]], between: bool
 ) -> None:
     client, router, gateways = triangle
-    for side in (0, 1):  # so that the neighbours are known
+    for side in (0, 1):  # makes the neighbours known
         way = [default(1001, f"wan{side}", f"192.0.{side}.1")]
         router.run(sync, way, [PolicyRule(priority=200, iif="lan0", table=1001)])
         receiver = gateways[side].start(receive, 0.3)

@@ -1,4 +1,4 @@
-"""Sockets of one client ended among others', in a real TPROXY listener."""
+"""One client's sockets are ended among others', in a real TPROXY listener."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 OUTSIDE = "198.51.100.1"
 ROUTER = "10.1.0.1"
 GOODBYE = b"bye"
-"""The proxy and the API close the connection by which this comes."""
+"""The message after which the proxy and the API close the connection."""
 MOVED, OTHER = "10.1.0.2", "10.1.0.3"
 PROXY_PORT, API_PORT = 20_000, 8080
 _IP_TRANSPARENT = 19
@@ -66,7 +66,7 @@ def until_served() -> None:
 
 @pytest.fixture
 def networks() -> Iterator[Networks]:
-    """Clients in one namespace, a router with an echoing proxy in the other."""
+    """Yield clients in one namespace, and a router with an echoing proxy in the other."""
     with Namespace() as clients, Namespace() as router:
         clients.cable("eth0", router, "lan0")
         clients.shell(f"""
@@ -94,7 +94,9 @@ END
 
 
 def talk(deaths: int) -> dict[str, bool]:
-    """Keep four connections busy until so many have died and a little longer; who lives."""
+    """Keep four connections busy until `deaths` of them have ended and a little longer, and return
+    which are alive.
+    """
     ways = {
         "moved": (MOVED, OUTSIDE, 80),
         "moved again": (MOVED, OUTSIDE, 443),

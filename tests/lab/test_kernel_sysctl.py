@@ -63,7 +63,7 @@ def test_a_long_list_of_reserved_ports_stays_whole() -> None:
 
 
 def _given(number: int) -> set[int]:
-    """The ports that so many sockets get that ask for any."""
+    """Return the ports of `number` sockets that ask for any port."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(number)]
     with ExitStack() as stack:
         for each in sockets:

@@ -1,6 +1,6 @@
-"""A node's client: the few rules that most of its packets meet, and that the seal is in them.
+"""A node's client: most of its packets meet few rules, and the connmark check is among them.
 
-netd stands still meanwhile, so that all that happens is the chains'.
+netd is suspended, so that only the chains act.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture
 def still(lab: Lab) -> Iterator[Lab]:
-    """Client 1 goes through a node, client 2 through another; afterwards all is as before."""
+    """Send client 1 through a node and client 2 through another, and restore all afterwards."""
     send(lab, CLIENT, "socks5-udp")
     send(lab, 2, "ss")
     with suspended(lab, "egressd.app netd"):
         yield lab
-    lab.router.run("nft", "flush", "ruleset")  # netd puts its own back
+    lab.router.run("nft", "flush", "ruleset")  # netd restores its table
     eventually(lambda: lab.client(CLIENT).http(f"http://{SERVER}/").ok)
 
 
@@ -46,7 +46,7 @@ def nft(lab: Lab, *command: str) -> str:
 
 
 def mark(lab: Lab, client: int) -> str:
-    """What the kernel has for its address."""
+    """Return the kernel's mark for its address."""
     hosts = elements(lab, "map", "hosts")
     found = re.search(rf"{re.escape(lab.client(client).address)} : (0x[0-9a-f]+)", hosts)
     assert found
@@ -54,7 +54,7 @@ def mark(lab: Lab, client: int) -> str:
 
 
 def packets(lab: Lab, chain: str) -> int:
-    """What the counter in front of a chain's rules has counted."""
+    """Return the count of the counter in front of a chain's rules."""
     found = re.search(r"counter packets (\d+)", nft(lab, "list", "chain", "inet", "egressd", chain))
     assert found
     return int(found[1])
@@ -67,7 +67,7 @@ def test_its_packets_meet_few_rules(still: Lab) -> None:
         nft(still, "insert", "rule", "inet", "egressd", chain, "ip", "saddr", source, "counter")
     connection = still.client(CLIENT).connect()
     first = [packets(still, chain) for chain in chains]
-    assert first[1] >= 1  # a connection begins with what is not known
+    assert first[1] >= 1  # a connection begins with unknown packets
     for _ in range(5):
         assert connection.exchange("known").ok
     known, unknown = (packets(still, chain) - n for chain, n in zip(chains, first, strict=True))

@@ -1,4 +1,4 @@
-"""``egressd lab``, and the demonstration: it must be able to fail."""
+"""``egressd lab``, and the demonstration, which must be able to fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from egressd.model.errors import Failed
 
 @pytest.fixture
 def stage(namespaces: None) -> Iterator[Lab]:
-    """The demonstration's network, without egressd."""
+    """Yield the demonstration's network, without egressd."""
     with Lab(SPEC) as lab:
         yield lab
 
@@ -40,12 +40,12 @@ def test_the_story_tells_a_leak_when_there_is_one(stage: Lab) -> None:
         verdict = story.verdict(capture)
     assert not departures.ok
     right = {row.client for row in departures.rows if row.ok}
-    assert right == {"client3"}  # DIRECT leaves by wan1, as everything does here
+    assert right == {"client3"}  # DIRECT leaves by wan1, as all traffic does here
     assert not verdict.ok
     assert {flow.interface for flow in verdict.leaks} == {"isp1"}
     tokens = {flow.token for flow in verdict.leaks}
     assert len(tokens - {""}) == 5
-    assert "" in tokens  # bare SYNs of the two that may not get out at all
+    assert "" in tokens  # bare SYNs of the two clients that may not leave at all
 
 
 @pytest.mark.lab
@@ -93,7 +93,7 @@ def test_labs_are_listed_entered_and_removed(namespaces: None) -> None:
 
 
 def _lab_command(*argv: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, since ``exec`` does not come back."""
+    """Run the command in a process of its own, since ``exec`` does not return."""
     program = "from egressd.lab.commands import lab; lab()"
     return subprocess.run(
         [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""egressd in the lab: started, asked, stopped, killed and started again."""
+"""egressd in the lab: started, queried, stopped, killed and started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leak scenarios of docs/promises.md. Each test names the promise that it is about."""
+"""The leak scenarios of docs/promises.md. Each test names its promise."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 def outsider(lab: Lab, role: str, address: str) -> Client:
-    """Probes from a host that is no LAN client."""
+    """Return the probes of a host that is no LAN client."""
     host = {"router": lab.router, "internet": lab.internet}[role]
     return Client(host, Place(name=role, role=role, address=address))
 
 
 @contextmanager
 def lan_down(lab: Lab) -> Iterator[None]:
-    """The LAN is set down meanwhile, and keeps its IPv6 addresses."""
+    """Set the LAN down for the block. It keeps its IPv6 addresses."""
     lab.router.sysctl("net/ipv6/conf/lan0/keep_addr_on_down", 1)
     lab.router.run("ip", "link", "set", "lan0", "down")
     try:
@@ -251,7 +251,7 @@ def test_p1_what_conntrack_remembers_does_not_keep_a_flow_on_its_old_way(
         watch.expect(1, after)
         send(lab, 1, after)
         watch.senders[1].answered()
-        time.sleep(0.8)  # the same sockets send on: the judge allows them 0.3 s on the old way
+        time.sleep(0.8)  # the same sockets send on: the judge allows them 0.3 s on the old egress
         watch.settle(1)
         watch.recovers(1)
 
@@ -417,7 +417,6 @@ def test_p1_p3_an_upgrade_goes_unnoticed(lab: Lab) -> None:
 
 
 def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> None:
-    # Found by chaos: the old netd and the new one healed what the other did, without an end.
     """Past fault: after the keeper was killed two netds undid each other's repairs for ever, and
     the new api could not listen. Children end with their keeper, and a lock lets one netd run.
     """
@@ -455,14 +454,14 @@ def test_p1_p4_a_change_under_way_while_the_keeper_dies_is_the_next_apis_too(lab
         os.kill(lab.device.program.pid, signal.SIGKILL)
         eventually(lambda: not lab.device.program.running)
         lab.device.program.start()
-        # The one that was there serves what is under way for five seconds more, and no longer.
+        # The earlier API serves its open requests for five seconds more, and no longer.
         time.sleep(2.5)
         slow.sendall(body[20:])
         answer = slow.recv(4096)
     eventually(lambda: len(lab.device.pids("egressd.app api")) == 1, 20)
     lab.device.wait_healthy()
     (row,) = lab.api.get("/rules")["data"]
-    # Without a netd, which takes its time on a busy machine, the change is not made.
+    # Without a netd, whose start may be slow on a busy machine, the change is not made.
     is_made = answer.startswith(b"HTTP/1.1 200 ")
     assert is_made or answer.startswith(b"HTTP/1.1 500 ")
     assert row["target_node"] == ("REJECT" if is_made else "DIRECT")
@@ -489,7 +488,7 @@ def test_p1_the_boots_guard_holds_until_netd_has_its_own(namespaces: None) -> No
     guard = Path(__file__).resolve().parent.parent.parent / "packaging" / "guard.nft"
     with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
         first, second = lab.client(1), lab.client(2)
-        capture.prove(first.udp_echo)  # whoever forwards, forwards
+        capture.prove(first.udp_echo)  # a router that forwards does so
         lab.router.run("nft", "-f", str(guard))
         capture.clear()
         tokens = [new_token(), new_token()]
@@ -550,7 +549,7 @@ def test_p1_a_found_lan_that_loses_its_address_is_still_one(namespaces: None) ->
             lab.router.run("ip", "-4", "address", "flush", "dev", "lan0")
             time.sleep(1)
             (netd,) = lab.device.pids("egressd.app netd")
-            os.kill(netd, signal.SIGKILL)  # the next one has not seen the address
+            os.kill(netd, signal.SIGKILL)  # the next netd has not seen the address
             eventually(lambda: lab.device.pids("egressd.app netd") not in ([], [netd]), 20)
             time.sleep(3)
             lab.router.run("ip", "address", "add", network, "dev", "lan0")

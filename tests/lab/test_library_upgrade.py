@@ -1,4 +1,4 @@
-"""An upgrade of the nftables library under a running device: seen, and changed over to."""
+"""An upgrade of the nftables library under a running device is seen, and the device adopts it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_upgrade_is_told_and_a_reload_changes_over(lab: Lab, libraries: Path)
         (libraries / "newer").rename(libraries / LIBRARY)  # as dpkg(1) replaces a file
         eventually(lambda: is_told(lab))
         (pid,) = lab.device.pids("egressd.app netd")
-        os.kill(pid, signal.SIGUSR1)  # what `systemctl reload egressd-netd` sends
+        os.kill(pid, signal.SIGUSR1)  # the signal of `systemctl reload egressd-netd`
         eventually(lambda: lab.device.pids("egressd.app netd") not in ([], [pid]), 20)
         eventually(lambda: lab.api.ask("GET", "/ops/health").status == 200, 20)
         assert not is_told(lab)

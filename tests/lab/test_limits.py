@@ -1,4 +1,4 @@
-"""Speed limits on the whole device: set by the API, measured behind it, whatever the target."""
+"""Speed limits on the whole device: set by the API, and measured behind it, for every target."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ UP, DOWN = 2_000, 4_000
 """Kbps."""
 SECONDS = 3.0
 GLANCE_S = 1.0
-"""What is not limited is so much faster that this is enough to see it."""
+"""Seconds that are enough to see unlimited traffic, which is much faster."""
 TARGETS = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
 BYSTANDER = 4
 LIMITED = range(500, 1021)
 """Goodput in thousandths of the limit: see `test_shaping`."""
 FAST = 3_000
-"""What nobody limits is faster than that, in thousandths of the limits here."""
+"""Unlimited goodput exceeds it: thousandths of the limits here."""
 GUEST = "10.78.0.11"
 HEALED_WITHIN_S = 2.0
 
@@ -66,7 +66,7 @@ class Site:
         return self._clients[number], self.lab.client(number).address
 
     def put(self, address: str, target: str, up: int = 0, down: int = 0) -> None:
-        """Give an address its rule, or change the one it has."""
+        """Give an address a rule, or change its rule."""
         body = {
             "ip": address,
             "mac": "",
@@ -96,7 +96,7 @@ class Site:
     def tcp_of(
         self, numbers: Iterable[int], *, upload: bool, flows: int = 1
     ) -> dict[int, Arrivals]:
-        """What came of so many flows of each of these clients, all at the same time."""
+        """Return the arrivals of `flows` flows of each of these clients, all at the same time."""
         waits = {
             number: start_tcp(
                 namespace,
@@ -114,7 +114,7 @@ class Site:
         return {number: wait() for number, wait in waits.items()}
 
     def is_fast(self, number: int, *, upload: bool) -> bool:
-        """Whether a client's TCP comes to what nobody limits."""
+        """True if a client's TCP is as fast as without a limit."""
         namespace, address = self.client(number)
         seconds = GLANCE_S + 0.2
         arrived = tcp(
@@ -130,7 +130,7 @@ class Site:
     def udp_up_of(
         self, numbers: Iterable[int], kbps: float = 2 * UP, seconds: float = SECONDS
     ) -> dict[int, Arrivals]:
-        """What came of the flows of these clients, all at the same time."""
+        """Return the arrivals of the flows of these clients, all at the same time."""
         far = self.internet.start(udp_receive, seconds + 1)
         sending = [
             namespace.start(udp_send, [(address, SERVER)], kbps, seconds, PAYLOAD, number)
@@ -143,7 +143,7 @@ class Site:
         return arrivals
 
     def flood(self, number: int, kbps: float = 2 * UP, seconds: float = 8) -> Running[None]:
-        """UDP that is sent and not waited for."""
+        """Start to send UDP, without waiting for it."""
         namespace, address = self.client(number)
         return namespace.start(udp_send, [(address, SERVER)], kbps, seconds)
 
@@ -159,12 +159,12 @@ class Site:
         return limits_state(self.shell)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """What the API tells of each rule, by its address."""
+        """Return the API's counters of each rule, by its address."""
         found: dict[str, dict[str, int]] = self.lab.api.ask("GET", "/ops/counters").body["data"]
         return found
 
     def counted(self) -> dict[str, int]:
-        """Class -> packets that it has let pass."""
+        """Return class -> packets that it has let pass."""
         found = {}
         for text in self.shell("tc -s class show dev egressd-up0").split("class htb ")[1:]:
             words = text.split()
@@ -186,7 +186,7 @@ def site(namespaces: None) -> Iterator[Site]:
 
 
 def share(arrivals: Arrivals, kbps: int, seconds: float = SECONDS, since: float = 0) -> int:
-    """Goodput in thousandths of a limit."""
+    """Return goodput in thousandths of a limit."""
     return round(arrivals.rate(seconds, since) / kbps)
 
 
@@ -348,8 +348,8 @@ def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Si
     for number in TARGETS:
         site.limit(number, 0, 0)
     site.delete(GUEST)
-    # Nobody is limited: the devices are gone, the second by netd's hand where that is quicker.
-    # Someone else's takes the place of one.
+    # No limit is set: the devices are gone, the second one removed by netd if it is faster. A
+    # device of another program takes the place of one.
     site.shell("for i in up0 down0; do ip link del egressd-$i || ! ip link show egressd-$i; done")
     site.shell("ip link add egressd-up0 type bridge")
     with pytest.raises(Failed, match="egressd-up0"):
@@ -357,7 +357,7 @@ def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Si
     before = next(r for r in site.rules() if r["ip"] == site.lab.client(3).address)
     assert before["upload_limit_kbps"] == 0
     assert site.is_fast(3, upload=True)
-    site.put(GUEST, "DIRECT")  # what needs no limit is done all the same
+    site.put(GUEST, "DIRECT")  # a change that needs no limit is made all the same
     site.shell("ip link del egressd-up0")
     for number in TARGETS:
         site.limit(number)
@@ -374,20 +374,20 @@ def test_limits_hold_in_one_arm_use(namespaces: None) -> None:
         up, down = (site.tcp_of((1, 2), upload=upload) for upload in (True, False))
         assert share(up[1], UP) in LIMITED
         assert share(down[1], DOWN) in LIMITED
-        # If what leaves for the internet counted as the network's download, it would have less.
+        # If packets to the internet counted as the network's download, its share would be less.
         assert share(up[2], 4 * UP) in LIMITED
         assert share(down[2], 4 * DOWN) in LIMITED
-        # Answers from outside come in by the LAN: they are the client's, and counted once.
+        # Answers from outside arrive by the LAN. They count for the client, and only once.
         site.put(lab.client(2).address, "DIRECT")
         received = sum(site.tcp(2, upload=False).buckets)
-        time.sleep(1.1)  # what was asked for is told again for a second
+        time.sleep(1.1)  # the API repeats its counters for a second
         counted = site.counters()[lab.client(2).address]
         assert received < counted["download_bytes"] < 1.5 * received
 
 
 def test_every_rule_is_counted_both_ways(site: Site) -> None:
     addresses = {number: site.lab.client(number).address for number in (*TARGETS, BYSTANDER)}
-    time.sleep(1.1)  # what was asked for is told again for a second
+    time.sleep(1.1)  # the API repeats its counters for a second
     before = site.counters()
     sent = site.udp_up_of(addresses, 200, 1)
     assert site.is_fast(BYSTANDER, upload=False)
@@ -409,7 +409,7 @@ def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
     gateway = site.lab.wan(1)
     forward = f"iifname {gateway.interface} tcp dport {PORT} dnat to {address}"
     with port_forward(site.lab, forward):
-        time.sleep(1.1)  # what was asked for is told again for a second
+        time.sleep(1.1)  # the API repeats its counters for a second
         before = site.counters()[address]
         sending = namespace.start(listen, 1, 0.5, False, (address, PORT))
         end = (gateway.address, PORT)

@@ -1,4 +1,4 @@
-"""What netd makes of a kernel that will not limit: changes that need no limit go on."""
+"""netd on a kernel that refuses to limit: changes that need no limit go on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shell(script: str) -> str:
 
 
 def block() -> None:
-    """Somebody else's device stands where the first tree would."""
+    """Put another program's device at the place of the first tree."""
     shell("ip link add egressd-up0 type bridge")
 
 

@@ -1,7 +1,7 @@
-"""Clients of VPN lines: where they come out, and that they stay in when the line is down.
+"""Clients of VPN lines: their exit address, and their block when the line is down.
 
-This kernel need not speak PPP: a pair of veth interfaces that know no neighbours stands in for
-the tunnel, under the line's name. Lines with real daemons are dialled in `tests/vm`.
+This kernel may not support PPP: a pair of veth interfaces without neighbour entries stands in for
+the tunnel, under the line's name. `tests/vm` dials lines with real daemons.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINE, FAR_END, MTU = "100.99.0.2", "100.99.0.1", 1300
 TARGET = "Interface:l2tp_1"
 WEB = f"http://{SERVER}/"
 AT_ONCE = ("ECONNREFUSED", "EHOSTUNREACH")
-"""A client of a line that is down has an error: nftables' reset, or the routing table's."""
+"""Errors of a client of a line that is down: nftables' reset, or the routing table's."""
 DRAFT = {
     "type": "l2tp",
     "name": "l2tp_1",
@@ -52,7 +52,7 @@ def _line(lab: Lab) -> Iterator[None]:
 
 
 def up(lab: Lab, line: str = LINE, far_end: str = FAR_END) -> None:
-    """Make the interface that pppd would, with the servers at its far end."""
+    """Make pppd's interface, with the servers at its far end."""
     lab.router.run("ip", "link", "add", "l2tp_1", "type", "veth", "peer", "name", "far1")
     lab.router.run("ip", "link", "set", "far1", "netns", lab.internet.namespace)
     for host, name, own, peer, mtu in (
@@ -100,7 +100,7 @@ def test_a_line_is_online_while_its_interface_has_an_address(lab: Lab) -> None:
     eventually(is_online)
     told = lab.api.ask("GET", "/ops/overview").body["lines"]["l2tp_1"]
     assert told["ip"] == LINE
-    assert told["state"] != "online"  # which is what egressd does for it
+    assert told["state"] != "online"  # this is the state of egressd's own daemons
     down(lab)
     eventually(lambda: not is_online())
 
@@ -111,7 +111,7 @@ def test_a_line_that_is_switched_off_blocks_while_its_interface_is_still_there(l
     lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": False})
     assert seen(lab) in AT_ONCE
     lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": True})
-    eventually(lambda: carried(lab))  # once what was dialled before is gone
+    eventually(lambda: carried(lab))  # once the interface dialled before is gone
 
 
 def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_there(
@@ -128,7 +128,7 @@ def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_the
 
 
 def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
-    """From its own address, which the line's packets bear, and without a gateway too."""
+    """It uses its own address, which the line's packets have, and works without a gateway too."""
     manage = ("192.168.50.1", "192.168.50.7", "manage0")
     lab.router.run("ip", "link", "add", manage[2], "type", "veth", "peer", "name", "manage1")
     try:
@@ -141,7 +141,7 @@ def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
         def way(source: str, target: str) -> str:
             return lab.router.run("ip", "route", "get", target, "from", source, check=False).stdout
 
-        eventually(lambda: not way(manage[0], SERVER))  # by no other WAN
+        eventually(lambda: not way(manage[0], SERVER))  # and by no other WAN
         eventually(lambda: f"dev {manage[2]}" in way(manage[0], manage[1]))
         lab.api.put("/vpn-lines/l2tp/l2tp_1", {**line, "interface": "wan1"})
         wan = lab.wan(1)
@@ -188,7 +188,7 @@ def test_what_is_at_the_far_ends_address_is_reached_as_ever(lab: Lab, far_end: s
     assert lab.client(2).dns(question, RESOLVERS["google"]).addresses == (lab.wan(1).address,)
     assert carried(lab)
     lab.router.run("ip", "link", "set", "l2tp_1", "down")
-    lab.router.run("ip", "link", "set", "l2tp_1", "up")  # the kernel makes its route again
+    lab.router.run("ip", "link", "set", "l2tp_1", "up")  # the kernel adds its route again
     eventually(lambda: carried(lab))
     eventually(lambda: "dev wan1" in way_to_it())
 
@@ -223,7 +223,7 @@ asking.recv(4096)
 
 
 def _is_answered(lab: Lab) -> bool:
-    """Whether the server answers client 2, that asks by UDP and always from the same port."""
+    """True if the server answers client 2, which asks by UDP and always from the same port."""
     run = lab.client(2).host.run(sys.executable, "-c", _ASK, SERVER, check=False)
     return run.returncode == 0
 
@@ -264,7 +264,7 @@ def test_dns_goes_as_the_lines_profile_says(
     question = f"down-{profile}.{WHOAMI}", RESOLVERS["google"]
     if profile != "domestic":
         assert lab.client(1).dns(*question).error
-    # What is asked directly does not know of the line until netd does.
+    # Direct queries learn of the line's state once netd knows it.
     eventually(lambda: bool(lab.client(1).dns(*question).error))
 
 
@@ -291,7 +291,7 @@ def test_a_proxy_service_on_a_line_is_blocked_with_it(lab: Lab) -> None:
 
 
 def _by_proxy(lab: Lab) -> str:
-    """The head of the answer to a request through the proxy service."""
+    """Return the head of the answer to a request through the proxy service."""
     with lab.client(1).host.socket(str(LAN_ADDRESS), 18080, 5) as connected:
         connected.settimeout(5)
         connected.sendall(f"GET {WEB}by-proxy HTTP/1.1\r\nHost: {SERVER}\r\n\r\n".encode())
@@ -310,7 +310,7 @@ def test_nobody_at_the_far_end_reaches_the_router_nor_draws_an_answer_from_a_wan
                 lab.internet.socket(LINE, port, 1.0)
         lab.internet.run("ping", "-c1", "-W1", LINE, check=False)
         assert [f for f in line.flows() if f.outgoing and f.destination == LINE], "blind"
-        # By the line netd itself asks whether resolvers answer.
+        # netd's own queries to check resolvers leave by the line.
         drawn = [f for f in line.flows() if not f.outgoing and f.source == LINE]
         assert [f for f in drawn if (f.protocol, f.port) != ("udp", 53)] == []
         assert [f for f in wan.flows() if LINE in (f.source, f.destination)] == []
@@ -318,7 +318,7 @@ def test_nobody_at_the_far_end_reaches_the_router_nor_draws_an_answer_from_a_wan
 
 @pytest.fixture
 def containers(lab: Lab) -> Iterator[str]:
-    """An address in a network behind the router that is none of egressd's."""
+    """Yield an address in a network behind the router that is not egressd's."""
     lab.router.run("ip", "link", "add", "docker0", "type", "veth", "peer", "name", "docker1")
     for end in ("docker0", "docker1"):
         lab.router.run("ip", "link", "set", end, "arp", "off", "up")

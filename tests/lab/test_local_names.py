@@ -1,4 +1,4 @@
-"""Names of ``[dns] local`` are asked at home, by whichever target their client leaves, and never
+"""Names of ``[dns] local`` are resolved by local resolvers for clients of every target, and never
 get outside (P1).
 
 The router's own dnsmasq knows ``lan``, one in the second LAN knows ``corp.example``.
@@ -50,7 +50,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
         lab.start_egressd({"dns": {"local": LOCAL, "device": devices}})
         add_nodes(lab)
         lab.api.post("/nodes", lab.nodes["ss"].draft("pool") | {"name": "in-pool"})
-        # Until it is known by each way that the device's first resolver is silent.
+        # Wait until each egress knows that the device's first resolver is silent.
         for number, target in enumerate(KERNEL, start=5):
             send(lab, number, target)
         for number in (5, 6, 7):
@@ -60,7 +60,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module", autouse=True)
 def own(lab: Lab) -> Iterator[Program]:
-    """The router's."""
+    """Run the router's dnsmasq."""
     options = [f"--host-record=printer.lan,{PRINTER}", f"--host-record=spare.corp.example,{SPARE}"]
     zones = ("lan", "spare.corp.example", "77.10.in-addr.arpa")
     with dnsmasq(lab, lab.router, *options, *(f"--local=/{zone}/" for zone in zones)) as program:
@@ -69,7 +69,7 @@ def own(lab: Lab) -> Iterator[Program]:
 
 @pytest.fixture(scope="module", autouse=True)
 def corp(lab: Lab) -> Iterator[Program]:
-    """The one in the second LAN. It has a rule, and asks the world what it does not know."""
+    """Run the dnsmasq of the second LAN. It has a rule, and asks the internet for unknown names."""
     rule(lab, GUEST, "Interface:wan1")
     text = ",".join(["x" * 200] * 12)
     records = (f"--host-record=www.corp.example,{SERVER}", f"--txt-record=long.corp.example,{text}")
@@ -84,7 +84,7 @@ def is_answered(client: Client, name: str) -> bool:
 
 @contextmanager
 def watched(lab: Lab, client: Client) -> Iterator[Capture]:
-    """A capture of all that is outside: WANs and nodes. It is shown to see what a client asks."""
+    """Capture all outside interfaces, WANs and nodes, and prove it by a query of the client."""
     with lab.internet.capture() as capture:
         capture.prove()
         capture.prove(lambda token: client.dns(f"{token}.notlan", ROUTER))
@@ -92,7 +92,7 @@ def watched(lab: Lab, client: Client) -> Iterator[Capture]:
 
 
 def outside(lab: Lab, mark: int, text: str) -> set[str]:
-    """Which servers outside were asked for names with that text."""
+    """Return the servers outside that were queried for names with that text."""
     return {seen.server for seen in lab.internet.seen(since=mark, text=text)}
 
 
@@ -141,7 +141,7 @@ def test_who_is_refused_or_has_no_rule_hears_nothing(
             for destination in (*ASKED, GUEST):
                 for tcp in (False, True):
                     assert not client.dns(name, destination, tcp=tcp, timeout=0.5).ok
-        # What was sent before has come by now, as these have.
+        # Earlier queries have arrived by now, as these have.
         assert other.dns(f"seen.{token}.lan", ROUTER).ok
         assert other.dns("www.corp.example", ROUTER).ok
         assert capture.flows(token) == []
@@ -187,7 +187,7 @@ def test_what_a_local_resolver_does_not_know_itself_does_not_come_back_to_it(
     rule(lab, GUEST, target)
     send(lab, 1, "DIRECT")
     try:
-        # It knows www alone, and asks the world for the rest: that is a question of its own.
+        # It knows www alone, and queries the internet for the rest: that is a query of its own.
         name = f"{new_token()}.corp.example"
         reply = lab.client(1).dns(name, ROUTER)
         assert (reply.error, reply.rcode) == ("", "NXDOMAIN")
@@ -216,7 +216,7 @@ def test_p2_without_its_instance_a_client_has_no_dns(lab: Lab, target: str) -> N
     send(lab, 1, target)
     client, token = lab.client(1), new_token()
     assert client.dns(f"a.{WHOAMI}", ROUTER).ok
-    # Nobody starts it again while netd is suspended.
+    # A dead worker is not restarted while netd is suspended.
     with watched(lab, client) as capture, suspended(lab, "egressd.app netd"):
         for pid in lab.device.pids("egressd.netd.engine.worker"):
             os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Networks that are neither LAN nor WAN: containers behind a bridge with Docker's own rules, and
-the callers of a WireGuard server. LAN, local networks and router reach each other; where those who
-have no rule go is the operator's firewall's matter, and who has one is a client as in a LAN.
+the peers of a WireGuard server. LAN, local networks and router reach each other. The operator's
+firewall decides about hosts without a rule; a host with a rule is a client as in a LAN.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ table ip filter {{
 
 
 class Containers:
-    """A bridge of Docker's make, with two containers."""
+    """A bridge as Docker makes it, with two containers."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab

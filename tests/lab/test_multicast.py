@@ -1,4 +1,4 @@
-"""Multicast that smcroute routes from a WAN to the LAN, as IPTV needs it: where it is allowed."""
+"""Multicast that smcroute routes from a WAN to the LAN, as for IPTV, if it is allowed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def running(lab: Lab, namespace: str, name: str, *argv: str) -> Iterator[Program
 
 @contextmanager
 def streaming(lab: Lab) -> Iterator[Program]:
-    """A stream from the WAN, and one that a client sends; what the client hears of the first."""
+    """Send a stream from the WAN, and one from a client, and yield the client's receiver of the
+    first.
+    """
     file = lab.folder / "smcroute.conf"
     file.write_text(ROUTES)
     client, python = lab.client(1), (sys.executable, "-c")

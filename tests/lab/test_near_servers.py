@@ -1,4 +1,4 @@
-"""Nodes whose servers are this machine or in a LAN: what a name leads to is never dialled there."""
+"""Nodes with servers on this machine or in a LAN: a name is never dialled to such an address."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lab(namespaces: None, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 class Called:
-    """An HTTP server in a namespace, and what it was asked."""
+    """An HTTP server in a namespace, and its requests."""
 
     def __init__(self, lab: Lab, role: str) -> None:
         self._log = lab.folder / f"called-{role}.log"
@@ -53,7 +53,7 @@ class Called:
 
 @pytest.fixture
 def called(lab: Lab) -> Iterator[dict[str, Called]]:
-    """Servers on this machine and on the neighbour."""
+    """Run servers on this machine and on the neighbour."""
     servers = {role: Called(lab, role) for role in ("router", "client2")}
     for server in servers.values():
         server.program.start()
@@ -77,7 +77,7 @@ def node(server: str) -> dict[str, Any]:
 
 
 def delay(lab: Lab, name: str) -> str:
-    """Why the node has no delay."""
+    """Return the reason for which the node has no delay."""
     return str(
         lab.api.ask("GET", f"{API_PREFIX}/nodes/delay?name={name}&timeout=1500").body["error"]
     )

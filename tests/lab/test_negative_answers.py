@@ -1,5 +1,5 @@
-"""What clients of nodes are told of names that do not exist, or have no IPv6 address, or have one:
-it can be remembered, and checked (RFC 2308, 6891, 9460).
+"""DNS answers to clients of nodes about names that do not exist, or have no IPv6 address, or have
+one: the answers can be cached, and checked (RFC 2308, 6891, 9460).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HINTED = f'1 . alpn="h2" ipv4hint="{V4}" ipv6hint="{V6}"'
 
 
 def ask(lab: Lab, *questions: str) -> list[dict[str, Any]]:
-    """What client 1 is told."""
+    """Return the answers that client 1 gets."""
     client = lab.client(1)
     argv = [sys.executable, "-m", "tests.lab.questions", client.address, RESOLVERS["google"]]
     done = subprocess.run(
@@ -43,7 +43,7 @@ def said(rcode: str, *answer: str, soa: str = "", edns: bool = False, dnssec: bo
     return {"rcode": rcode, "answer": [*answer], "soa": owners, "edns": edns, "dnssec": dnssec}
 
 
-@pytest.mark.parametrize("node", ["ss", "socks5"])  # asked over UDP, and over TCP
+@pytest.mark.parametrize("node", ["ss", "socks5"])  # over UDP, and over TCP
 def test_what_there_is_not_can_be_remembered(lab: Lab, node: str) -> None:
     send(lab, 1, node)
     nowhere = said("NXDOMAIN", soa=".")

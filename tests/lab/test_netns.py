@@ -1,4 +1,4 @@
-"""The namespaces that other tests are run in."""
+"""The namespaces that other tests run in."""
 
 import os
 import socket

@@ -23,11 +23,11 @@ PORT = 8443
 SERVED = ("ss aes-256-gcm", "ss 2022 aes-128", "vmess tcp", "hysteria2", "tuic", "anytls")
 SIZES = (1000, 1440, 1472, 1473, 2000, 4000)
 LONG = (9000, 14_000)
-"""Sizes that all but Hysteria 2 have."""
+"""Sizes that all protocols but Hysteria 2 support."""
 TOO_LONG = (15_500, 65_000)
 SERVICE_PORT = 10_800
 SILENCE_S = 11.0
-"""The engine's own patience with STUN is 10 s."""
+"""Seconds of silence. The engine's own timeout for STUN is 10 s."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def site(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=("socks5-udp",))) as lab:
         certificate, key = lab.authority.certificate(NAME)
         served = [every(certificate, key)[name] for name in SERVED]
-        # Each server is to send on, and back, what it is sent: that is its operator's affair.
+        # Each server must send fragments, both ways. Its operator is responsible for that.
         inbounds = [{**s.inbound, "listen_port": PORT, "udp_fragment": True} for s in served]
         addresses = lab.add_engine_node("engine", inbounds)
         lab.start_egressd()
@@ -49,7 +49,7 @@ def site(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture(params=[1500, 1400])
 def mtu(request: pytest.FixtureRequest, site: Lab) -> Iterator[int]:
-    """That of the WANs."""
+    """Set the MTU of the WANs, and yield it."""
 
     def put(value: int) -> None:
         for wan in site.wans:
@@ -62,7 +62,7 @@ def mtu(request: pytest.FixtureRequest, site: Lab) -> Iterator[int]:
 
 
 def exchanged(lab: Lab, client: int, *sizes: int) -> dict[int, list[str]]:
-    """What comes of datagrams of each size, sent from one socket."""
+    """Return the results of datagrams of each size, sent from one socket."""
     own = lab.client(client)
     numbers = [str(number) for number in (7, *sizes)]
     argv = [sys.executable, "-m", "tests.lab.sizes", own.address, SERVER, *numbers]
@@ -77,9 +77,9 @@ def test_datagrams_of_any_size_get_through_or_are_refused(site: Lab, name: str, 
     send(site, 1, name)
     sizes = SIZES if name == "hysteria2" else (*SIZES, *LONG)
     refused = (*TOO_LONG, *LONG) if name == "hysteria2" else TOO_LONG
-    exchanged(site, 1, 1440)  # by which a node's server learns how much fits
+    exchanged(site, 1, 1440)  # teaches a node's server the size that fits
     came = exchanged(site, 1, *sizes, *refused, *sizes)
-    # All are seen from one address and port: a session is not begun anew.
+    # All are seen from one address and port: the session is not begun anew.
     (seen,) = {tuple(came[size]) for size in sizes}
     assert seen[0] == "intact"
     assert all(came[size] == ["EHOSTUNREACH"] for size in refused)
@@ -93,7 +93,7 @@ def test_a_tunnel_of_a_clients_works_through_a_node(site: Lab, mtu: int) -> None
 
 
 def silent(lab: Lab, client: int, source: str) -> subprocess.Popen[str]:
-    """Sessions of STUN and others, that fall silent."""
+    """Start sessions of STUN and others that fall silent."""
     ports = ("3478", "17000")
     program = ("-m", "tests.lab.silence", str(SILENCE_S), source, SERVER, *ports)
     argv = exec_argv(lab.client(client).host.namespace, [sys.executable, *program])

@@ -1,4 +1,4 @@
-"""What a node is told beside its protocol: resolver, interface, relay; and what it is refused."""
+"""A node's settings beside its protocol: resolver, interface, relay; and refused ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
 QUIC = "198.18.0.1"
-"""Where the hysteria2 server is."""
+"""The address of the hysteria2 server."""
 SILENT = "203.0.113.99"
-"""An address of the internet that nobody has."""
+"""An address of the internet that no host has."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def ids(lab: Lab, *names: str) -> list[int]:
 
 
 def batch(lab: Lab, name: str, **settings: str) -> dict[str, Any]:
-    """``PATCH /nodes/batch`` for one node."""
+    """Call ``PATCH /nodes/batch`` for one node."""
     body = {"ids": ids(lab, name), **settings}
     return dict(lab.api.ask("PATCH", "/svc/api/v1/nodes/batch", body).body)
 
@@ -72,7 +72,7 @@ PROFILES = {
     "domestic": ("domestic", "wan1"),
     "custom": ("quad9", ""),
 }
-"""Profile -> which resolver is asked, and the WAN it is asked by if not through the node."""
+"""Profile -> its resolver, and the WAN of its queries if they do not go through the node."""
 
 
 @pytest.mark.parametrize("node", ["socks5", "ss"])
@@ -199,9 +199,9 @@ def test_udp_of_any_peer_reaches_a_clients_socket(lab: Lab, node: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cone:
         assert cone.stdout is not None
         mapped = cone.stdout.readline().split()
-        # One address and port for all that the socket speaks to (RFC 4787, REQ-1) ...
+        # The socket has one address and port towards all servers (RFC 4787, REQ-1) ...
         assert cone.stdout.readline().split() == mapped
-        # ... and whoever speaks to that is heard (REQ-8).
+        # ... and receives from every sender to it (REQ-8).
         code = (
             "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
             f"s.bind(({stranger!r}, 0)); s.sendto(b'stranger', ({mapped[0]!r}, {mapped[1]}))"

@@ -1,4 +1,4 @@
-"""The lab's proxy nodes: which program serves a kind where Debian 12's is not to be had."""
+"""The lab's proxy nodes: the programs that serve a kind without Debian 12's program for it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LACKING = {
     "ss-obfs-tls": ("obfs-server", (sys.executable, "ss-server")),
     "ss-websocket": ("ss-v2ray-plugin", ("v2ray",)),
 }
-"""The program that Debian 13 lacks for a kind, and the programs that it is served by there."""
+"""The program that Debian 13 lacks for a kind, and the programs that serve it there."""
 
 
 def made(kind: str, monkeypatch: pytest.MonkeyPatch, *, lacking: str = "") -> nodes.Recipe:
-    """The recipe on a machine that has every program but one."""
+    """Return the recipe on a machine that has every program but one."""
     monkeypatch.setattr(nodes, "is_installed", lambda program: program != lacking)
     return nodes.recipe(kind, ADDRESS, FOLDER)
 

@@ -1,5 +1,5 @@
-"""The lab's own server of simple-obfs: what clients of simple-obfs send and read, and that it is
-nobody else's.
+"""The lab's own server of simple-obfs: the messages that simple-obfs clients send and read. It
+serves no other client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REQUEST = (
     b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
 SHADOWSOCKS = bytes.fromhex("8f3b12c0a1d4e5f60718293a4b5c6d7e") * 8
-"""Bytes as random as what plain Shadowsocks begins with."""
+"""Random bytes, as at the beginning of plain Shadowsocks."""
 
 
 def extension(kind: int, content: bytes) -> bytes:
@@ -42,7 +42,7 @@ def hello(
     in_body: bytes = b"",
     in_record: bytes = b"",
 ) -> bytes:
-    """A ClientHello's record, laid out as obfs_tls.c has it, or with something more at its end."""
+    """Return a ClientHello's record, in the layout of obfs_tls.c, or with more data at its end."""
     joined = b"".join(extensions)
     body = version + bytes(32) + bytes([len(session)]) + session
     body += b"\x00\x02\xc0\x2c" + b"\x01\x00" + len(joined).to_bytes(2) + joined + in_body
@@ -59,7 +59,7 @@ GROUPS = extension(10, b"\x00\x02\x00\x1d")
 
 
 def sent(mode: str, first: bytes, later: Sequence[bytes]) -> bytes:
-    """What a client sends for these payloads."""
+    """Return the bytes that a client sends for these payloads."""
     if mode == "http":
         return REQUEST + first + b"".join(later)
     ticket = extension(0x23, first)
@@ -67,12 +67,12 @@ def sent(mode: str, first: bytes, later: Sequence[bytes]) -> bytes:
 
 
 def read_answer(mode: str, data: bytes) -> bytes:
-    """The payload that a client finds in what the server sent."""
+    """Return the payload that a client finds in the server's data."""
     if mode == "http":
         head, _, payload = data.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
         return payload
-    # Clients skip the ServerHello by its size, and read no more of it than that.
+    # Clients skip the ServerHello by its size, and read no more of it.
     greeting, data = data[:96], data[96:]
     assert greeting[:11] == bytes.fromhex("160301005b020000570303")
     assert greeting[43:76] == b"\x20" + SESSION
@@ -88,7 +88,9 @@ def read_answer(mode: str, data: bytes) -> bytes:
 
 
 def received(mode: str, data: bytes, cuts: Sequence[int] = ()) -> bytes:
-    """All payload that the server finds in `data`, which comes in pieces that end at `cuts`."""
+    """Return all payload that the server finds in `data`, which arrives in pieces that end at
+    `cuts`.
+    """
 
     async def read() -> bytes:
         client = asyncio.StreamReader()
@@ -183,7 +185,7 @@ FRONT = "127.0.0.2"
 
 @pytest.fixture(params=list(obfs.MODES))
 def process(request: pytest.FixtureRequest) -> Iterator[tuple[str, int, subprocess.Popen[bytes]]]:
-    """A server of that mode in front of an echo: the mode, the port, the process."""
+    """Run a server of that mode in front of an echo; yield the mode, the port and the process."""
     with socket.create_server((obfs.LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
     echo = (sys.executable, "-c", ECHO, str(port))
@@ -209,7 +211,7 @@ def wait_for(port: int) -> None:
 
 
 def told(port: int, data: bytes) -> bytes:
-    """All that the server answers to `data` and the end of it."""
+    """Return the server's whole answer to `data` and its end."""
     with socket.create_connection((FRONT, port), 10) as client:
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
@@ -229,13 +231,13 @@ def test_it_stands_in_front_of_a_server(process: tuple[str, int, subprocess.Pope
             client.sendall(refused)
             assert ended(client)
     running.terminate()
-    assert running.wait(10) != 0  # as the echo ended: by a signal
+    assert running.wait(10) != 0  # by a signal, like the echo
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((obfs.LOOPBACK, port), 1)
 
 
 def ended(client: socket.socket) -> bool:
-    """Whether the server hangs up, and without a word."""
+    """True if the server closes the connection without an answer."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""The API's ports are nobody else's, at no moment of a restart."""
+"""No other process gets the API's ports at any moment of a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ while True:
                 sock.listen()
                 print(address, port, flush=True)
 """
-"""A user without rights, who tells of each port that it gets."""
+"""A program of a user without rights, which prints each port that it gets."""
 
 
 IMPOSTOR = """
@@ -52,7 +52,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
     accepted, _ = listener.accept()
     print(accepted.recv(4096), flush=True)
 """
-"""A user without rights, who listens and tells what it was told."""
+"""A program of a user without rights, which listens and prints the data it receives."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_nobody_gets_them_and_no_caller_is_refused(
 
 
 def test_a_command_of_roots_tells_the_token_to_no_port(lab: Lab) -> None:
-    """While nothing runs, who listens there is called by no command."""
+    """While egressd does not run, no command calls a process that listens there."""
     lab.device.stop()
     argv = exec_argv(lab.router.namespace, (sys.executable, "-c", IMPOSTOR, str(API_PORT)))
     impostor = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)

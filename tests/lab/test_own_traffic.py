@@ -40,14 +40,14 @@ def no_rules(lab: Lab) -> Iterator[None]:
 
 
 def at(lab: Lab, role: str, address: str) -> Client:
-    """Probes of a host that is no LAN client, from one of its addresses."""
+    """Return the probes of a host that is no LAN client, from one of its addresses."""
     host = {"router": lab.router, "internet": lab.internet}[role]
     return Client(host, Place(name=role, role=role, address=address))
 
 
 @contextmanager
 def leaves_by_its_own_wan(lab: Lab) -> Iterator[Capture]:
-    """Each WAN's address is seen behind that WAN meanwhile, and behind no other."""
+    """Check that each WAN's address is seen only behind that WAN during the block."""
     with lab.internet.capture() as capture:
         capture.prove()
         yield capture
@@ -57,7 +57,9 @@ def leaves_by_its_own_wan(lab: Lab) -> Iterator[Capture]:
 
 
 def forget(lab: Lab, client: int) -> int:
-    """Remove a client's entries; the client's port of one that goes to the echo server."""
+    """Remove a client's conntrack entries, and return the client's port of a flow to the echo
+    server.
+    """
     told = lab.router.run("conntrack", "-D", "-s", lab.client(client).address).stdout
     (port,) = re.findall(r"sport=(\d+) dport=7 ", told)[:1]
     return int(port)
@@ -87,7 +89,7 @@ def test_whoever_asks_a_wans_ipv6_address_is_answered_by_that_wan(lab: Lab, numb
         assert {f.interface for f in capture.flows(source=wan.address6, protocol="icmpv6")} == {
             wan.far
         }
-        # And from the LAN, whose way to the router's addresses is its own.
+        # The LAN reaches the router's addresses, too, by its own route.
         assert lab.client(1).ping(wan.address6).ok
 
 
@@ -113,7 +115,9 @@ def test_it_is_blocked_while_that_wan_has_no_route(lab: Lab) -> None:
 
 
 def test_a_packet_that_was_routed_without_its_source_is_dropped(lab: Lab) -> None:
-    """As a raw socket sends it, and a daemon that names no address until it has chosen a route."""
+    """Raw sockets send such packets, and so does a daemon that sets no address before it has a
+    route.
+    """
     with leaves_by_its_own_wan(lab) as capture:
         for source in (lab.wan(2).address, lab.wan(1).address):
             at(lab, "router", source).raw(source, SERVER, text=(token := new_token()))
@@ -121,7 +125,7 @@ def test_a_packet_that_was_routed_without_its_source_is_dropped(lab: Lab) -> Non
 
 
 def test_a_connection_that_conntrack_forgets_goes_on(lab: Lab) -> None:
-    """Also when the far end is the first to send again."""
+    """It goes on even if the far end is the first to send again."""
     send(lab, 1, "Interface:wan2")
     far_end, wan = at(lab, "internet", SERVER), lab.wan(2)
     connection = lab.client(1).connect()
@@ -140,7 +144,7 @@ def test_a_connection_that_conntrack_forgets_goes_on(lab: Lab) -> None:
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_far_end_whose_flow_is_unknown_is_told_nothing(lab: Lab, protocol: str) -> None:
-    """A reset or an ICMP error would end what goes on once the client sends again."""
+    """A reset or an ICMP error would end a flow that goes on once the client sends again."""
     wan, token = lab.wan(2), new_token()
     far_end = at(lab, "internet", SERVER)
     with leaves_by_its_own_wan(lab) as capture, lab.router.capture(wan.interface) as arrived:
@@ -157,7 +161,7 @@ def test_a_far_end_whose_flow_is_unknown_is_told_nothing(lab: Lab, protocol: str
 
 
 def test_without_the_table_errors_leave_by_their_own_wan(lab: Lab) -> None:
-    """Nobody puts the table back meanwhile: what holds is the policy rules."""
+    """The table stays away during the test: the policy rules alone hold."""
     wan = lab.wan(2)
     far_end = at(lab, "internet", SERVER)
     send(lab, 1, "Interface:wan2")
@@ -185,7 +189,7 @@ def test_p3_answers_under_way_are_translated_while_the_table_is_gone(
     client = lab.client(1)
     with leaves_by_its_own_wan(lab) as capture, ThreadPoolExecutor(ASKING) as threads:
         token = new_token()
-        # Before the table goes: without it a question is refused.
+        # Send before the table is removed, since without it requests are refused.
         asked = [
             threads.submit(client.udp_echo, token, SERVER, late, timeout=2) for _ in range(ASKING)
         ]
@@ -199,7 +203,7 @@ def test_p3_answers_under_way_are_translated_while_the_table_is_gone(
 
 @pytest.fixture(scope="module")
 def late(lab: Lab) -> Iterator[int]:
-    """The port of a far end that answers late."""
+    """Run a far end that answers late, and yield its port."""
     port = 5_555
     command = [sys.executable, "-m", "tests.lab.late", SERVER, str(port)]
     program = Program(lab.internet.namespace, command, lab.folder / "late.log", {})

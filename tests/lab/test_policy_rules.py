@@ -1,4 +1,4 @@
-"""Other programs' policy rules, real wg-quick's among them: clients go on by their own ways."""
+"""Other programs' policy rules, real wg-quick's among them: clients keep their own egresses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def tunnel(lab: Lab) -> Iterator[Peer]:
-    """A commercial VPN as people have one: everything goes by it. Its far end is up."""
+    """Yield a typical commercial VPN, which takes all traffic. Its far end is up."""
     name = f"wg{lab.name}"[:12]
     mine = Peer(lab.router, lab.folder, f"{name}a", "10.200.0.2/32")
     elsewhere = Host(lab.name, "node-ss", lab.folder)
@@ -47,13 +47,13 @@ def tunnel(lab: Lab) -> Iterator[Peer]:
 
 
 def by_tunnel(lab: Lab, token: str) -> None:
-    """The machine's own traffic goes by the tunnel."""
+    """Check that the machine's own traffic leaves by the tunnel."""
     own = Client(lab.router, Place(name="router", role="router", address="10.200.0.2"))
     eventually(lambda: own.ping(FAR, text=token, timeout=0.5).ok)
 
 
 def problems(lab: Lab) -> list[str]:
-    """What is wrong, but for what these tests' own hundreds of flows come up against."""
+    """Return the problems, without those of the hundreds of flows in these tests."""
     found: list[str] = lab.api.ask("GET", "/ops/overview").body["problems"]
     return [problem for problem in found if "the bound of" not in problem]
 
@@ -135,7 +135,7 @@ def test_p3_connections_go_on_while_ours_move(lab: Lab) -> None:
 
 
 def first_priority(lab: Lab, *, ours: bool) -> int:
-    """The lowest but for the kernel's first; 99,999 without any."""
+    """Return the lowest priority except the kernel's first, or 99,999 without any."""
     shown = lab.router.run("ip", "rule", "show").stdout.splitlines()
     found = [int(line.partition(":")[0]) for line in shown if line.endswith("lookup 51 ") != ours]
     return min((number for number in found if number), default=99_999)

@@ -1,4 +1,4 @@
-"""Hosts that pose as a router, or as the far end of somebody else's flow: nobody believes them."""
+"""Hosts that pose as a router, or as the far end of another flow, are ignored."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 
 def server_of(lab: Lab) -> str:
-    """The address of the server of the node ``quic``."""
+    """Return the address of the server of the node ``quic``."""
     nodes = {node["name"]: node for node in lab.api.get("/nodes")["data"]}
     return str(json.loads(nodes["quic"]["config_json"])["server"])
 
 
 @pytest.fixture(autouse=True)
 def forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Who posed as what is forgotten, and what rules there were."""
+    """Forget the posing hosts and delete all rules after the test."""
     yield
     if "lab" in request.fixturenames:
         lab = request.getfixturevalue("lab")
@@ -62,7 +62,7 @@ def advertise(host: Host, interface: str, source: str = POSER) -> None:
 
 
 def learned(lab: Lab, interface: str) -> str:
-    """What the router has taken of an advertisement: addresses and default routes."""
+    """Return the addresses and default routes that the router has from an advertisement."""
     addresses = lab.router.run("ip", "-6", "-o", "address", "show", "dev", interface).stdout
     routes = lab.router.run("ip", "-6", "route", "show", "default", "dev", interface).stdout
     return "".join(re.findall(r"2001:db8:bad\S*", addresses)) + routes
@@ -89,7 +89,7 @@ def test_no_router_behind_a_lan_is_listened_to(lab: Lab) -> None:
 
 
 def test_one_behind_a_wan_is(lab: Lab) -> None:
-    """So that what is not taken elsewhere is not lost for another reason."""
+    """This is the positive control: an advertisement is accepted there, and not lost elsewhere."""
     advertise(lab.internet, lab.wan(1).far)
     eventually(lambda: "2001:db8:bad" in learned(lab, "wan1"))
     lab.router.run("ip", "-6", "route", "flush", "dev", "wan1", "proto", "ra")
@@ -117,20 +117,20 @@ def test_nor_by_systemd_networkd_which_listens_in_the_kernels_place(lab: Lab) ->
         return prefix in learned(lab, "wan1")
 
     try:
-        for number in range(4):  # each after what came from the LAN before
+        for number in range(4):  # each after the LAN's earlier ones
             eventually(lambda number=number: is_heard(f"2001:db8:bad:{number}"), 30)  # type: ignore[misc]
         assert POSER in refused(lab)
         assert learned(lab, "lan0") == ""
     finally:
         networkd.kill()
-        # It leaves the kernel's own listening off.
+        # networkd leaves the kernel's own listening off.
         lab.router.sysctl("net/ipv6/conf/wan1/accept_ra", 1)
         lab.router.run("ip", "-6", "route", "flush", "dev", "wan1", "proto", "ra")
         lab.router.run("ip", "-6", "address", "flush", "dev", "wan1", "to", "2001:db8:bad::/48")
 
 
 def test_what_was_heard_there_before_is_withdrawn_and_parameters_are_set_again(lab: Lab) -> None:
-    """As when the interface comes back, or another program sets it up."""
+    """It happens when the interface comes back, or another program sets it up."""
     names = ("accept_ra", "autoconf", "accept_redirects")
     for name in names:
         lab.router.sysctl(f"net/ipv6/conf/lan0/{name}", 1)
@@ -164,7 +164,7 @@ def test_neither_redirects_nor_dhcpv6_come_from_a_lan(lab: Lab) -> None:
 def test_the_engine_goes_by_a_wan_or_not_at_all(
     lab: Lab, family: str, node: str, server: str
 ) -> None:
-    """Though this machine's own way out leads to a LAN host."""
+    """It does so although this machine's own default route leads to a LAN host."""
     poser, gateway = lab.client(2).host, POSER if family == "-6" else "10.77.0.200"
     server = server or lab.nodes["ss"].address
     add_six(lab)
@@ -177,7 +177,7 @@ def test_the_engine_goes_by_a_wan_or_not_at_all(
 
 
 def add_six(lab: Lab) -> None:
-    """A node whose server has an IPv6 address; nobody is there."""
+    """Add a node whose server has an IPv6 address that no host has."""
     config = json.dumps(
         {"server": SERVERS6[0], "port": 8388, "cipher": "aes-256-gcm", "password": "p"}
     )
@@ -189,7 +189,7 @@ def add_six(lab: Lab) -> None:
 
 @contextmanager
 def leading_to(lab: Lab, family: str, gateway: str, neighbour: tuple[str, ...]) -> Iterator[None]:
-    """The main table prefers a gateway in the LAN."""
+    """Let the main table prefer a gateway in the LAN."""
     way = ("default", "via", gateway, "dev", "lan0", "metric", "1")
     lab.router.run("ip", family, "neighbour", "replace", *neighbour)
     lab.router.run("ip", family, "route", "add", *way)
@@ -231,12 +231,14 @@ def test_in_one_arm_use_the_named_router_is_listened_to_and_no_other(
 @pytest.mark.parametrize("target", ["Interface:wan1", "DIRECT", "ss"])
 @pytest.mark.parametrize("place", ["lan", "wan"])
 def test_nobody_answers_in_the_far_ends_name(lab: Lab, target: str, place: str) -> None:
-    """A LAN host by the router, and one next to a WAN that knows the client's address."""
+    """The forger is a LAN host beside the router, or a host next to a WAN that knows the client's
+    address.
+    """
     send(lab, 1, target)
     client, wan = lab.client(1), lab.wan(1)
     is_routed = target != "ss"
     with client.host.capture("eth0") as heard, lab.internet.capture(wan.far) as sent:
-        # A server that never answers, so that only the forger does.
+        # The server never answers, so that only the forger does.
         for _ in range(2):
             client.raw(client.address, SERVER, port=DISCARD_PORT, source_port=PORT)
         if is_routed:
@@ -250,7 +252,7 @@ def test_nobody_answers_in_the_far_ends_name(lab: Lab, target: str, place: str) 
             forged = ipv4(SERVER, client.address, UDP, udp(DISCARD_PORT, PORT, token.encode()))
             lab.internet.emit(wan.far, forged, mac=lab.router.mac("wan1"))
         if is_routed and place == "lan":
-            # The far end's own answer comes.
+            # The far end's own answer arrives.
             true = new_token()
             answer = ipv4(SERVER, wan.address, UDP, udp(DISCARD_PORT, PORT, true.encode()))
             lab.internet.emit(wan.far, answer, mac=lab.router.mac("wan1"))
@@ -265,14 +267,16 @@ CODES = (forgery.PORT_UNREACHABLE, forgery.HOST_PROHIBITED, 13)
 
 
 def sockets_towards(lab: Lab, address: str) -> set[tuple[str, int, int]]:
-    """Own address and port, and the port there, of the router's datagrams to a node's server."""
+    """Return the local address and port, and the remote port, of the router's UDP sockets to a
+    node's server.
+    """
     told = lab.router.run("conntrack", "-L", "-p", "udp", "-d", address).stdout
     found = re.findall(rf"src=(\S+) dst={re.escape(address)} sport=(\d+) dport=(\d+)", told)
     return {(source, int(own), int(port)) for source, own, port in found}
 
 
 def errors(lab: Lab, address: str, kind: int, code: int, rest: int = 0) -> Iterator[bytes]:
-    """One about each of these flows, sent by a router on the way."""
+    """Yield an error about each of these flows, as from a router on the path."""
     for source, own, port in sockets_towards(lab, address):
         quoted = ipv4(source, address, UDP, udp(own, port, bytes(8)))
         yield forgery.icmp_error("203.0.113.99", source, kind, code, quoted, rest=rest)
@@ -318,7 +322,7 @@ def test_a_forged_narrow_path_is_no_narrower_than_ipv6_has_it(lab: Lab) -> None:
 
 
 def test_a_router_that_has_a_narrow_link_is_believed(lab: Lab) -> None:
-    """Whatever goes by it goes on."""
+    """The connection goes on with smaller packets."""
     send(lab, 1, "quic")
     connection = lab.client(1).connect()
     assert connection.exchange("x" * 60_000).ok

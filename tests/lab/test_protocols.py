@@ -1,5 +1,5 @@
-"""Each protocol and transport above a real server: what it carries, and that it blocks when the
-server will not have it, is not there, or says nothing.
+"""Each protocol and transport on a real server: the traffic it carries, and its block when the
+server refuses it, is absent or is silent.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ pytestmark = pytest.mark.lab
 WEB = f"http://{SERVER}/"
 PORT = 8443
 BLACK_HOLE = "198.19.255.1"
-"""An address that packets vanish on the way to."""
+"""An address that packets to it are lost for."""
 DELAY_MS = 1000
 SILENCE_S = 1.0
-"""How long a client waits for what must not come."""
+"""Seconds that a client waits for an answer that must not come."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The lab, the nodes' servers in it, and where each of them is."""
+    """The lab, the nodes' servers in it, and their addresses."""
 
     lab: Lab
     served: dict[str, Served]
     addresses: dict[str, str]
 
     def draft(self, name: str, **changes: Any) -> dict[str, str]:
-        """The body that makes node ``n`` one of the server `name`, with other fields, and without
-        those that are None."""
+        """Return the body that makes node ``n`` one of the server `name`, with other fields, and
+        without those that are None.
+        """
         case = self.served[name]
         fields = {"port": PORT, **case.fields, "server": self.addresses[name], **changes}
         given = {key: value for key, value in fields.items() if value is not None}
@@ -57,7 +58,7 @@ class Site:
         }
 
     def put(self, name: str, **changes: Any) -> None:
-        """Make the node ``n`` so, and send client 1 to it."""
+        """Make the node ``n`` this one, and send client 1 to it."""
         draft = self.draft(name, **changes)
         known = self.lab.api.get("/nodes")["data"]
         if known:
@@ -73,8 +74,9 @@ class Site:
         return dict(answer.body)
 
     def fault(self, token: str) -> str:
-        """What a delay test says of the node, while nothing of client 1 with `token` arrives
-        anywhere and the client is told or left waiting."""
+        """Return a delay test's error of the node. Meanwhile nothing of client 1 with `token`
+        arrives anywhere, and the client gets an error or no answer.
+        """
         mark = self.lab.internet.mark()
         client = self.lab.client(1)
         with ThreadPoolExecutor() as threads:
@@ -175,7 +177,7 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
 def test_a_plugins_server_serves_no_client_with_another_or_none(site: Site, name: str) -> None:
     plain = {"plugin": None, "plugin-opts": None}
     clients = [site.served[other].fields for other in PLUGINS if other != name]
-    if "obfs-server" not in site.lab.nodes[name].program.argv:  # it takes plain Shadowsocks as well
+    if "obfs-server" not in site.lab.nodes[name].program.argv:  # it serves plain Shadowsocks, too
         clients.append(plain)
     for client in clients:
         site.put(name, **{field: client[field] for field in plain})

@@ -55,12 +55,12 @@ def _no_services(lab: Lab) -> Iterator[None]:
 
 
 def exits(lab: Lab) -> dict[str, str]:
-    """Interface -> the address that the world should see."""
+    """Return interface -> the address that servers should see."""
     return {wan.interface: wan.address for wan in lab.wans}
 
 
 def add(lab: Lab, port: int, interface: str = "wan1", **fields: object) -> int:
-    """A service that asks for the lab's password, unless told otherwise; its id."""
+    """Add a service with the lab's password, or with other fields, and return its id."""
     body = {
         "name": f"s{port}",
         "outbound_interface": interface,
@@ -84,7 +84,7 @@ def curl(
     source: str = "",
     seconds: int = 5,
 ) -> str:
-    """The address that a server saw curl at, or curl's exit status."""
+    """Return the address that a server saw curl at, or curl's exit status."""
     argv = ["curl", "-sk", "-m", str(seconds), "-x", f"{scheme}://{proxy}:{port}"]
     argv += ["--interface", source] if source else []
     argv += ["-U", user] if user else []
@@ -98,13 +98,13 @@ def curl(
 def datagram(
     host: Host, port: int, *, user: str = USER, password: str = PASSWORD, proxy: str = ""
 ) -> str:
-    """The address that an echo server saw a datagram come from, or what came in its way."""
+    """Return the address that an echo server saw a datagram come from, or an error."""
     argv = [proxy or str(LAN_ADDRESS), str(port), user, password, SERVER, "7"]
     return host.run(sys.executable, str(Path(socks.__file__)), *argv).stdout.strip()
 
 
 def connected(host: Host, port: int = 1080, proxy: str = "") -> socket.socket:
-    """A connection to a service on which nothing was said yet."""
+    """Return a connection to a service on which no data was sent yet."""
     connection = host.socket(proxy or str(LAN_ADDRESS), port)
     connection.settimeout(3)
     return connection
@@ -114,14 +114,14 @@ def connected(host: Host, port: int = 1080, proxy: str = "") -> socket.socket:
 def signed_in(
     host: Host, *, password: str = PASSWORD, proxy: str = "", port: int = 1080
 ) -> Iterator[socket.socket]:
-    """A connection to a service whose next word is the request."""
+    """Yield a connection to a service that expects the request next."""
     with connected(host, port, proxy) as connection:
         socks.negotiate(connection, USER if password else "", password)
         yield connection
 
 
 def by_relay(host: Host, relay: tuple[str, int], options: int = 0) -> str:
-    """The address that an echo server saw a datagram come from, by a relay that is somebody's.
+    """Return the address that an echo server saw a datagram come from, by another client's relay.
 
     `options`: octets of IP options in its header.
     """
@@ -131,7 +131,7 @@ def by_relay(host: Host, relay: tuple[str, int], options: int = 0) -> str:
 
 @contextmanager
 def listening(host: Host, port: int, address: str = "") -> Iterator[None]:
-    """A web server of that host, at all of its addresses or at one."""
+    """Run a web server on that host, at all of its addresses or at one."""
     server = f"""
 import http.server
 server = http.server.HTTPServer(("{address}", {port}), http.server.SimpleHTTPRequestHandler)
@@ -152,7 +152,7 @@ REFUSED = "TimeoutError: timed out"
 
 
 def refused(relay: tuple[str, int], *hosts: Host, options: int = 0) -> bool:
-    """Whether a relay that is somebody's is of no use to any of these hosts."""
+    """True if another client's relay serves none of these hosts."""
     with ThreadPoolExecutor(len(hosts)) as pool:
         return {*pool.map(lambda host: by_relay(host, relay, options), hosts)} == {REFUSED}
 
@@ -330,7 +330,7 @@ def test_an_edit_cuts_nobody_on_another_service(lab: Lab) -> None:
         lab.api.put(f"/proxy-services/{edited}", body)
         assert curl(client, 1080, user=f"{USER}:another") == exits(lab)["wan2"]
         assert curl(client, 1080) == "curl: 97"
-        # Both at once, each on the other's port:
+        # Change both at once, each to the other's port:
         rows = f"s1080,wan2,1081,{USER},another\ns1081,wan1,1080,{USER},{PASSWORD}"
         held.sendall(b"still here\n")
         assert held.recv(100) == b"still here\n"
@@ -415,7 +415,7 @@ def test_a_rule_is_nothing_to_its_clients_associations(lab: Lab) -> None:
         relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
         assert by_relay(owner, relay) == exits(lab)["wan1"]
         send(lab, 1, "Interface:wan1")
-        time.sleep(3)  # what is left of the client's flows is tidied up
+        time.sleep(3)  # the rest of the client's flows is removed
         marks = lab.router.run("conntrack", "-L", "-p", "tcp", "--dport", "1080").stdout
         assert f"mark={MARK_SIGNED_IN}" in marks
         assert f"mark={MARK_PAST}" in marks
@@ -446,7 +446,7 @@ def test_a_relays_port_is_its_last_owners(lab: Lab) -> None:
 
 
 def known_relays(lab: Lab) -> set[int]:
-    """The ports that the kernel takes for relays: also those of earlier ones."""
+    """Return the ports that the kernel takes for relays, those of earlier ones included."""
     listed = elements(lab, "map", "relay_ports").split(",")
     return {int(one.partition(":")[0], 0) for one in listed if one}
 
@@ -458,7 +458,7 @@ def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:
         relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
     with signed_in(lab.client(1).host) as tunnel:
         _, other = socks.request(tunnel, socks.CONNECT, SERVER, 7)
-        # A far end cannot say that a relay listens.
+        # A far end cannot announce a relay.
         tunnel.sendall(b"\x05\x00\x00\x01\x7f\0\0\x01\xc8\x01\n")
         tunnel.recv(100)
         relays = known_relays(lab)
@@ -481,7 +481,7 @@ def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:
 
 
 def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
-    """Whether the service goes on with a caller."""
+    """True if the service continues with a client."""
     try:
         if not is_signed_in:
             socks.negotiate(connection, USER, PASSWORD)
@@ -494,7 +494,7 @@ def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
 @pytest.mark.parametrize("end", ["delete", "disable", "password", "interface", "stop"])
 def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
     """Past fault: proxy services continued while the device was stopped."""
-    send(lab, 3, "Interface:wan2")  # so that wan2 stays a way out
+    send(lab, 3, "Interface:wan2")  # keeps wan2 an egress
     number = add(lab, 1080, "wan2")
     kept = add(lab, 1081, "wan2")
     client = lab.client(1).host
@@ -557,7 +557,7 @@ def test_guesses_over_connections_that_were_opened_before(lab: Lab) -> None:
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
 def test_guesses_in_one_breath(lab: Lab, at: str) -> None:
-    """They are on their way before the first is answered."""
+    """All guesses are on their way before the first is answered."""
     add(lab, 1080)
     guesser = lab.client(1).host
     proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
@@ -613,7 +613,7 @@ while True:
                 pass
     time.sleep(0.001)
 """
-"""Takes a port as soon as it is free, by a user without rights."""
+"""A program of a user without rights, which takes a port as soon as it is free."""
 
 
 def has_another(lab: Lab, part: str, ended: list[int]) -> bool:
@@ -641,18 +641,18 @@ def test_no_other_user_takes_a_services_port_while_anything_starts_anew(lab: Lab
 # --- What one caller may have. ----------------------------------------------------------------
 
 HANDSHAKE_S = 10.0
-"""Within so long a caller signs in, or is ended."""
+"""Seconds in which a client must sign in, or its connection is ended."""
 LATE_S = 2.0
 STRANGERS = 60
-"""Connections that one source may begin at once without having signed in."""
+"""Connections without a login that one source may open at once."""
 STRANGERS_OF_A_NETWORK = 120
-"""The same of all sources in a /24."""
+"""Connections without a login that all sources in a /24 may open at once."""
 OTHER_SOURCE = "8.8.8.8"
-"""Another address of the internet's."""
+"""Another address on the internet."""
 
 
 def open_all(host: Host, number: int, proxy: str, word: bytes) -> list[socket.socket]:
-    """Those connections that are let in, each with a first word."""
+    """Return the accepted connections of `number`, each with a first word."""
     found = []
     for _ in range(number):
         with suppress(OSError, Failed):
@@ -663,7 +663,9 @@ def open_all(host: Host, number: int, proxy: str, word: bytes) -> list[socket.so
 
 
 def ended(connections: list[socket.socket], trickle: bytes, seconds: float) -> list[float]:
-    """After how many seconds each was ended, within so many; bytes of `trickle` go on coming."""
+    """Send `trickle` repeatedly, and return the seconds until each connection was ended, up to
+    `seconds`.
+    """
     begun, left = time.monotonic(), list(connections)
     after = []
     while left and time.monotonic() < begun + seconds:
@@ -736,7 +738,7 @@ def test_strangers_of_one_network_are_few_together(lab: Lab) -> None:
 
 
 def call(sources: list[str], proxy: str) -> int:
-    """Connect from each source, and say nothing; how many are not refused."""
+    """Connect from each source, send nothing, and return the number that is not refused."""
     with ExitStack() as opened:
         calls = []
         for source in sources:
@@ -764,7 +766,7 @@ def test_a_lan_client_that_does_not_sign_in_keeps_no_other_out(lab: Lab) -> None
 def test_who_has_the_password_has_so_many_tunnels_and_no_more(
     lab: Lab, command: int, at: str
 ) -> None:
-    """Idle ones: tunnels on which nothing is said, and associations that nothing is sent by."""
+    """They are idle: tunnels without data, and associations without datagrams."""
     add(lab, 1080, "wan2")
     there = exits(lab)["wan2"]
     proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
@@ -784,7 +786,7 @@ def test_who_has_the_password_has_so_many_tunnels_and_no_more(
 
 
 def hold(number: int, proxy: str, command: int, seconds: float) -> int:
-    """How many of so many tunnels, or associations, are granted and last for a while."""
+    """Open `number` tunnels, or associations, and return the number that is granted and lasts."""
     with ExitStack() as opened:
         granted = []
         for _ in range(number):
@@ -798,7 +800,7 @@ def hold(number: int, proxy: str, command: int, seconds: float) -> int:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether it has not ended; what its far end has said is read."""
+    """True if it has not ended. Data from its far end is read."""
     connection.setblocking(False)
     try:
         while connection.recv(2048):
@@ -822,7 +824,7 @@ def test_who_has_signed_in_goes_on_beside_strangers_of_the_same_address(lab: Lab
 
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])
 def test_many_that_call_at_once_are_served(lab: Lab, scheme: str) -> None:
-    """As a browser does."""
+    """A browser connects like this."""
     add(lab, 1080, "wan2")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
     callers = [(lab.client(1).host, str(LAN_ADDRESS)), (lab.internet, proxy)] * 40
@@ -867,7 +869,7 @@ server.serve_forever()
 @pytest.mark.parametrize("at", ["lan", "wan"])
 @pytest.mark.parametrize("has_signed_in", [False, True])
 def test_a_burst_of_guesses_is_not_looked_at(lab: Lab, at: str, has_signed_in: bool) -> None:
-    """A right one among them is refused as the wrong ones are, and nothing is done for it."""
+    """A correct guess among them is refused like the wrong ones, and causes no work."""
     add(lab, 1080, "wan2")
     guesser = lab.client(1).host if at == "lan" else lab.internet
     proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address

@@ -24,12 +24,12 @@ pytestmark = pytest.mark.lab
 
 NODE = "node.example"
 SILENT = "10.77.0.249"
-"""An address of the LAN that nobody has: questions for it are not meant to leave."""
+"""An address of the LAN that no host has: queries to it must not leave."""
 
 
 @pytest.fixture
 def near(namespaces: None) -> Iterator[Lab]:
-    """A lab whose device asks what resolv.conf says, which has a route by wan1 of its own."""
+    """Yield a lab whose device uses the resolver of resolv.conf, which has a route by wan1."""
     with Lab() as lab:
         gateway = lab.wan(1).gateway
         lab.topology.ip("router", [f"route add {RESOLVERS['device']}/32 via {gateway} dev wan1"])
@@ -38,7 +38,7 @@ def near(namespaces: None) -> Iterator[Lab]:
 
 
 def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
-    """Where a question of a client came from, if it was answered, and who saw it."""
+    """Return the source of a client's query, if it was answered, and the resolvers that saw it."""
     mark = lab.internet.mark()
     name = f"of-{client}.{WHOAMI}"
     reply = lab.client(client).dns(name, RESOLVERS["google"])
@@ -47,7 +47,7 @@ def asked(lab: Lab, client: int) -> tuple[str, set[str]]:
 
 
 def add_by_name(lab: Lab, settings: dict[str, str], name: str = "socks5") -> None:
-    """Add the node ``socks5`` by a host name instead of its address, and call it `name`."""
+    """Add the node ``socks5`` by a host name instead of its address, under the name `name`."""
     node = lab.nodes["socks5"]
     lab.internet.put_name(NODE, node.address)
     config = json.dumps({**node.clash, "server": NODE, **settings})
@@ -55,7 +55,9 @@ def add_by_name(lab: Lab, settings: dict[str, str], name: str = "socks5") -> Non
 
 
 def asked_for_the_node(lab: Lab, client: int) -> set[tuple[str, str]]:
-    """Who was asked for the node's name, and from where, where a client got through by it."""
+    """Return the resolvers queried for the node's name, and the queries' sources, if a client was
+    served by the node.
+    """
     mark = lab.internet.mark()
     if lab.client(client).http(f"http://{SERVER}/", timeout=2).seen != lab.nodes["socks5"].address:
         return set()
@@ -80,18 +82,18 @@ for _ in range(20):
         print("asked", flush=True)
     threading.Thread(target=ask, args=(question, client), daemon=True).start()
 """
-"""A resolver that asks another one whatever it is asked, 20 times at most."""
+"""A resolver that forwards each query to another one, 20 times at most."""
 
 
 def told(lab: Lab, client: int) -> object:
-    """What the device says of the names that a client asks for."""
+    """Return the device's report on the resolution of a client's names."""
     return json.loads(lab.device.run("explain", lab.client(client).address, SERVER, "--json"))[
         "dns"
     ]
 
 
 def alone(server: str, way: str) -> dict[str, object]:
-    """What is said of a resolver that nobody stands in for."""
+    """Return the report on a resolver without a substitute."""
     return {"server": server, "further": [], "way": way}
 
 
@@ -181,7 +183,7 @@ def test_p2_a_lost_question_for_a_nodes_address_holds_nobody_up(near: Lab) -> No
 
 @contextmanager
 def deaf(lab: Lab, resolver: str) -> Iterator[None]:
-    """A resolver that hears nothing."""
+    """Drop all packets to a resolver."""
     rule = ("inet", "deaf", "hear", "ip", "daddr", resolver, "drop")
     lab.internet.run("nft", "add", "table", *rule[:2])
     hook = "{ type filter hook prerouting priority 0; }"

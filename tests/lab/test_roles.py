@@ -1,6 +1,6 @@
-"""Interfaces that change their role, their name or their networks, and nobody leaves unruled.
+"""Interfaces that change their role, name or networks: no client leaves without its rule.
 
-Most of it is about roles that are found: the configuration names no interface.
+Most tests are about detected roles: the configuration names no interface.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOUND: Final[dict[str, dict[str, object]]] = {"lan": {"interfaces": []}, "wan": 
 GUESTS: Final = "10.78.0.0/24"
 LOCAL: Final = ("10.", "192.168.")
 _AFTER_S: Final = 1.5
-"""How long is looked at after a change: an event is heard in a hundredth of that."""
+"""Seconds of checks after a change. An event is handled in a hundredth of them."""
 
 ECHO: Final = """
 import socket, sys, time
@@ -44,7 +44,7 @@ while True:
         pass
     time.sleep(0.01)
 """
-"""Asks the echo server, whether it hears the answers or not."""
+"""Sends to the echo server, with or without answers."""
 
 SERVE: Final = """
 import socket
@@ -58,16 +58,16 @@ while True:
 
 
 def seen(lab: Lab, client: int, patience: float = 0.5) -> str:
-    """The address that a client's request comes from; empty when it is blocked, or when nobody
-    has answered for so many seconds.
+    """Return the source address of a client's request, or an empty text when it is blocked or has
+    no answer in `patience` seconds.
     """
     return lab.client(client).http(WEB, timeout=patience).seen
 
 
 @contextmanager
 def flooding(lab: Lab, *clients: Client) -> Iterator[Capture]:
-    """These clients flood, and the internet's side is captured. None of what they send may leave
-    with an address of their own.
+    """Let these clients flood, and capture the internet's side. No packet of theirs may leave with
+    an address of their own.
     """
     with lab.internet.capture() as capture:
         capture.prove()
@@ -85,7 +85,7 @@ def flooding(lab: Lab, *clients: Client) -> Iterator[Capture]:
 
 @contextmanager
 def running(client: Client, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a client's namespace, ended with the block."""
+    """Run a program in a client's namespace, and end it with the block."""
     argv = exec_argv(client.host.namespace, [sys.executable, "-c", program, *arguments])
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     try:
@@ -96,20 +96,20 @@ def running(client: Client, program: str, *arguments: str) -> Iterator[subproces
 
 
 def knows_the_router(lab: Lab, client: Client, interface: str, address: str) -> None:
-    """Let a client go on sending to the router while that has no address for it to ask for."""
+    """Let a client continue to send to the router while the router has no address for ARP."""
     mac = lab.router.run("cat", f"/sys/class/net/{interface}/address").stdout.strip()
     neighbour = ("ip", "neigh", "replace", address, "lladdr", mac, "dev", "eth0")
     client.host.run(*neighbour, "nud", "permanent")
 
 
 def next_netd(lab: Lab) -> None:
-    """Let netd die, and wait for the one that follows it."""
+    """Kill netd, and wait for the next one."""
     os.kill(lab.device.pids("egressd.app netd")[0], signal.SIGKILL)
     lab.device.wait_healthy()
 
 
 def router(lab: Lab, *commands: str) -> None:
-    """Commands of ip(8) on the router."""
+    """Run commands of ip(8) on the router."""
     for command in commands:
         lab.router.run("ip", *command.split())
 

@@ -1,4 +1,4 @@
-"""Any history of calls: what the API lists, what the kernel holds and a plain model agree.
+"""Any history of calls: the API's list, the kernel's state and a plain model agree.
 
 The model knows a rule as (target, enabled, comment) by its address. After every step the list of
 rules is read back over HTTP and the maps of the data plane from the kernel, by ``nft``.
@@ -153,7 +153,7 @@ class History(RuleBasedStateMachine):
         text = "\n".join([*lines, "10.77.0.300,DIRECT,bad"])
         answer = self.lab.api.post("/rules/import", {"text": text, "replace": replace})
         assert (answer["imported"], answer["skipped"]) == (len(good), len(rows) + 1 - len(good))
-        if good:  # a replacement of nothing but bad rows replaces nothing
+        if good:  # a replacement with bad rows only replaces nothing
             self.stored = before | good
 
     @invariant()
@@ -185,7 +185,7 @@ class History(RuleBasedStateMachine):
         assert len(set(known)) == len(known), "each target has a mark of its own"
 
     def mark(self, target: str, found: int | None) -> int | None:
-        """What must be there; the number of a node or WAN is learned when first seen."""
+        """Return the expected mark. The number of a node or WAN is learned when first seen."""
         if target == "DIRECT":
             return DIRECT
         if target == "REJECT" or not self.accepts(target):
@@ -206,14 +206,14 @@ class History(RuleBasedStateMachine):
         return answer.status, answer.body
 
     def read(self, name: str) -> dict[str, int]:
-        """A map of the device's table: key as text -> mark."""
+        """Return a map of the device's table: key as text -> mark."""
         text = self.lab.router.run("nft", "-j", "list", "map", "inet", "egressd", name).stdout
         content = next(item["map"] for item in json.loads(text)["nftables"] if "map" in item)
         return {written(key): mark for key, mark in content.get("elem", [])}
 
 
 def written(key: Any) -> str:
-    """An element's key as JSON gives it, as first and last address."""
+    """Return an element's key, as in JSON, as first and last address."""
     if isinstance(key, str):
         return key
     if "prefix" in key:
@@ -245,7 +245,7 @@ def test_any_history_of_calls_is_in_the_kernel_as_in_the_list(namespaces: None) 
                 max_examples=15,
                 stateful_step_count=25,
                 deadline=None,
-                # Each step takes a real device's time: a failure is shown as it was found.
+                # Each step runs on a real device, so failures are not shrunk.
                 phases=[Phase.explicit, Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),

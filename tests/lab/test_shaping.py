@@ -48,15 +48,16 @@ OTHER = "10.77.1.3"
 GUEST = "10.78.1.2"
 SECONDS = 3.0
 GLANCE_S = 1.0
-"""What is not limited is so much faster that this is enough to see it."""
+"""Seconds that are enough to see unlimited traffic, which is much faster."""
 FULL = range(500, 1021)
-"""Goodput in thousandths of the limit. Headers take 35; and of eight TCP flows that have just
-begun, much that has arrived waits for what was lost. A sender that gets little of a busy
-machine's time sends less, so the lower bound only tells a limit from a standstill; how close
-goodput comes to the limit is `bench`'s to say."""
+"""Goodput in thousandths of the limit. Headers take 35. Of eight TCP flows that have just begun,
+much data that has arrived waits for lost segments. A sender with little CPU time on a busy machine
+sends less, so the lower bound only distinguishes a limit from a standstill; `bench` measures the
+distance to the limit.
+"""
 
 WHOLE = range(650, 1021)
-"""Of UDP, where half of the limit would be a fault."""
+"""Goodput of UDP in thousandths, which excludes half of the limit."""
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +68,14 @@ def shared() -> Iterator[Site]:
 
 @pytest.fixture
 def site(shared: Site) -> Iterator[Site]:
-    """A site without any limit yet."""
+    """Yield a site without any limit yet."""
     shared.limit({})
     yield shared
     shared.limit({})
 
 
 def share(arrivals: Arrivals, kbps: int = KBPS, seconds: float = SECONDS) -> int:
-    """Goodput in thousandths of a limit."""
+    """Return goodput in thousandths of a limit."""
     return round(arrivals.rate(seconds) / kbps)
 
 
@@ -105,7 +106,7 @@ def start_download(site: Site, source: str = CLIENT, flows: int = 1) -> Callable
 
 
 def is_fast(site: Site, source: str = CLIENT, *, upload: bool, flows: int = 1) -> bool:
-    """Whether TCP comes to ten times the limits of these tests."""
+    """True if TCP reaches ten times the limits of these tests."""
     arrived = tcp(
         site.client, site.server, source, upload=upload, flows=flows, seconds=GLANCE_S + 0.2
     )
@@ -127,7 +128,7 @@ def send_down(
 
 
 def send_both(site: Site, up_kbps: float, down_kbps: float) -> tuple[Arrivals, Arrivals]:
-    """What comes of UDP from the client and to it, both at the same time."""
+    """Send UDP from the client and to it, both at the same time, and return the arrivals."""
     sends = ((up_kbps, (CLIENT, SERVER)), (down_kbps, (SERVER, CLIENT)))
     arriving = [end.start(udp_receive, SECONDS + 1) for end in (site.server, site.client)]
     sending = [
@@ -147,7 +148,7 @@ def send_both(site: Site, up_kbps: float, down_kbps: float) -> tuple[Arrivals, A
 def test_tcp_has_its_limit_up_and_down_and_no_more(site: Site, flows: int) -> None:
     assert is_fast(site, upload=True, flows=flows), "the way itself must be fast"
     site.limit({client: limit(n, KBPS, 2 * KBPS) for n, client in enumerate((CLIENT, OTHER), 1)})
-    # Two clients: what one acknowledges would wait behind what it sends.
+    # Two clients are used, since one client's acknowledgements would wait behind its own data.
     up, down = start_upload(site, CLIENT, flows), start_download(site, OTHER, flows)
     assert share(up()) in FULL
     assert share(down(), 2 * KBPS) in FULL
@@ -286,7 +287,7 @@ def test_large_frames_pass(site: Site) -> None:
 
 
 def in_router(site: Site, function: Callable[[Shaper], T], before: dict[str, Limit]) -> T:
-    """Have a shaper that has put `before` in force given to `function`."""
+    """Call `function` with a shaper that has put `before` in force."""
     return site.router.run(with_shaper, function, before, site.topology)
 
 
@@ -297,7 +298,7 @@ def with_shaper(function: Callable[[Shaper], T], before: dict[str, Limit], topol
 
 
 def classes(device: str = "egressd-up0") -> dict[str, str]:
-    """Class -> rate and what it has sent, as tc shows them."""
+    """Return class -> its rate and its sent bytes, as in tc."""
     found = {}
     for text in shell(f"tc -s class show dev {device}").split("class htb ")[1:]:
         words = text.split()
@@ -372,11 +373,11 @@ def test_a_change_that_cannot_be_is_refused_and_leaves_all_as_it_was(site: Site)
     before = {CLIENT: limit(1, KBPS), "10.77.2.0/24": limit(2, 512)}
 
     def change(shaper: Shaper) -> int:
-        # Someone else's device where the second tree would be.
+        # Another program's device takes the place of the second tree.
         shell("ip link add egressd-down0 type bridge")
         with pytest.raises(Failed, match="egressd-down0"):
             shaper.change(Patch(put={CLIENT: limit(1, 99, 99)}, drop=("10.77.2.0/24",)))
-        shell("ip link del egressd-down0")  # it is still there
+        shell("ip link del egressd-down0")  # it still exists
         return shaper.sync(before, TOPOLOGY)
 
     assert in_router(site, change, before) == 0
@@ -451,7 +452,7 @@ def test_what_others_break_is_healed(site: Site, damage: str) -> None:
         assert shaper.look(TOPOLOGY) == 0
 
     in_router(site, heal, limits)
-    # Half a second's worth, and what waited.
+    # Half a second of traffic, and the queue.
     passed = send_up(site, 2 * KBPS, CLIENT, seconds=0.5)[0].peak()
     assert 0.4 * KBPS * 1000 < passed < 0.75 * KBPS * 1000
 
@@ -513,7 +514,7 @@ def test_lans_come_and_go() -> None:
 
 
 def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
-    """As a VLAN does whose parent is a LAN too: a packet passes both. Past fault: clients on a VLAN
+    """A VLAN and its parent may both be LANs: a packet passes both. Past fault: clients on a VLAN
     had half their limit, because their packets were queued on both interfaces.
     """
     source = "10.79.0.2"
@@ -524,7 +525,7 @@ def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
         lan_networks=(*TOPOLOGY.lan_networks, ("above", IPv4Network("10.79.0.0/24"))),
     )
     with Site() as site:
-        # Not every kernel that tests run on has VLANs.
+        # Some kernels that tests run on have no VLANs.
         site.router.shell(
             """
             sysctl -qw net.ipv4.conf.all.arp_ignore=1  # each answers for its own address
@@ -547,7 +548,7 @@ def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
 
 
 class Watched(ForeignShaping):
-    """Counts how often the kernel wakes it, and keeps what it tells."""
+    """Counts its wake-ups by the kernel, and keeps its reports."""
 
     def __init__(self, shaper: Shaper) -> None:
         super().__init__(shaper, self.note)
@@ -589,7 +590,7 @@ def test_only_foreign_changes_of_our_queues_are_told(site: Site) -> None:
 
 @pytest.fixture
 def counting_site(site: Site) -> Iterator[Site]:
-    """A site whose packets pass the sets that count, as they pass them in egressd's chains."""
+    """Yield a site whose packets pass the counting sets, as they do in egressd's chains."""
     site.limit({CLIENT: limit(1)})
     chains = "".join(
         f"""

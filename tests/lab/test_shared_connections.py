@@ -23,18 +23,19 @@ from tests.lab.served import NAME, every
 pytestmark = pytest.mark.lab
 
 NODES = ("vless grpc", "vless h2", "vless tcp", "vmess tcp")
-"""The last two make a connection for each of their clients'."""
+"""The last two open a connection for each of their clients' connections."""
 ADDRESSES = ("198.18.0.1", "198.18.0.2", "198.18.0.3", "198.18.0.4")
 PORT = 443
 OUTAGE_S = 15.0
-"""What is not acknowledged is sent again after 12.6 s, and next after 25.4 s (RFC 6298, 5.5; the
-first time after 0.2 s)."""
+"""Seconds. Unacknowledged data is sent again after 12.6 s, and next after 25.4 s (RFC 6298, 5.5;
+the first time after 0.2 s).
+"""
 BACK_S = 5.0
 
 
 @pytest.fixture(scope="module")
 def site(namespaces: None) -> Iterator[tuple[Lab, Program]]:
-    """Client N goes by node N; and the program that all of them are."""
+    """Send client N by node N, and yield the lab and the program of all nodes."""
     with Lab(LabSpec(nodes=(), clients=len(NODES))) as lab:
         certificate, key = lab.authority.certificate(NAME)
         served = [every(certificate, key)[name] for name in NODES]
@@ -52,7 +53,7 @@ def site(namespaces: None) -> Iterator[tuple[Lab, Program]]:
 
 
 def is_served(lab: Lab, client: int) -> bool:
-    """Whether it reaches a site, and gets an answer to a question."""
+    """True if it reaches a site, and gets an answer to a query."""
     reply = lab.client(client).http(f"http://{SERVER}/", timeout=1)
     name = f"at-{time.monotonic_ns()}.{WHOAMI}"
     return reply.seen == ADDRESSES[client - 1] and bool(
@@ -68,7 +69,7 @@ def ask_in_vain(lab: Lab, seconds: float) -> None:
 
 
 def are_back(lab: Lab) -> Callable[[], bool]:
-    """What tells whether each client has been served since this was called."""
+    """Return a function that is true once each client has been served since now."""
     waiting = set(range(1, len(NODES) + 1))
 
     def look() -> bool:
@@ -80,7 +81,7 @@ def are_back(lab: Lab) -> Callable[[], bool]:
 
 @contextmanager
 def silence(lab: Lab) -> Iterator[None]:
-    """Nothing gets to the nodes or back, and nobody is told."""
+    """Drop all packets to and from the nodes, without errors."""
     hook = "{ type filter hook forward priority 0; }"
     for what in ("table ip silence", f"chain ip silence forward {hook}"):
         lab.internet.run("nft", f"add {what}")

@@ -13,18 +13,18 @@ pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
 WEB = f"http://{SERVER}/"
 PORT_OF_LINES = 17_000
-"""One that the world echoes on."""
+"""A port of lines that the lab's internet echoes on."""
 
 
 def exits(lab: Lab) -> dict[str, str]:
-    """Target -> the address that the world should see."""
+    """Return target -> the address that servers should see."""
     nodes = {name: node.address for name, node in lab.nodes.items()}
     wans = {f"Interface:{wan.interface}": wan.address for wan in lab.wans}
     return {**nodes, **wans, "DIRECT": lab.wan(1).address}
 
 
 def seen(lab: Lab, client: int) -> str:
-    """The address that a client's HTTP request comes from, or what came in its way."""
+    """Return the source address of a client's HTTP request, or its error."""
     reply = lab.client(client).http(WEB)
     return reply.seen or reply.error
 

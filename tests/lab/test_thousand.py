@@ -1,5 +1,5 @@
-"""A thousand clients with a node each, all at once: every one of them is seen by its own node's
-address and by no other, before, while and after some of them change (P1, P3).
+"""A thousand clients with a node each, all at once: each of them is seen with its own node's
+address and with no other, before, during and after changes of some of them (P1, P3).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ CLIENTS: Final = 1_000
 OWN: Final = [f"n{number}" for number in range(CLIENTS)]
 """Each client's own node."""
 MOVED: Final = range(0, CLIENTS, 20)
-"""Every twentieth client is given its neighbour's node."""
+"""Every twentieth client, which gets its neighbour's node."""
 RENEWED: Final = range(5, CLIENTS, 100)
-"""Every hundredth client's node is given another configuration."""
+"""Every hundredth client, whose node gets another configuration."""
 PORT: Final = 1080
 ANSWER_S: Final = 30.0
 PERIOD_S: Final = 0.5
 
 Seen = dict[str, str]
-"""A client's address -> the address that the server saw it by."""
+"""A client's address -> the address that the server saw."""
 
 
 class Crowd:
@@ -60,7 +60,7 @@ class Crowd:
         self.api.post("/rules/import", {"text": "\n".join(rows), "replace": True})
 
     def wanted(self) -> Seen:
-        """Each client by the address of the node that its rule names."""
+        """Return each client's address -> the address of its rule's node."""
         rules = self.api.get("/rules")["data"]
         return {rule["ip"]: self._nodes[rule["target_node"]] for rule in rules}
 
@@ -72,7 +72,7 @@ class Crowd:
         self.api.put(f"/rules/{rule['id']}", body)
 
     def renew(self, number: int) -> None:
-        """Have a node's instance started anew: it is not to carry UDP any more."""
+        """Restart a node's instance with a configuration that carries no UDP any more."""
         nodes = self.api.get("/nodes")["data"]
         node = next(node for node in nodes if node["name"] == OWN[number])
         config = {**json.loads(node["config_json"]), "udp": False}
@@ -136,7 +136,7 @@ def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd, tmp_path:
 
 
 def seen_by_tcp(sources: Sequence[str]) -> Seen:
-    """All connect at once."""
+    """Connect from all sources at once."""
 
     async def one(source: str) -> str:
         reader, writer = await connected(source, ANSWER_S)
@@ -152,7 +152,7 @@ def seen_by_tcp(sources: Sequence[str]) -> Seen:
 
 
 def seen_by_udp(sources: Sequence[str]) -> Seen:
-    """All send a datagram at once, and again each second until it is answered."""
+    """Send a datagram from all sources at once, and again each second until it is answered."""
     seen: Seen = {}
     with selectors.DefaultSelector() as waiting:
         for source in sources:
@@ -175,7 +175,9 @@ def seen_by_udp(sources: Sequence[str]) -> Seen:
 
 
 def learn_of_refusal(sources: Sequence[str]) -> set[str]:
-    """All send one datagram at once: who of them is told within a second that it is refused."""
+    """Send one datagram from all sources at once, and return those that get an error within a
+    second.
+    """
     refused = set()
     with selectors.DefaultSelector() as waiting:
         for source in sources:

@@ -1,4 +1,6 @@
-"""The lab is honest: servers see who is there, captures see what passes, nothing stays."""
+"""The lab is honest: servers see the real peers, captures see all packets, and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ WEB = plan.WEB_SERVERS[0]
 
 @pytest.fixture(scope="module")
 def bare(namespaces: None) -> Iterator[Lab]:
-    """A lab without egressd, whose router forwards nothing by itself."""
+    """Yield a lab without egressd, whose router forwards nothing by itself."""
     with Lab(LabSpec(clients=40, second_lan=True)) as lab:
         yield lab
 
 
 @pytest.fixture
 def open_lab(bare: Lab) -> Iterator[Lab]:
-    """The same with a plain masquerading router: the positive control."""
+    """Yield the same with a plain masquerading router: the positive control."""
     with bare.plain_router():
         yield bare
 
@@ -172,7 +174,7 @@ def test_errors_say_what_happened(open_lab: Lab) -> None:
     assert client.udp_echo("x", WEB, 81).error == "ECONNREFUSED"
     open_lab.router.run("ip", "route", "add", "unreachable", "203.0.113.200")
     open_lab.router.run("ip", "route", "add", "prohibit", "203.0.113.201")
-    # A client each: the router sends one client few ICMP errors a second.
+    # Each has its own client, since the router sends one client few ICMP errors a second.
     tcp, udp, icmp = (open_lab.client(n) for n in (1, 2, 3))
     for address in ("203.0.113.200", "203.0.113.201"):
         assert tcp.tcp_echo("x", address).error == "EHOSTUNREACH"
@@ -192,7 +194,7 @@ def test_a_connection_outlives_a_silent_line_and_notices_its_end(open_lab: Lab) 
         assert connection.state() == "open"
     finally:
         open_lab.wan(1).speak()
-    assert connection.exchange("three", timeout=10).ok  # TCP sent again what was lost
+    assert connection.exchange("three", timeout=10).ok  # TCP sent the lost data again
     open_lab.internet.run("ss", "-K", "sport", "=", ":7")
     assert connection.exchange("four", timeout=2).error in ("ECONNRESET", "closed", "EPIPE")
     assert connection.state() != "open"
@@ -476,9 +478,9 @@ def test_a_spec_tells_everything_that_is_wrong_with_it() -> None:
 
 
 class Trace:
-    """What a lab that is up has on this machine, to look for when it is gone.
+    """The objects of a running lab on this machine, to look for after its end.
 
-    Other labs may come and go meanwhile: only this one's things count.
+    Other labs may start and end meanwhile: only this one's objects count.
     """
 
     def __init__(self, name: str) -> None:
@@ -489,7 +491,7 @@ class Trace:
         assert self.left()
 
     def left(self) -> list[str]:
-        """Its namespaces, files and processes that are there."""
+        """Return its existing namespaces, files and processes."""
         return [
             *(f"namespace {role}" for role in netns.labs().get(self.name, [])),
             *(f"file {path}" for path in self._files if path.exists()),
@@ -510,7 +512,7 @@ class Trace:
 
 
 def _interfaces() -> set[str]:
-    """Interfaces outside of all namespaces."""
+    """Return the interfaces outside of all namespaces."""
     return {name for _, name in socket.if_nameindex()}
 
 
@@ -567,7 +569,7 @@ with Lab() as lab:
 
 @contextmanager
 def _held_lab() -> Iterator[tuple[subprocess.Popen[str], Trace]]:
-    """A lab that another process has built."""
+    """Yield a lab that another process has built."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as holder:
@@ -620,7 +622,7 @@ def _curl(lab: Lab, node: Node, password: str, url: str) -> subprocess.Completed
 
 
 def _outbound(node: Node) -> dict[str, Any]:
-    """A sing-box outbound to a node of the lab."""
+    """Return a sing-box outbound to a node of the lab."""
     where = {"server": node.address, "server_port": node.port, "password": PASSWORD}
     if node.protocol == "ss":
         return {"type": "shadowsocks", "method": node.clash["cipher"], **where}
@@ -629,7 +631,7 @@ def _outbound(node: Node) -> dict[str, Any]:
 
 @contextmanager
 def _relays(lab: Lab, outbounds: list[dict[str, Any]]) -> Iterator[list[int]]:
-    """Loopback ports of client1, each relayed to the echo server by one outbound."""
+    """Yield loopback ports of client1, each relayed to the echo server by one outbound."""
     ports = list(range(9001, 9001 + len(outbounds)))
     relay = {"type": "direct", "listen": "127.0.0.1", "override_address": WEB, "override_port": 7}
     program = lab.start_engine(

@@ -1,4 +1,4 @@
-"""Other programs' traffic control beside known flows' short way: it sees all, and stays."""
+"""Other programs' traffic control beside the fast path of known flows: it sees all, and stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 SIZE = 2 << 20
 """Bytes of a transfer."""
 LEAST_S = 1.2
-"""Seconds that it takes at 8 Mbit/s: 2.1, but for what may be sent at once."""
+"""Seconds of a transfer at 8 Mbit/s: 2.1, less the burst that may be sent at once."""
 IFB = "sqm"
 RATE = ("tbf", "rate", "8mbit", "burst", "32k", "latency", "100ms")
 REDIRECT = f"u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev {IFB}"
@@ -34,13 +34,13 @@ class Case(NamedTuple):
 
     interface: str
     is_upload: bool
-    """It limits uploads, or else downloads."""
+    """True if it limits uploads, false for downloads."""
     commands: Sequence[str]
     undo: Sequence[str]
     seen: str
-    """The command whose output tells of the bytes that it saw."""
+    """The command whose output shows the bytes that it saw."""
     told: str
-    """Words that `problems` has of it."""
+    """Words of the report in `problems`."""
 
 
 MAKE_IFB = (
@@ -52,7 +52,7 @@ SEEN_BY_IFB = f"tc -s qdisc show dev {IFB}"
 
 
 def at_ingress(interface: str, *commands: str) -> Case:
-    """A limit of what comes in, by an IFB as SQM has it."""
+    """Return a limit of incoming traffic, by an IFB as in SQM."""
     return Case(
         interface,
         interface == "lan0",
@@ -64,7 +64,7 @@ def at_ingress(interface: str, *commands: str) -> Case:
 
 
 def sqm(interface: str) -> Case:
-    """The commands of SQM's scripts, in their order."""
+    """Return the commands of SQM's scripts, in their order."""
     return at_ingress(
         interface,
         "-tc qdisc del dev {} handle ffff: ingress",
@@ -74,7 +74,7 @@ def sqm(interface: str) -> Case:
 
 
 def without_priority(interface: str) -> Case:
-    """A filter whose place the kernel chooses: behind those that have one."""
+    """Return a filter whose priority the kernel chooses: behind those that have one."""
     return at_ingress(
         interface,
         "tc qdisc add dev {} ingress",
@@ -83,7 +83,7 @@ def without_priority(interface: str) -> Case:
 
 
 def at_egress(interface: str) -> Case:
-    """A limit of what goes out, by a filter."""
+    """Return a limit of outgoing traffic, by a filter."""
     return Case(
         interface,
         interface != "lan0",
@@ -99,7 +99,7 @@ def at_egress(interface: str) -> Case:
 
 
 def by_chain(interface: str, hook: str) -> Case:
-    """A limit by a chain of nftables' that belongs to the device."""
+    """Return a limit by a chain of nftables that belongs to the device."""
     place = f'{{ type filter hook {hook} device "{interface}" priority 0; }}'
     return Case(
         interface,
@@ -117,7 +117,7 @@ def by_chain(interface: str, hook: str) -> Case:
 
 
 def by_class(interface: str) -> Case:
-    """A limit of what nftables' rules give a class."""
+    """Return a limit of traffic that nftables' rules put into a class."""
     hook = "{ type filter hook forward priority mangle; }"
     return Case(
         interface,
@@ -137,7 +137,7 @@ def by_class(interface: str) -> Case:
 
 
 def at_root(interface: str, *kind: str) -> Case:
-    """A limit of what goes out, whatever it is."""
+    """Return a limit of all outgoing traffic."""
     return Case(
         interface,
         interface != "lan0",
@@ -149,7 +149,7 @@ def at_root(interface: str, *kind: str) -> Case:
 
 
 def with_one_class(interface: str) -> Case:
-    """A limit like that of SQM's simplest script."""
+    """Return a limit like that of SQM's simplest script."""
     case = at_root(interface, "htb", "default", "10")
     rate = "htb rate 8mbit burst 32k cburst 32k"
     more = f"tc class add dev {interface} parent 1: classid 1:10 {rate}"
@@ -157,7 +157,7 @@ def with_one_class(interface: str) -> Case:
 
 
 def with_a_filter(interface: str) -> Case:
-    """One class, for what a filter finds."""
+    """Return a limit with one class, for packets that a filter selects."""
     case = with_one_class(interface)
     more = f"tc filter add dev {interface} parent 1: protocol ip u32 match u32 0 0 flowid 1:10"
     told = f"tc filter show dev {interface}"
@@ -172,7 +172,7 @@ def run(lab: Lab, commands: Sequence[str]) -> None:
 
 @contextmanager
 def theirs(lab: Lab, case: Case) -> Iterator[None]:
-    """Do what another program does, and undo it afterwards."""
+    """Run another program's commands for the block, and undo them afterwards."""
     with ExitStack() as undo:
         for command in case.undo:
             undo.callback(run, lab, [f"-{command}"])
@@ -181,19 +181,19 @@ def theirs(lab: Lab, case: Case) -> Iterator[None]:
 
 
 def bytes_seen(lab: Lab, case: Case) -> int:
-    """Count the bytes that went through the limit."""
+    """Return the bytes that went through the limit."""
     said = lab.router.run(*case.seen.split()).stdout
     return int(re.findall(r"(?:Sent|bytes) (\d+)", said)[0])
 
 
 def problems(lab: Lab) -> list[str]:
-    """Return what the device tells of other programs' traffic control."""
+    """Return the device's reports on other programs' traffic control."""
     told: list[str] = lab.api.ask("GET", "/ops/overview").body["problems"]
     return [one for one in told if "another program's" in one]
 
 
 def transfer(lab: Lab, *, upload: bool) -> float:
-    """Return how long a transfer takes, in seconds."""
+    """Return the seconds that a transfer takes."""
     begun = time.monotonic()
     if upload:
         reply = lab.client(1).http(f"http://{SERVER}/", method="POST", upload=SIZE, timeout=30)
@@ -205,14 +205,14 @@ def transfer(lab: Lab, *, upload: bool) -> float:
 
 
 def is_limited(lab: Lab, case: Case) -> bool:
-    """Tell whether all of a transfer went through the limit, and took its time."""
+    """True if all of a transfer went through the limit, and took its time."""
     before = bytes_seen(lab, case)
     seconds = transfer(lab, upload=case.is_upload)
     return bytes_seen(lab, case) - before >= SIZE and seconds > LEAST_S
 
 
 def goes_it(lab: Lab, *, upload: bool) -> bool:
-    """Tell whether a transfer goes the short way."""
+    """True if a transfer takes the fast path."""
     before = passed(lab, 1)
     transfer(lab, upload=upload)
     after = passed(lab, 1)
@@ -259,7 +259,7 @@ def test_what_has_to_see_all_packets_does(lab: Lab, case: Case) -> None:
         (problem,) = problems(lab)
         assert f"traffic by {case.interface} takes more" in problem
         assert case.told in problem
-        send(lab, 1, "Interface:wan2")  # who goes elsewhere does so as ever
+        send(lab, 1, "Interface:wan2")  # other egresses are not affected
         assert goes_it(lab, upload=True) == (case.interface != "lan0")
         send(lab, 1, "DIRECT")
     eventually(lambda: case.interface in hooked(lab), seconds_of(case))
@@ -268,7 +268,7 @@ def test_what_has_to_see_all_packets_does(lab: Lab, case: Case) -> None:
 
 
 def seconds_of(case: Case) -> float:
-    """Return how long it may take to be noticed: classes are looked for every ten seconds."""
+    """Return the seconds until it is noticed: classes are searched for every ten seconds."""
     return 12 if "class" in case.told else 2
 
 
@@ -337,6 +337,6 @@ def test_a_root_qdisc_of_the_lan_holds_beside_a_limit(lab: Lab) -> None:
     with theirs(lab, case := at_root("lan0", *RATE)):
         assert is_limited(lab, case)
         assert problems(lab) == []
-        limit(lab, 1, 4_000)  # the narrower of the two counts
+        limit(lab, 1, 4_000)  # the lower one of both applies
         assert transfer(lab, upload=False) > 2 * LEAST_S
         assert "tbf 1:" in lab.router.run("tc", "qdisc", "show", "dev", "lan0").stdout

@@ -1,6 +1,6 @@
-"""UDP flows that keep one socket go by the new way after a change, whatever it changed.
+"""UDP flows that keep one socket use the new egress after a change of any kind.
 
-Their first packets were sealed with the old way. Until the entry is gone that remembers this, each
+Their first packets were pinned to the old egress. Until the entry that remembers this is gone, each
 further one is dropped.
 """
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.lab
 
 TALKER = str(Path(__file__).with_name("talker.py"))
 ELSEWHERE = "192.0.2.200"
-"""A listed address that nobody asks."""
+"""A listed address that no client sends to."""
 STREAM_PORT = 15_007
 
 
@@ -46,7 +46,7 @@ def _emptied(lab: Lab, nodes: None) -> Iterator[None]:
 
 
 class Talk:
-    """What a client's one socket hears."""
+    """A client's only socket, and the answers it receives."""
 
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self.last = ""
@@ -63,7 +63,7 @@ class Talk:
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """It says nothing inside."""
+        """Stop it from sending inside the block."""
         self._program.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -71,13 +71,13 @@ class Talk:
             self._program.send_signal(signal.SIGCONT)
 
     def hears_something(self) -> bool:
-        """Whether anything comes within half a second."""
+        """True if an answer arrives within half a second."""
         before = self._heard
         time.sleep(0.5)
         return self._heard > before
 
     def is_seen_by(self, address: str) -> None:
-        """Fails unless the far end soon sees it come from there."""
+        """Fail unless the far end soon sees it with that address."""
         eventually(lambda: self.last == address, 8)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ def test_after_its_node_went_to_another_group(lab: Lab, strategy: str) -> None:
 
 @contextmanager
 def streaming(lab: Lab) -> Iterator[None]:
-    """The far end sends on to whomever it has heard of, asked or not."""
+    """Let the far end send to each known peer, with or without requests."""
     argv = [sys.executable, TALKER, "stream", SERVER, str(STREAM_PORT)]
     argv = exec_argv(lab.internet.namespace, argv)
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
@@ -217,7 +217,7 @@ def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) 
     node while the far end continued to send: the engine's next datagram began a flow in the wrong
     direction.
     """
-    send(lab, 2, "ss")  # so that the node goes on
+    send(lab, 2, "ss")  # keeps the node in use
     send(lab, 1, "ss")
     with streaming(lab), talking(lab, 1, STREAM_PORT) as talk:
         talk.is_seen_by(way_out(lab, "ss"))

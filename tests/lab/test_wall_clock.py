@@ -29,13 +29,13 @@ def clocked(namespaces: None) -> Iterator[tuple[Lab, WallClock]]:
 
 
 def seen(lab: Lab, number: int) -> str:
-    """The address that a client shows outside, or nothing."""
+    """Return a client's address as seen outside, or nothing."""
     return lab.client(number).udp_echo("where am I?", timeout=0.5).seen
 
 
 def told_year(lab: Lab) -> str:
-    """The year that egressd believes it is: that of the last line of its log."""
-    lab.api.ask("POST", f"{API_PREFIX}/rules", {})  # is refused, and logged
+    """Return egressd's year: that of the last line of its log."""
+    lab.api.ask("POST", f"{API_PREFIX}/rules", {})  # refused, and logged
     return lab.device.program.tail().rpartition('"timestamp": "')[2][:4]
 
 
@@ -60,7 +60,7 @@ def test_p3_a_jump_of_the_wall_clock_cuts_nobody_and_hinders_no_change(
     assert all(connection.exchange("and now?").ok for connection in connections)
     for connection in connections:
         connection.close()
-    # What runs by the clock inside of netd goes on: a node that died is served again at once.
+    # Timers inside netd go on: a node that died is served again at once.
     node.program.kill()
     assert seen(lab, 1) == ""
     lab.start_node(node)

@@ -1,4 +1,4 @@
-"""Python's warnings in the device's own processes: nothing deprecated, nothing left open."""
+"""Python's warnings in the device's own processes: no deprecated calls, no unclosed files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def lab(namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """Return a lab whose device tells all of Python's warnings, unclosed files among them."""
+    """Return a lab whose device logs all of Python's warnings, those of unclosed files included."""
     monkeypatch.setenv("PYTHONWARNINGS", "always")
     with Lab(LabSpec(wans=2, nodes=("socks5", "ss"))) as lab:
         lab.start_egressd()
@@ -37,7 +37,7 @@ def warnings(lab: Lab) -> list[str]:
 
 
 def replace(lab: Lab, process: str, number: signal.Signals) -> None:
-    """Have a process end by a signal, and wait for the one that takes its place."""
+    """End a process by a signal, and wait for its successor."""
     (pid,) = lab.device.pids(process)
     os.kill(pid, number)
     eventually(lambda: lab.device.pids(process) not in ([], [pid]), 20)
@@ -46,7 +46,7 @@ def replace(lab: Lab, process: str, number: signal.Signals) -> None:
 
 def test_a_days_work_leaves_nothing_open(lab: Lab, tmp_path: Path) -> None:
     add_nodes(lab)
-    for process in ("egressd.app netd", "egressd.app api"):  # the engine's has no such variable
+    for process in ("egressd.app netd", "egressd.app api"):  # the engine's have no such variable
         (pid,) = lab.device.pids(process)
         assert b"PYTHONWARNINGS=always" in Path(f"/proc/{pid}/environ").read_bytes()
     for target in ("socks5", "ss", "Interface:wan2", "DIRECT"):

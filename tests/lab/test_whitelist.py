@@ -1,4 +1,4 @@
-"""The whitelist: every form of entry matched and not matched, for every kind of target."""
+"""The whitelist: every form of entry, matched and not matched, for every kind of target."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _emptied(lab: Lab, nodes: None) -> Iterator[None]:
 
 
 def wrong(lab: Lab, client: int, visits: list[Visit], expected: str) -> list[tuple[Visit, str]]:
-    """The visits that were seen as another than expected."""
+    """Return the visits that were not seen with the expected address."""
     return [
         (one, seen)
         for one, seen in zip(visits, visit(lab, client, visits), strict=True)
@@ -221,7 +221,7 @@ IS_LISTED = [True, False, True, False, False, True]
 @pytest.mark.parametrize("node", ["DIRECT", "ss"])
 @pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
 def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -> None:
-    """P1: to the engine, packets from one address and port would all go where the first did. Past
+    """P1: the engine sends all packets from one address and port to the first destination. Past
     fault: QUIC from one port to several servers, one of them listed, all left by the whitelist's
     destination.
     """
@@ -230,7 +230,7 @@ def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -
     there = lab.wan(1).address if node == "DIRECT" else lab.nodes["ss"].address
     own = {"Interface:wan2": lab.wan(2).address, "socks5-udp": lab.nodes["socks5-udp"].address}
     expected = [there if listed else own.get(target, "TimeoutError") for listed in IS_LISTED]
-    # They come one after the other, and what nobody answers takes all of its time.
+    # The visits run one after the other, and one without an answer takes its whole timeout.
     visits = [
         replace(one, patience=2.0) if seen == "TimeoutError" else one
         for one, seen in zip(ASKED_BY_ONE_PORT, expected, strict=True)
@@ -248,11 +248,11 @@ def test_what_comes_back_to_one_port_from_many_is_counted(lab: Lab) -> None:
 
 
 _CERTIFICATE_BYTES = 1000
-"""What a QUIC server sends at least."""
+"""Bytes that a QUIC server sends at least."""
 
 
 def received(lab: Lab, client: int) -> int:
-    """Bytes that a client has been sent."""
+    """Return the bytes that a client has received."""
     counters = lab.api.ask("GET", "/ops/counters").body["data"]
     return int(counters.get(lab.client(client).address, {"download_bytes": 0})["download_bytes"])
 
@@ -266,7 +266,7 @@ def test_a_flow_from_before_its_port_was_listed(lab: Lab) -> None:
 
 
 def test_udp_that_would_share_a_session_is_dropped(lab: Lab) -> None:
-    """P1: also while nobody tidies up."""
+    """P1: this holds even while no process removes stale flows."""
     send(lab, 1, "socks5-udp")
     save(lab, DOMAINS)
     one = [Visit(kind="quic", name="other.test", port=8444, local_port=PORT + 2)]
@@ -284,9 +284,9 @@ def test_only_ports_of_entries_enter_userspace_and_only_while_there_are_some(lab
     assert elements(lab, "map", "sniff") == ""
     save(lab, "https://tls.test:9443", node="ss")
     assert elements(lab, "set", "wlports") == "tcp . 9443"
-    # wan2's, and that of REJECT and of rules whose target is gone.
+    # The entries are wan2's, and that of REJECT and of rules whose target is gone.
     assert elements(lab, "map", "sniff").count(":") == 2
-    # The engine is stopped dead: what does not need it goes on.
+    # The engine is suspended: traffic that does not need it goes on.
     with suspended(lab):
         assert not lab.client(1).http(f"https://{ADDRESS}:9443/", timeout=0.5).ok
         client = lab.client(1)
@@ -309,7 +309,7 @@ def test_saving_clears_the_connections_of_ruled_clients_and_no_others(lab: Lab) 
         with lab.client(1).host.socket(str(LAN_ADDRESS), 8787) as to_router:
             to_router.settimeout(5)
             lab.api.get("/whitelist")
-            save(lab, ips="192.0.2.200")  # the same again
+            save(lab, ips="192.0.2.200")  # an equal change
             for connection in (*ruled, unruled):
                 assert connection.exchange("nothing changed").ok
             save(lab, ips="192.0.2.201")
@@ -328,7 +328,7 @@ def test_saving_clears_the_connections_of_ruled_clients_and_no_others(lab: Lab) 
 
 
 def test_another_destination_cuts_nobody_on_another_target(lab: Lab) -> None:
-    """P3: a change of the node that the whitelist sends to is no change of anybody's target."""
+    """P3: a new node for the whitelist changes no target of a rule."""
     save(lab, DOMAINS, node="ss")
     send(lab, 1, "socks5-udp")
     send(lab, 2, "Interface:wan2")
@@ -371,13 +371,13 @@ def test_what_cannot_be_cleared_away_after_a_change_does_not_fail_it(lab: Lab) -
         save(lab, f"{DOMAINS}\nanother.test", node="ss")
         assert lab.api.ask("GET", "/ops/overview").body["revision"] == revision + 1
         assert visit(lab, 1, LISTED[:1]) == [lab.nodes["ss"].address]
-        send(lab, 1, "Interface:wan2")  # on top of what is in force
+        send(lab, 1, "Interface:wan2")  # a change to the state in force
     finally:
         in_the_way.rmdir()
 
 
 def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None:
-    """P1, for the whitelist: after each answer the old way out is not taken any more."""
+    """P1, for the whitelist: after each answer the old egress is not used any more."""
     choice = random.Random(5)
     send(lab, 1, "Interface:wan2")
     send(lab, 2, "REJECT")
@@ -397,7 +397,9 @@ def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None
         ]
         listed = False
         allowed: list[tuple[int, set[bool]]] = [(0, {listed})]
-        """From which time on: whether the flood's destination may be listed."""
+        """Times, each with the allowed states since then: whether the flood's destination is
+        listed.
+        """
         for _ in range(30):
             time.sleep(choice.uniform(0.02, 0.2))
             wanted = choice.random() < 0.7 and not listed
@@ -445,7 +447,9 @@ def test_it_outlives_netd_and_a_restart(lab: Lab) -> None:
 
 
 def test_a_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
-    """The engine's end of the connection before still waits (TIME_WAIT) when it is used again."""
+    """The engine's end of the earlier connection still waits (TIME_WAIT) when the port is used
+    again.
+    """
     again = (
         "import socket\n"
         f"with socket.create_connection(('{SERVER}', 80), 3, ('', 41234)) as s:\n"

@@ -1,4 +1,4 @@
-"""The lab's hand-made packets and DNS messages, held against dnspython and their own law."""
+"""The lab's hand-made packets and DNS messages, checked against dnspython and their standards."""
 
 from __future__ import annotations
 
