@@ -127,7 +127,7 @@ def resident_mb(lab: Lab) -> list[int]:
     return sorted(found)
 
 
-# --- What the client does, in its own namespace. ----------------------------------------------
+# --- The client's actions, in its own namespace. ----------------------------------------------
 
 
 def make_room() -> None:
@@ -443,7 +443,7 @@ def test_a_household_behind_one_address_is_refused_nothing(
     assert elements(lab, "set", "full_questions") == ""
 
 
-# --- Questions. -------------------------------------------------------------------------------
+# --- Queries. ---------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def _emptied(lab: Lab) -> Iterator[None]:
     clear(lab)
 
 
-# --- What the device tells. --------------------------------------------------------------------
+# --- The device's reports. ---------------------------------------------------------------------
 
 
 def counted(lab: Lab, client: int) -> int:
@@ -105,7 +105,7 @@ def limit(lab: Lab, client: int, kbps: int) -> None:
     lab.api.patch("/rules/batch/limits", {**body, "update_upload": False, "upload_limit_kbps": 0})
 
 
-# --- What goes it arrives. --------------------------------------------------------------------
+# --- Its packets arrive. ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", KERNEL)
@@ -290,7 +290,7 @@ def test_it_is_gone_in_one_arm_use_too(namespaces: None) -> None:
         assert passed(lab, 1).down_bytes > 4 * MIB
 
 
-# --- Who does not go it. ----------------------------------------------------------------------
+# --- Flows that do not take it. ---------------------------------------------------------------
 
 
 def test_a_limited_client_does_not(lab: Lab) -> None:
@@ -356,7 +356,7 @@ def test_p1_another_whitelist_cuts_flows_that_went_it(lab: Lab) -> None:
         lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
 
 
-# --- Accidents. -------------------------------------------------------------------------------
+# --- Failures. --------------------------------------------------------------------------------
 
 
 def test_flows_go_on_and_counts_last_while_netd_dies(lab: Lab) -> None:
@@ -457,7 +457,7 @@ def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:
     assert goes_it(lab, 1, connection)
 
 
-# --- Kernels that cannot, or will not for a while. --------------------------------------------
+# --- Kernels without it, or with a temporary refusal. -----------------------------------------
 
 CLIENT = "10.77.0.11"
 SOME = RuleCount(1, 2, 3, 4)

@@ -220,7 +220,7 @@ def test_what_was_deleted_leaves_room_for_a_while(
     assert site.router.run(body) == [BOTH, {"lan0"}, BOTH]
 
 
-# --- What an earlier version left. ------------------------------------------------------------
+# --- Remains of an earlier version. -----------------------------------------------------------
 
 
 def as_before() -> None:

@@ -72,7 +72,7 @@ def test_control_a_plain_router_lets_every_probe_out_and_the_capture_sees_it(
         assert {kind for kind, result in results.items() if result.ok} == set(results)
 
 
-# --- What may leave, by target. ----------------------------------------------------------
+# --- Allowed packets, by target. ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [*ENGINE, *KERNEL, *BLOCKED])

@@ -638,7 +638,7 @@ def test_no_other_user_takes_a_services_port_while_anything_starts_anew(lab: Lab
         assert taker.stdout.read() == ""
 
 
-# --- What one caller may have. ----------------------------------------------------------------
+# --- Bounds on one client. --------------------------------------------------------------------
 
 HANDSHAKE_S = 10.0
 """Seconds in which a client must sign in, or its connection is ended."""

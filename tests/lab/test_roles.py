@@ -114,7 +114,7 @@ def router(lab: Lab, *commands: str) -> None:
         lab.router.run("ip", *command.split())
 
 
-# --- Found roles. ---------------------------------------------------------------------------
+# --- Detected roles. ------------------------------------------------------------------------
 
 
 def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: None) -> None:

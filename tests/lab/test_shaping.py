@@ -225,7 +225,7 @@ def test_two_devices_on_one_machine_know_nothing_of_each_other(site: Site) -> No
         assert share(upload(site)) in FULL
 
 
-# --- Whose limit it is. --------------------------------------------------------------------
+# --- The client that a limit applies to. ---------------------------------------------------
 
 
 def test_a_network_shares_one_limit_and_a_host_in_it_may_have_its_own(site: Site) -> None:

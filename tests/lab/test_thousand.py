@@ -132,7 +132,7 @@ def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd, tmp_path:
     assert crowd.network.run(seen_by_tcp, crowd.clients) == after
 
 
-# --- What the clients do, in their own namespace. ---------------------------------------------
+# --- The clients' actions, in their own namespace. --------------------------------------------
 
 
 def seen_by_tcp(sources: Sequence[str]) -> Seen:

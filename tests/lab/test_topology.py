@@ -409,7 +409,7 @@ def test_engine_nodes_speak_every_protocol(open_lab: Lab) -> None:
             assert (protocol, udp_reply.seen) == (protocol, address)
 
 
-# --- What befalls a WAN. ---
+# --- Failures of a WAN. ---
 
 
 def test_a_wan_comes_back_from_everything_that_befalls_it(open_lab: Lab) -> None:

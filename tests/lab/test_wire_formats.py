@@ -1,4 +1,4 @@
-"""The lab's hand-made packets and DNS messages, checked against dnspython and their standards."""
+"""The lab's hand-made packets and DNS messages, checked against dnspython and read back."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def protocol_of(kind: str) -> str:
 _OTHER_TYPES: Final = {"socks": "socks5", "shadowsocks": "ss", "hy2": "hysteria2"}
 
 
-# --- What is said under other keys, by protocol. ----------------------------------------------
+# --- Fields under other keys, by protocol. ----------------------------------------------------
 
 
 def _move(made: Normal, key: str, table: str, name: str) -> None:

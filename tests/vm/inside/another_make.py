@@ -1,4 +1,4 @@
-"""The demands on a line to a server of another make, whichever that is."""
+"""The demands on a line to a server of another make."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tests.vm.inside.suite import ONLINE_S, Suite
 
 
 async def serves(suite: Suite, line: Line, pool: str, resolver: str) -> None:
-    """Have the line go online beside the others, which notice nothing; then remove it.
+    """Have the line go online beside the others without an effect on them, then remove it.
 
-    Its client is seen by what the server hands out: an address of `pool`, and that resolver.
+    Its client is seen with the values that the server hands out: an address of `pool`, and that
+    resolver.
     """
     others = suite.bystanders()
     client = suite.clients[line.name] = Client(f"10.77.0.{line.id - 70}")
@@ -36,7 +37,7 @@ async def serves(suite: Suite, line: Line, pool: str, resolver: str) -> None:
 
 
 def wait(command: str, timeout_s: float = 60) -> None:
-    """Wait until `command` has something to say."""
+    """Wait until `command` has output."""
     deadline = time.monotonic() + timeout_s
     while not sh(command):
         assert time.monotonic() < deadline, f"{command}: nothing after {timeout_s} s"

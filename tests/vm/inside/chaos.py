@@ -14,12 +14,12 @@ from tests.vm.boot import DONE
 from tests.vm.inside.netns import sh
 
 RECOVER_S: Final = 20.0
-"""The emulated processor does a billion instructions a second, and is the only one."""
+"""Seconds. The emulated processor runs a billion instructions a second, and is the only one."""
 
 
 def main(shared: Path, minutes: float, seed: int, rate: float) -> None:
     """Run it, and leave its report and trace in `shared`."""
-    # The machine's files are those of the one that runs it, to be read only.
+    # The machine's files are those of its host, and read-only.
     sh(
         "modprobe -a overlay nf_conntrack_netlink ppp_generic; "
         "mkdir -p /tmp/etc /tmp/work /tmp/disk; "

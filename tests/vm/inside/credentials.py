@@ -1,4 +1,6 @@
-"""Whatever a person types logs in: user names, passwords and IPsec secrets of odd characters."""
+"""Lines log in with all characters that a person can type in user names, passwords and IPsec
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ _BYTES_MAX: Final = 255
 
 
 async def odd_credentials_log_in(suite: Suite) -> None:
-    """Every piece that a line may have, in the credentials of all lines at once."""
+    """Log in with every piece that a line may have, in the credentials of all lines at once."""
     kept = suite.lines["pptp_b"]
     await _log_in(suite, list(_mixed(_takeable(suite))))
-    # pppd as a server looks for, and hashes, ``M-C`` where a name has a byte of 0xC3 (``%v`` in its
-    # chap-new.c): nobody with such a name can log in there. What it got it tells.
+    # pppd as a server looks up, and hashes, ``M-C`` where a name has a byte of 0xC3 (``%v`` in its
+    # chap-new.c), so no user with such a name can log in there. Its log shows the name it got.
     foreign = "".join(piece for piece in PIECES if piece.isprintable() and not piece.isascii())
     await suite.apply(pptp_b=replaced(kept, username=foreign))
     await suite.until("pptp_b", partial(has_state, "wrong_password"), ONLINE_S)
@@ -34,7 +36,7 @@ async def odd_credentials_log_in(suite: Suite) -> None:
 
 
 def _takeable(suite: Suite) -> list[str]:
-    """The pieces that no line refuses, for each of its credentials."""
+    """Return the pieces that no line refuses, for each of its credentials."""
     line = suite.lines["l2tp_c"]
 
     def is_taken(piece: str) -> bool:
@@ -50,12 +52,12 @@ def _takeable(suite: Suite) -> list[str]:
 
 
 def _mixed(pieces: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """A user name, password and secret for each line, which have all pieces between them."""
+    """Yield a user name, password and secret for each line, which together have all pieces."""
     many = len(PLACES)
     shares = ["".join(pieces[n::many]) for n in range(many)]
     names = ["".join(piece for piece in pieces[n::many] if piece.isascii()) for n in range(many)]
     half = len(pieces) // 2
-    # A secret is longer than others, being one server's.
+    # A secret holds more pieces than the others, since each server has only one.
     secrets = {"s1": "".join(pieces[:half]), "s2": "".join(pieces[half:][::-1])}
     for n, (server, _, _) in enumerate(PLACES.values()):
         yield names[n], shares[n - 1][::-1], secrets[server]
@@ -63,7 +65,7 @@ def _mixed(pieces: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _visible(text: str) -> str:
-    """Characters beyond ASCII as pppd writes them (``%v`` in its utils.c)."""
+    """Return characters beyond ASCII as pppd writes them (``%v`` in its utils.c)."""
 
     def told(byte: int) -> str:
         seven = byte - 0x80
@@ -73,7 +75,7 @@ def _visible(text: str) -> str:
 
 
 async def _log_in(suite: Suite, credentials: Sequence[tuple[str, str, str]]) -> None:
-    """All lines by new credentials, seen by their own addresses; then by those they had."""
+    """Log all lines in with new credentials, check their addresses, and restore the old ones."""
     kept = dict(suite.lines)
     changed = {
         name: replaced(line, username=username, password=password)

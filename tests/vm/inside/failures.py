@@ -1,4 +1,4 @@
-"""Scenarios in which something fails under the lines. They follow those of `scenarios`."""
+"""Scenarios of failures under the lines. They run after those of `scenarios`."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from tests.vm.inside.suite import (
 )
 
 REDIAL_S: Final = 3.0
-"""After a daemon of a line died, its client has answers again."""
+"""Seconds after a line's daemon died until its client has answers again."""
 RETURN_S: Final = 10.0
-"""After a way to the server is there again."""
+"""Seconds after a path to the server is back until clients have answers again."""
 
 
 async def daemons_are_killed(suite: Suite) -> None:
-    """kill -9 of xl2tpd alone, of pppd alone, and of all processes of a line."""
+    """Send kill -9 to xl2tpd alone, to pppd alone, and to all processes of a line."""
     hit = ("l2tp_a", "l2tp_b", "pptp_a")
     others = suite.bystanders(*hit)
     since = time.monotonic()
     os.kill(leader("l2tp_a"), signal.SIGKILL)
     second = members(RUN_DIR / "units" / "l2tp_b") - {leader("l2tp_b")}
     for pid in (*second, *members(RUN_DIR / "units" / "pptp_a")):
-        with suppress(ProcessLookupError):  # it followed one that was killed before
+        with suppress(ProcessLookupError):  # it ended after one that was killed before
             os.kill(pid, signal.SIGKILL)
     await asyncio.sleep(0.5)
     await suite.online(hit)
@@ -58,7 +58,7 @@ async def daemons_are_killed(suite: Suite) -> None:
 
 
 async def an_association_is_lost(suite: Suite) -> None:
-    """The server ends IPsec: not one clear packet, and the line's twin goes on."""
+    """The server ends IPsec: no packet goes in clear text, and the line's twin goes on."""
     others = suite.bystanders("l2tp_d")
     since = time.monotonic()
     await asyncio.to_thread(network.end_association, "s2", local_port("l2tp_d"))
@@ -70,7 +70,7 @@ async def an_association_is_lost(suite: Suite) -> None:
 
 
 async def keys_are_renewed(suite: Suite) -> None:
-    """We renew the keys of all associations, then each end those of IKE, while all transfer."""
+    """Renew the keys of all associations, then those of IKE from each side, during transfers."""
     others = suite.bystanders()
     before = leaders(suite.lines)
     ours, theirs = f"unix://{RUN_DIR}/charon/vici", f"unix://{network.RUN}/s2/vici"
@@ -85,7 +85,7 @@ async def keys_are_renewed(suite: Suite) -> None:
         known = await asyncio.to_thread(_ike_numbers, uri)
         for number in known:
             await asyncio.to_thread(sh, f"swanctl --rekey --ike-id {number} --uri {uri}")
-        await asyncio.sleep(12)  # those that are replaced live on for ten seconds
+        await asyncio.sleep(12)  # replaced associations stay for ten seconds
         assert not known & await asyncio.to_thread(_ike_numbers, uri), (
             "an IKE association was not replaced"
         )
@@ -95,7 +95,7 @@ async def keys_are_renewed(suite: Suite) -> None:
 
 
 def _keys() -> set[str]:
-    """The numbers (SPI) of the router's IPsec associations, one a direction."""
+    """Return the numbers (SPI) of the router's IPsec associations, one for each direction."""
     return set(re.findall(r"spi (0x[0-9a-f]+)", sh("ip xfrm state")))
 
 
@@ -108,7 +108,9 @@ def _listed(uri: str) -> str:
 
 
 async def a_nat_comes_between(suite: Suite) -> None:
-    """Two lines with a secret by one WAN, whose address the server does not see."""
+    """Put NAT before two lines with a secret on one WAN, so that the server does not see its
+    address.
+    """
     hit = ("l2tp_d", "l2tp_e")
     others = suite.bystanders("l2tp_a", *hit)
     kept = {name: suite.lines[name] for name in hit}
@@ -132,8 +134,9 @@ async def a_nat_comes_between(suite: Suite) -> None:
 
 
 async def _take_down(suite: Suite, names: Collection[str]) -> None:
-    """Until the server knows, too: a packet of its own would be the first that the NAT sees of a
-    flow, which would then pass it unchanged."""
+    """Remove the lines, and wait until the server knows. Otherwise a packet of the server's could
+    be the first of a flow that the NAT sees, and the flow would then pass it unchanged.
+    """
     await suite.apply(**dict.fromkeys(names))
     began = time.monotonic()
     while await asyncio.to_thread(_ike_numbers, f"unix://{network.RUN}/s2/vici"):
@@ -142,7 +145,7 @@ async def _take_down(suite: Suite, names: Collection[str]) -> None:
 
 
 async def charon_is_killed(suite: Suite) -> None:
-    """kill -9 of the IKE daemon: its lines are dialled anew, in clear never."""
+    """Send kill -9 to the IKE daemon: its lines are dialled anew, and never in clear text."""
     hit = ("l2tp_c", "l2tp_d", "l2tp_e")
     others = suite.bystanders(*hit)
     since = time.monotonic()
@@ -159,7 +162,7 @@ async def charon_is_killed(suite: Suite) -> None:
 
 
 def _all_returned(suite: Suite, hit: Collection[str], since: float, restored: float) -> None:
-    """The clients had their longest silence `since`, and answers soon after the way was there."""
+    """Assert that the clients, cut off after `since`, had answers soon after `restored`."""
     for name in hit:
         back = since + suite.clients[name].cut_and_back(since)[1] - restored
         suite.figures[f"{name} back"] = back
@@ -167,7 +170,7 @@ def _all_returned(suite: Suite, hit: Collection[str], since: float, restored: fl
 
 
 async def a_path_is_cut(suite: Suite) -> None:
-    """Packets between one WAN and one server vanish: seen by silence, other lines go on."""
+    """Drop packets between one WAN and one server: silence reveals it, and other lines go on."""
     hit = ("l2tp_c", "pptp_a", "pptp_b")
     others = suite.bystanders(*hit)
     since = time.monotonic()
@@ -190,7 +193,9 @@ async def a_path_is_cut(suite: Suite) -> None:
 
 
 async def a_server_is_gone_for_a_minute(suite: Suite) -> None:
-    """And meanwhile, at the other server: a wrong password and a wrong secret, corrected."""
+    """Stop a server, and use a wrong password and a wrong secret at the other one, then correct
+    them.
+    """
     hit = [name for name, place in PLACES.items() if place[0] == "s2"]
     since = time.monotonic()
     await asyncio.to_thread(network.stop_server, "s2")
@@ -228,7 +233,7 @@ async def a_server_is_gone_for_a_minute(suite: Suite) -> None:
 
 
 async def a_wan_is_gone(suite: Suite) -> None:
-    """Lines left to themselves move to the other WAN; pinned ones wait, and leak nothing."""
+    """Lines without a fixed interface move to the other WAN; pinned ones wait, and leak nothing."""
     moving, pinned = ("l2tp_a", "l2tp_d"), ("l2tp_e",)
     others = suite.bystanders(*moving, *pinned)
     foreign = suite.taps["wan2"].by_address[WANS["wan1"]]
@@ -248,14 +253,16 @@ async def a_wan_is_gone(suite: Suite) -> None:
 
 
 async def a_wan_gets_another_address(suite: Suite) -> None:
-    """Its link stays up. The old address goes first, as a lapsed lease does; then it comes last."""
+    """Change a WAN's address with its link up. The old address goes first, as after an expired
+    lease; then it goes last.
+    """
     hit = ("l2tp_a", "l2tp_d", "l2tp_e")
     others = suite.bystanders(*hit)
     old, new = WANS["wan1"], "10.1.0.77"
     elsewhere = suite.taps["wan2"].by_address
     foreign = elsewhere[old], elsewhere[new]
     by_gateway = "route replace default via 10.1.0.1 dev wan1 metric 100"
-    sh("sysctl -qw net.ipv4.conf.wan1.promote_secondaries=1")  # as systemd does
+    sh("sysctl -qw net.ipv4.conf.wan1.promote_secondaries=1")  # systemd sets this, too
     for what, gone, here, steps in (
         ("lapsed", old, new, ("del {gone}", "add {here}")),
         ("renumbered", new, old, ("add {here}", "del {gone}")),
@@ -281,14 +288,14 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
 
 
 def _is_dialled_anew(name: str, process: int) -> bool:
-    """True once another process dials the line; it may be online again by then."""
-    with suppress(FileNotFoundError):  # between two
+    """True once another process dials the line. The line may already be online again."""
+    with suppress(FileNotFoundError):  # no process at the moment
         return leader(name) != process
     return False
 
 
 async def a_line_is_switched_off(suite: Suite) -> None:
-    """It ends at once, its client gets an error, and nothing goes another way."""
+    """It ends at once, its client gets an error, and no packet leaves by another egress."""
     names = ("l2tp_a", "l2tp_d", "pptp_b")
     others = suite.bystanders(*names)
     kept = {name: suite.lines[name] for name in names}
@@ -296,7 +303,7 @@ async def a_line_is_switched_off(suite: Suite) -> None:
     began = time.monotonic()
     await suite.apply(**dict.fromkeys(names))
     suite.figures["blocked"] = time.monotonic() - began
-    await asyncio.sleep(0.1)  # what was on its way
+    await asyncio.sleep(0.1)  # packets in flight
     since = time.monotonic()
     while any(folder.exists() for folder in folders.values()):
         assert time.monotonic() - began < 8, "a line that is off is still there"
@@ -315,7 +322,7 @@ async def a_line_is_switched_off(suite: Suite) -> None:
 
 
 async def all_is_ended(suite: Suite) -> None:
-    """Nothing of the lines stays behind."""
+    """Nothing of the lines is left."""
     began = time.monotonic()
     await suite.ask("close")
     suite.figures["ended"] = time.monotonic() - began

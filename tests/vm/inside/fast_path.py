@@ -1,5 +1,5 @@
-"""A download the short way, one that a limit of the operator's own sees, and UDP through a node to
-a port that a server of the machine's has: ``python -m tests.vm.inside.fast_path SHARED``.
+"""A download by the fast path, one under a limit of the operator's own, and UDP through a node to a
+port of a server on this machine: ``python -m tests.vm.inside.fast_path SHARED``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODULES: Final = (
     *("ifb", "sch_ingress", "sch_htb", "sch_fq_codel", "cls_bpf", "act_mirred"),
     *("cls_u32", "act_police", "nf_flow_table", "nf_flow_table_inet"),
 )
-"""Modules that egressd has the kernel load, but for those of nftables' expressions."""
+"""Modules that egressd lets the kernel load, except those of nftables' expressions."""
 
 
 _LIMIT: Final = (
@@ -40,12 +40,13 @@ _FLOWTABLE: Final = (
     "nft 'add flowtable inet theirs ft { hook ingress priority 0; devices = { lan0, wan1 }; }'"
 )
 _ADAPTED_S: Final = 40.0
-"""Seconds until netd has adapted: without KVM all takes long, and it leaves an interface alone for
-a while that a qdisc was deleted from."""
+"""Seconds until netd has adapted. Without KVM everything is slow, and netd leaves an interface
+alone for a while after a qdisc was deleted from it.
+"""
 
 
 class Download(msgspec.Struct, frozen=True):
-    """The end of a download, and what of it went the short way."""
+    """The result of a download, and its bytes on the fast path."""
 
     error: str
     size: int
@@ -54,28 +55,28 @@ class Download(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """All that the machine found."""
+    """All results of the machine."""
 
     first: Download
     limited: Download
-    """By a limit of what comes in by the WAN."""
+    """With a limit on incoming traffic of the WAN."""
     again: Download
-    """Once that was gone."""
+    """After that limit was removed."""
     hooks: list[str]
     """The kinds of qdiscs for filters on the WAN, each time."""
     problems: list[str]
-    """Sentences that were told while there was the limit, and then a flowtable."""
+    """Reports during the limit, and then during a flowtable."""
     answered: tuple[str, str]
-    """How a client fared that asked by UDP through a node, at a port that a server of the router's
-    has: the fault, and who was seen.
+    """The error and the seen address of a client's UDP through a node, at a port that a server of
+    the router's has.
     """
     told: list[str]
-    """All in ``problems`` at the end."""
+    """All reports in ``problems`` at the end."""
     said: str
 
 
 def _asked_beside_a_server(lab: Lab) -> tuple[str, str]:
-    """The server does not share its port."""
+    """Send UDP to the port of a server that does not share it."""
     server = "import socket; s = socket.socket(type=2); s.bind(('', 443)); print(1, flush=True); "
     command = [sys.executable, "-c", f"{server}s.recv(1)"]
     program = Program(lab.router.namespace, command, lab.folder / "server.log", {})
@@ -133,9 +134,9 @@ def _found(lab: Lab) -> Found:
 
 
 def main(shared: Path) -> None:
-    """Leave what was found in `shared`."""
-    # The machine's files are those of the one that runs it, to be read only. The kernel loads a
-    # module from its first root, whose files are not cached: with Linux 6.12 each takes seconds.
+    """Leave the results in `shared`."""
+    # The machine's files are those of its host, and read-only. The kernel loads a module from its
+    # first root, whose files are not cached: with Linux 6.12 each takes seconds.
     sh(
         f"modprobe -aq {' '.join(_MODULES)} $(find /lib/modules/$(uname -r) -name 'nft_*.ko*'"
         " -printf '%f\\n' | cut -d. -f1); mkdir -p /tmp/etc /tmp/work; "

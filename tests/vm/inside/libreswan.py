@@ -1,8 +1,8 @@
 """libreswan and l2tpns: an L2TP/IPsec server that shares no code with xl2tpd, pppd or strongSwan.
 
-libreswan's IKE daemon is pluto. l2tpns has L2TP and PPP of its own, outside the kernel: lines end
-in one network device, by addresses of its pool. It asks a RADIUS server whom to let in, and knows
-PAP and CHAP by MD5, where pppd and SoftEther have lines log in by MS-CHAPv2.
+libreswan's IKE daemon is pluto. l2tpns has its own L2TP and PPP, outside the kernel: lines end in
+one network device, by addresses of its pool. It asks a RADIUS server to authenticate users, and
+supports PAP and CHAP by MD5, where pppd and SoftEther have lines log in by MS-CHAPv2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NETWORK: Final = "192.168.104"
 _POOL: Final = f"{_NETWORK}.96/28"
 _DNS: Final = f"{_NETWORK}.53"
 _USERNAME: Final = "o'ff\"i\\ce;é密@x %s#$(reboot)"
-"""Beyond ASCII, too, which pppd as a server could not take."""
+"""It has characters beyond ASCII, which pppd as a server could not handle."""
 _RADIUS_SECRET: Final = "between-l2tpns-and-radius"
 
 _EXECUTABLES: Final = "/usr/libexec"
@@ -52,12 +52,13 @@ conn l2tp
     rightprotoport=udp/%any
     auto=add
 """
-"""As its documentation says for L2TP. What it takes of what we propose is left to it."""
+"""The settings that its documentation gives for L2TP. It chooses among the router's proposals."""
 
 
 def _l2tpns(proof: str) -> str:
-    """Return its settings (startup-config(5)), by which those who dial prove themselves so."""
-    # It takes no calls before it has waited for others of its cluster, as short as it can here.
+    """Return its settings (startup-config(5)), in which lines authenticate by `proof`."""
+    # It takes no calls before it has waited for others of its cluster. The wait is the shortest
+    # possible.
     return f"""\
 set debug 3
 set pid_file "{RUN}/{_NAME}/l2tpns.pid"
@@ -84,7 +85,7 @@ def _start() -> None:
     for name in ("nss", "run", "l2tpns"):
         (folder / name).mkdir(parents=True)
     (folder / "ipsec.conf").write_text(_CONNECTION)
-    # In hexadecimal a secret may hold anything (ipsec.secrets(5)).
+    # In hexadecimal a secret may hold any byte (ipsec.secrets(5)).
     (folder / "secrets").write_text(f"{_SERVER} %any : PSK 0x{SECRET.encode().hex()}\n")
     (folder / "l2tpns" / "startup-config").write_text(_l2tpns("chap"))
     (folder / "l2tpns" / "ip_pool").write_text(f"{_POOL}\n")
@@ -118,7 +119,7 @@ def _spawn(log: Path, private: str, command: str) -> None:
 
 
 def _have_log_in_by(proof: str) -> None:
-    """Have those who dial from now on prove themselves so."""
+    """Have later lines authenticate by `proof`."""
     folder = RUN / _NAME
     (folder / "l2tpns" / "startup-config").write_text(_l2tpns(proof))
     sh(f"kill -HUP $(cat {folder}/l2tpns.pid)")
@@ -126,7 +127,7 @@ def _have_log_in_by(proof: str) -> None:
 
 
 async def libreswan_and_l2tpns_serve_a_line(suite: Suite) -> None:
-    """A line with a secret goes online there, by CHAP as by PAP; eight others notice nothing."""
+    """A line with a secret goes online there, by CHAP and by PAP; eight others are not affected."""
     began = time.monotonic()
     await asyncio.to_thread(_start)
     suite.figures["server started"] = time.monotonic() - began

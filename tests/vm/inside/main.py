@@ -1,6 +1,6 @@
 """Runs scenarios, one after another: ``python -m tests.vm.inside.main SHARED [SCENARIO...]``.
 
-All of them, or those named and what they build upon.
+It runs all of them, or the named ones and those that they build upon.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORT: Final = (
     *FAILURES,
 )
 LONG: Final = (many_lines_start,)
-"""Those that are run when they are asked for: they take minutes."""
+"""Scenarios that run only when they are named: they take minutes."""
 
 ALL: Final = (the_taps_see, all_come_online, *SHORT, *LONG, all_is_ended)
 

@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 VPNSERVER: Final = "/usr/libexec/softether/vpnserver/vpnserver"
 LIBRESWAN: Final = "/usr/lib/egressd-peers/libreswan"
-"""Where the package is unpacked."""
+"""The folder that the package is unpacked into."""
 
 
 class Make(NamedTuple):
     """A make of server."""
 
     scenario: str
-    """Its name; it runs lines to such a server."""
+    """Its name. The scenario runs lines to such a server."""
     programs: Mapping[str, str]
-    """Program -> the Debian package that brings it."""
+    """Program -> the Debian package that has it."""
 
 
 MAKES: Final = (
@@ -52,7 +52,7 @@ def absent(programs: Mapping[str, str]) -> list[str]:
 
 
 def missing(makes: tuple[Make, ...] = MAKES) -> Iterator[str]:
-    """Tell which packages would do, if there is no server of any make."""
+    """Yield the packages that would be enough, if there is no server of any make."""
     lacking = [absent(make.programs) for make in makes]
     if all(lacking):
         ways = ", or ".join(" and ".join(packages) for packages in lacking)
@@ -60,7 +60,9 @@ def missing(makes: tuple[Make, ...] = MAKES) -> Iterator[str]:
 
 
 def left_out(makes: tuple[Make, ...] = MAKES) -> dict[str, str]:
-    """Return why a scenario is not run, where that of another make covers the same kind."""
+    """Return the reason for which a scenario is left out, if one of another make covers the same
+    kind.
+    """
     here = [make.scenario for make in makes if not absent(make.programs)]
     return {
         make.scenario: f"{make.scenario} is left out, for this machine lacks "

@@ -1,4 +1,4 @@
-"""32 lines after a cold start: how long they take, and what they cost."""
+"""32 lines after a cold start: the time they take, and their cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HALF: Final = MANY // 2
 
 
 async def many_lines_start(suite: Suite) -> None:
-    """netd begins with 32 lines in its plan file and nothing of them running, as after a boot."""
+    """Start netd with 32 lines in its plan file and no running daemon, as after a boot."""
     kept, clients = dict(suite.lines), dict(suite.clients)
     lines = {line.name: line for line in map(_line, range(MANY))}
     for server in SERVERS:
@@ -36,7 +36,7 @@ async def many_lines_start(suite: Suite) -> None:
         await asyncio.to_thread(network.let_in, server, accounts, SECRET)
     suite.lines = lines
     fresh = {line.name: Client(f"10.77.0.{100 + line.id}") for line in lines.values()}
-    suite.clients = clients | fresh  # the former ones' lines are gone: they are blocked
+    suite.clients = clients | fresh  # the former clients' lines are gone, so they are blocked
     await suite.apply()
     await _switch_off(suite)
 
@@ -73,7 +73,9 @@ async def many_lines_start(suite: Suite) -> None:
 
 
 def _line(n: int) -> Line:
-    """Half L2TP, a quarter with a secret, a quarter PPTP; over both WANs, to both servers."""
+    """Return a line: half are L2TP, a quarter L2TP with a secret, a quarter PPTP; over both WANs,
+    to both servers.
+    """
     kind = "pptp" if n % 4 == 3 else "l2tp"
     return Line(
         id=n + 1,
@@ -93,19 +95,19 @@ def _address(server: str, line: Line) -> str:
 
 
 async def _switch_off(suite: Suite) -> None:
-    """What a reboot does to lines. The guard stays, which a boot would put in place first."""
+    """End the lines as a reboot does. The guard stays, since a boot would load it first."""
     await suite.end_router(signal.SIGKILL)
     folders = [*(RUN_DIR / "units").iterdir(), RUN_DIR / "charon"]
     for folder in folders:
         await kill_all(folder)
     sh(f"rm -r {RUN_DIR}; ip xfrm state flush; ip xfrm policy flush")
     suite.orphans = set()
-    await asyncio.sleep(1)  # links go with their processes
+    await asyncio.sleep(1)  # links end with their processes
     assert not re.search(r"(l2tp|pptp)_", sh("ip -o link")), "a line outlived its processes"
 
 
 def _cpu_s(pids: Iterable[int]) -> float:
-    """Seconds of CPU that they took, and those that they started and that have ended."""
+    """Return the seconds of CPU of these processes, and of their ended children."""
     ticks = 0
     for pid in pids:
         with suppress(OSError):  # it has ended
@@ -115,7 +117,7 @@ def _cpu_s(pids: Iterable[int]) -> float:
 
 
 def _megabytes(pids: Iterable[int]) -> float:
-    """Their memory; what several share counts once (PSS, proc_pid_smaps(5))."""
+    """Return their memory in MB; shared memory counts once (PSS, proc_pid_smaps(5))."""
     kilobytes = 0
     for pid in pids:
         with suppress(OSError):
@@ -125,5 +127,5 @@ def _megabytes(pids: Iterable[int]) -> float:
 
 
 def _idle_s() -> float:
-    """Seconds that the processor has had nothing to do (proc_uptime(5))."""
+    """Return the seconds that the processor was idle (proc_uptime(5))."""
     return float(Path("/proc/uptime").read_text().split()[1])

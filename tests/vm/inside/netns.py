@@ -19,7 +19,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def sh(script: str) -> str:
-    """Run shell commands, stopping at the first that fails; what they wrote."""
+    """Run shell commands up to the first that fails, and return their output."""
     done = subprocess.run(["sh", "-ec", script], check=False, capture_output=True, text=True)
     if done.returncode:
         raise AssertionError(f"{script!r} ended with {done.returncode}: {done.stderr.strip()}")
@@ -27,7 +27,7 @@ def sh(script: str) -> str:
 
 
 def inside(namespace: str, call: Callable[[], T]) -> T:
-    """What `call` returns when it is called in the namespace: sockets made there stay there."""
+    """Return the result of `call` in the namespace. Sockets that it opens stay there."""
 
     def work() -> T:
         descriptor = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
@@ -42,7 +42,7 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 
 
 def udp(namespace: str, address: str, port: int = 0) -> socket.socket:
-    """A UDP socket of the namespace, bound and non-blocking."""
+    """Return a UDP socket of the namespace, bound and non-blocking."""
     opened = inside(namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     opened.bind((address, port))
     opened.setblocking(False)
@@ -50,14 +50,14 @@ def udp(namespace: str, address: str, port: int = 0) -> socket.socket:
 
 
 def tcp(namespace: str) -> socket.socket:
-    """A TCP socket of the namespace, non-blocking."""
+    """Return a TCP socket of the namespace, non-blocking."""
     opened = inside(namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
     opened.setblocking(False)
     return opened
 
 
 def raw(namespace: str, interface: str) -> socket.socket:
-    """A socket that gets every frame of an interface, non-blocking."""
+    """Return a non-blocking socket that gets every frame of an interface."""
     every = socket.htons(3)  # ETH_P_ALL
     opened = inside(namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, every))
     opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
@@ -67,7 +67,7 @@ def raw(namespace: str, interface: str) -> socket.socket:
 
 
 def kill_processes(namespace: str) -> None:
-    """SIGKILL whoever is in the namespace."""
+    """Send SIGKILL to every process in the namespace."""
     wanted = Path(f"/run/netns/{namespace}").stat().st_ino
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -36,7 +36,7 @@ RUN: Final = Path("/run/vm")
 
 _MODULES: Final = (
     *("l2tp_ppp", "ppp_generic", "ppp_async", "ppp_mppe", "esp4", "xfrm_user", "veth"),
-    # What charon asks the kernel for at the first association, which loading would hold up.
+    # charon uses these at the first association, which loading them would delay.
     *("authenc", "echainiv", "cbc", "hmac", "sha1_generic", "sha256_generic"),
     *("nf_tables", "nft_chain_nat", "nft_tproxy", "nft_fib_inet", "nft_ct", "nft_masq"),
     *("nft_reject_inet", "nf_conntrack_netlink"),
@@ -88,7 +88,7 @@ def attach(name: str, address: str) -> None:
 
 
 def pool(server: str) -> str:
-    """The first three numbers of the addresses that a server hands out."""
+    """Return the first three numbers of the addresses that a server hands out."""
     return f"192.168.10{server[-1]}"
 
 
@@ -125,17 +125,17 @@ def start_server(name: str, users: dict[str, str]) -> None:
 
 
 def stop_server(name: str) -> None:
-    """Everything of the server dies at once, its IPsec state too."""
+    """End all processes of the server at once, and its IPsec state, too."""
     kill_processes(name)
     sh(f"ip -n {name} xfrm state flush; ip -n {name} xfrm policy flush")
     (RUN / name / "vici").unlink(missing_ok=True)
 
 
 def end_association(name: str, client_port: int) -> None:
-    """The server ends the IPsec association with one UDP port of a client, and no other."""
+    """End the server's IPsec association with one UDP port of a client, and no other."""
     uri = f"unix://{RUN / name}/vici"
     listed = sh(f"swanctl --list-sas --raw --uri {uri}")
-    # A child's number, and in the same braces the traffic that it is for.
+    # This is a child's number, and in the same braces its traffic.
     names = rf"({client_port}|{_service(client_port)})"
     found = re.search(rf"uniqueid=(\d+) reqid=[^}}]*udp/{names}\]", listed)
     assert found, f"{name} has no association with port {client_port}: {listed}"
@@ -143,7 +143,7 @@ def end_association(name: str, client_port: int) -> None:
 
 
 def _service(port: int) -> str:
-    """What charon calls a UDP port: three of the lines' have a name in services(5)."""
+    """Return charon's name of a UDP port: three of the lines' ports have a name in services(5)."""
     try:
         return re.escape(socket.getservbyport(port, "udp"))
     except OSError:
@@ -151,7 +151,7 @@ def _service(port: int) -> str:
 
 
 class Account(NamedTuple):
-    """Whom a server lets in, and as what."""
+    """A user that a server accepts, and the user's address."""
 
     username: str
     password: str
@@ -159,7 +159,7 @@ class Account(NamedTuple):
 
 
 def let_in(name: str, accounts: Iterable[Account], secret: str) -> None:
-    """From now on a server takes these people, and this secret, and no others."""
+    """Let a server accept these users and this secret from now on, and no others."""
     folder = RUN / name
     (folder / "ppp" / "chap-secrets").write_text(_accounts(accounts))
     (folder / "swanctl.conf").write_text(_swanctl(name, secret))
@@ -197,7 +197,7 @@ def _files(name: str, users: dict[str, str]) -> dict[str, str]:
     return {
         "ppp/chap-secrets": _accounts(Account(user, PASSWORD, ip) for user, ip in users.items()),
         "ppp/options": "",
-        # A user's new call takes the place of one whose end the server has not noticed.
+        # A user's new call replaces one whose end the server has not noticed.
         "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',
         "xl2tpd.conf": (
             f"[global]\nlisten-addr = {address}\n[lns default]\n"

@@ -1,4 +1,4 @@
-"""What the VM tests watch by: clients that never stop asking, and taps on the WANs."""
+"""The probes of the VM tests: clients that send requests all the time, and taps on the WANs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY_S = 0.2
 
 
 class Web:
-    """Answers on UDP and TCP with what it got and the address that it came from."""
+    """Answers on UDP and TCP with the received data and its source address."""
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -44,14 +44,14 @@ class Web:
 
 
 class Client:
-    """A LAN client that asks the web server several times a second, for as long as it lives."""
+    """A LAN client that sends the web server requests several times a second until it is closed."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.answers: list[tuple[float, float, str]] = []
-        """When each answered question was asked, when it was answered, and the address seen."""
+        """The time of each answered request, the time of its answer, and the address seen."""
         self.resets = 0
-        """TCP connections that ended under it."""
+        """TCP connections that broke."""
         self._asked: dict[int, float] = {}
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class Client:
         self._tasks = [asyncio.create_task(self._ask()), asyncio.create_task(self._talk())]
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         for task in self._tasks:
@@ -88,7 +88,7 @@ class Client:
             self.answers.append((asked, time.monotonic(), seen))
 
     async def _talk(self) -> None:
-        """Keep one TCP connection, and count how often it breaks."""
+        """Keep one TCP connection, and count its breaks."""
         loop = asyncio.get_running_loop()
         while True:
             talking = netns.tcp("client")
@@ -108,27 +108,27 @@ class Client:
             finally:
                 talking.close()
 
-    # --- What came of it. -------------------------------------------------------------------
+    # --- Results. ---------------------------------------------------------------------------
 
     def seen_since(self, since: float) -> set[str]:
-        """The addresses that the web server saw it by."""
+        """Return the addresses that the web server saw."""
         return {seen for asked, _, seen in self.answers if asked >= since}
 
     def gap_since(self, since: float) -> float:
-        """The longest time without an answer to a question asked in it, in seconds."""
+        """Return the longest time between answered requests, in seconds."""
         times = [since, *(asked for asked, _, _ in self.answers if asked >= since)]
         times.append(time.monotonic())
         return max(b - a for a, b in itertools.pairwise(times))
 
     def cut_and_back(self, since: float) -> tuple[float, float]:
-        """When it was cut off after `since`, and when it was back, in seconds after it."""
+        """Return when it was cut off after `since`, and when it was back, in seconds after it."""
         times = [asked for asked, _, _ in self.answers if asked >= since - 5 * EVERY_S]
         gaps = [(b - a, a, b) for a, b in itertools.pairwise(times) if b >= since]
         _, cut, back = max(gaps)
         return max(cut - since, 0.0), back - since
 
     async def answered(self, timeout_s: float) -> float:
-        """Wait for the answer to a question asked from now on; how long it took."""
+        """Wait for the answer to a later request, and return the seconds it took."""
         since = time.monotonic()
         async with asyncio.timeout(timeout_s):
             while not self.seen_since(since):  # noqa: ASYNC110 (it sets no event)
@@ -141,15 +141,15 @@ _PORTS = struct.Struct("!HH")
 
 
 class Tap:
-    """Notes what must not be on a WAN, by the outer header: what goes to the web server without
-    a tunnel around it, and L2TP of lines with a secret that the router sends unencrypted.
+    """Counts forbidden packets on a WAN, by the outer header: packets to the web server without a
+    tunnel around them, and L2TP of lines with a secret that the router sends unencrypted.
     """
 
     def __init__(self, interface: str) -> None:
         self.bare: list[float] = []
         self.clear: list[float] = []
         self.encapsulated = 0
-        """ESP in UDP (RFC 3948)."""
+        """The number of packets with ESP in UDP (RFC 3948)."""
         self.by_address: defaultdict[str, int] = defaultdict(int)
         """Packets by source address."""
         self._interface = interface
@@ -174,6 +174,7 @@ class Tap:
         if protocol == 17 and len(frame) >= start + 4:
             ports = _PORTS.unpack_from(frame, start)
             self.encapsulated += 4500 in ports
-            # Servers may answer in clear when an association has ended; that is dropped unheard.
+            # Servers may answer in clear text after an association has ended; such packets are
+            # dropped.
             if ports[0] in LINE_PORTS:
                 self.clear.append(time.monotonic())

@@ -1,4 +1,4 @@
-"""A stand-in for the RADIUS server that an L2TP server asks whom to let in (RFC 2865)."""
+"""A substitute for the RADIUS server that an L2TP server uses to authenticate users (RFC 2865)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HEADER: Final = struct.Struct("!BBH16s")
 
 
 class Radius:
-    """Lets in whom it knows, by PAP or CHAP; addresses are left to the L2TP server."""
+    """Accepts its users, by PAP or CHAP. The L2TP server assigns the addresses."""
 
     def __init__(self, secret: str, accounts: Mapping[str, str]) -> None:
         self.asked: list[tuple[str, bool]] = []
-        """Each proof that was asked about, ``pap`` or ``chap``, and whether it was right."""
+        """Each checked proof, ``pap`` or ``chap``, and true if it was correct."""
         self._secret = secret.encode()
         self._accounts = {name.encode(): word.encode() for name, word in accounts.items()}
         self._socket: socket.socket
@@ -37,7 +37,7 @@ class Radius:
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
 
@@ -66,7 +66,7 @@ class Radius:
         return head + _md5(head, authenticator, self._secret)
 
     def _revealed(self, hidden: bytes, authenticator: bytes) -> bytes:
-        """Return the password that PAP brought (RFC 2865, 5.2), without what fills it up."""
+        """Return the password of a PAP request (RFC 2865, 5.2), without its padding."""
         blocks = [hidden[place : place + 16] for place in range(0, len(hidden), 16)]
         clear = (
             bytes(a ^ b for a, b in zip(block, _md5(self._secret, before), strict=True))

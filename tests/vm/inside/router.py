@@ -1,6 +1,6 @@
 """The router's process: netd's own reconciler, without an engine.
 
-Reads JSON requests from a pipe and answers each.
+It reads JSON requests from a pipe and answers each.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Request(msgspec.Struct):
 
 
 class Router:
-    """netd, as far as lines need it."""
+    """The parts of netd that lines need."""
 
     def __init__(self, run_dir: Path) -> None:
         nft = Nft()
@@ -109,7 +109,7 @@ class Router:
 
 
 def serve(pipe: Connection, run_dir: Path) -> None:
-    """Be the router until the pipe is closed or a signal ends it."""
+    """Run the router until the pipe is closed or a signal ends it."""
     logs.configure("router")
     asyncio.run(_serve(pipe, run_dir))
 

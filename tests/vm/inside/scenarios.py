@@ -1,4 +1,4 @@
-"""What lines do while nothing fails under them but netd itself: the first scenarios."""
+"""The first scenarios: lines while only netd itself fails."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.vm.inside.suite import ONLINE_S, PLACES, RUN_DIR, Suite, leaders, rep
 
 
 async def the_taps_see(suite: Suite) -> None:
-    """The positive control: what must not be seen is seen when it is there.
+    """The positive control: the taps see forbidden packets.
 
-    Before the router is started, which would not let it out.
+    It runs before the router is started, which would drop them.
     """
     for wan, address in WANS.items():
         for port, to in ((LINE_PORTS.start, (SERVERS["s1"], 1701)), (0, (network.WEB, 9))):
@@ -37,7 +37,7 @@ async def the_taps_see(suite: Suite) -> None:
 
 
 async def all_come_online(suite: Suite) -> None:
-    """Eight lines at once; the web server sees each client by its own line's address."""
+    """Dial eight lines at once; the web server sees each client with its own line's address."""
     began = time.monotonic()
     await suite.apply()
     for name in suite.lines:
@@ -58,7 +58,7 @@ async def all_come_online(suite: Suite) -> None:
 
 
 async def secrets_stay_secret(suite: Suite) -> None:
-    """No secret in a command line, an environment, a log, or a file that others may read."""
+    """No command line, environment, log or file that others may read has a secret."""
     wanted = [text.encode() for text in (PASSWORD, SECRET)]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -81,7 +81,7 @@ async def secrets_stay_secret(suite: Suite) -> None:
 
 
 async def edits_that_daemons_do_not_see(suite: Suite) -> None:
-    """A comment or DNS edit dials nothing."""
+    """A comment or DNS edit dials no line."""
     others = suite.bystanders()
     before = leaders(suite.lines)
     await suite.apply(
@@ -94,7 +94,7 @@ async def edits_that_daemons_do_not_see(suite: Suite) -> None:
 
 
 async def a_rename_follows(suite: Suite) -> None:
-    """A renamed line comes back under its new name, and nobody else notices."""
+    """A renamed line comes back under its new name, and others are not affected."""
     others = suite.bystanders("l2tp_f")
     began = time.monotonic()
     line, client = suite.lines["l2tp_f"], suite.clients.pop("l2tp_f")
@@ -110,7 +110,9 @@ async def a_rename_follows(suite: Suite) -> None:
 
 
 async def netd_is_killed(suite: Suite) -> None:
-    """kill -9 of the supervisor: lines carry on, and the next one finds them as they are."""
+    """Send kill -9 to the supervisor: lines go on, and the next supervisor takes them over
+    unchanged.
+    """
     others = suite.bystanders()
     before = leaders(suite.lines)
     await suite.end_router(signal.SIGKILL)
@@ -119,7 +121,7 @@ async def netd_is_killed(suite: Suite) -> None:
     for name in suite.lines:
         await suite.until(name, lambda status: status.is_online, 3)
     assert leaders(suite.lines) == before, "a line was dialled anew"
-    for _ in range(30):  # it tells of a line first, and then reads what its peer hands out
+    for _ in range(30):  # it reports a line first, and then reads its peer's resolvers
         if (await suite.ask("status"))["resolvers"].keys() == suite.lines.keys():
             break
         await asyncio.sleep(0.1)
@@ -131,7 +133,7 @@ async def netd_is_killed(suite: Suite) -> None:
 
 
 async def netd_is_replaced(suite: Suite) -> None:
-    """A release and a new start, with one line changed in between."""
+    """Release and start again, with one line changed in between."""
     others = suite.bystanders("l2tp_b")
     before = leaders(suite.lines)
     await suite.ask("release")

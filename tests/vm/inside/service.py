@@ -1,8 +1,8 @@
-"""What becomes of the service under systemd: it starts, crashes, is upgraded, stopped, and started.
+"""The service under systemd: it starts, crashes, is upgraded, stopped, and started.
 
-``python -m tests.vm.inside.service SHARED ADDRESS`` in a machine of `tests.vm.machine`. Writes to
-``SHARED/steps`` what happened when, a line each: a name and nanoseconds of the wall clock. The
-client ADDRESS gets a rule, so that there is somebody whom a stop blocks.
+``python -m tests.vm.inside.service SHARED ADDRESS`` in a machine of `tests.vm.machine`. Writes the
+time of each step to ``SHARED/steps``, a line each: a name and nanoseconds of the wall clock. The
+client ADDRESS gets a rule, so that a stop blocks a client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _API: Final = "egressd-api.service"
 _NETD: Final = "egressd-netd.service"
 _BLOCK: Final = "egressd-block.service"
 _START_S: Final = 900.0
-"""An emulated machine needs minutes."""
+"""Seconds, since an emulated machine needs minutes."""
 _LASTS_S: Final = 10.0
 
 
@@ -62,7 +62,7 @@ def main(shared: Path, address: str) -> None:
     time.sleep(_LASTS_S)
     systemctl("stop", _API, _NETD)
     stay_stopped(note)
-    for how in ("KILL", "STOP"):  # it is about to be started again, or hears of nothing
+    for how in ("KILL", "STOP"):  # it is about to be restarted, or handles nothing
         note(f"unheard:{how}")
         systemctl("kill", f"--signal={how}", _NETD)
         systemctl("stop", _API, _NETD)
@@ -73,7 +73,7 @@ def main(shared: Path, address: str) -> None:
 
 
 def stay_stopped(note: Callable[[str], None]) -> None:
-    """For a while; then start, and go on for a while."""
+    """Wait for a while, then start, and wait again."""
     note("stopped")
     time.sleep(_LASTS_S)
     note("started")
@@ -84,19 +84,21 @@ def stay_stopped(note: Callable[[str], None]) -> None:
 
 
 def assert_room() -> None:
-    """What only shows here: limits that no namespace has, and what systemd lets a worker open."""
+    """Check the limits that only exist here: those that no namespace has, and a worker's open
+    files.
+    """
     for name, least in sysctls.room(os.sysconf("SC_PHYS_PAGES")).items():
         assert int(Path("/proc/sys", name).read_text()) >= least, name
     argv = ["pgrep", "--full", "--newest", "egressd.netd.engine.worker"]
     pid = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     files = next(line.split() for line in limits if line.startswith("Max open files"))
-    memory = workers_memory(available(), 2)  # one for clients of nodes, and that of services
+    memory = workers_memory(available(), 2)  # one for clients of nodes, one for clients of services
     assert files[3:5] == [str(descriptors(memory))] * 2, files
 
 
 def assert_isolated() -> None:
-    """Each worker has a control group of its own, with a limit of memory."""
+    """Assert that each worker has its own control group, with a limit of memory."""
     argv = ["pgrep", "--full", "egressd.netd.engine.worker"]
     found = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
     for pid in found:
@@ -118,7 +120,7 @@ def state_of(unit: str) -> str:
 
 
 def healthy() -> None:
-    """Wait until the service says that all is in force."""
+    """Wait until the service reports that everything is in force."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

@@ -23,7 +23,7 @@ from tests.vm.inside.suite import Suite
 _NAME: Final = "s3"
 _ADDRESS: Final = "198.51.103.10"
 _PORT: Final = 5555
-"""Where its administration is spoken to."""
+"""The port of its administration."""
 _POOL: Final = "192.168.103"
 _DNS: Final = f"{_POOL}.53"
 _PASSWORD: Final = "pa'ss w;ord#$(reboot)\\x"
@@ -51,7 +51,7 @@ declare root
     }}
 }}
 """
-"""It asks nobody outside for a name or a way through NAT, and listens for nothing but commands."""
+"""It asks no outside server for a name or a path through NAT, and listens for commands only."""
 
 _COMMANDS: Final = f"""\
 HubCreate VPN /PASSWORD:none
@@ -103,7 +103,7 @@ def _start() -> None:
 
 
 async def a_server_of_another_make(suite: Suite) -> None:
-    """A line with a secret goes online at SoftEther, beside eight others that notice nothing."""
+    """A line with a secret goes online at SoftEther; eight others are not affected."""
     began = time.monotonic()
     await asyncio.to_thread(_start)
     suite.figures["server started"] = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""What scenarios share: the lines, their clients, the router, and verdicts in ``results.json``."""
+"""The state shared by scenarios: lines, clients, the router, and verdicts in ``results.json``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, Account, po
 from tests.vm.inside.probes import Client, Tap
 
 PROCESSES: Final = multiprocessing.get_context("forkserver")
-"""The router is forked, again and again, from a process that has loaded all of it: under an
-emulated processor that alone takes long."""
+"""The router is forked repeatedly from a process that has loaded all modules: under an emulated
+processor loading them takes long.
+"""
 
 ROUTER: Final = Path("/run/router")
 RUN_DIR: Final = ROUTER / "lines"
@@ -41,15 +42,16 @@ PLACES: Final = {
     "pptp_a": ("s1", False, "wan2"),
     "pptp_b": ("s1", False, "wan2"),
 }
-"""Four to each server, mixed kinds, over both WANs: d and e are two with a secret from one
-address to one server, a pair of PPTP likewise."""
+"""Each server has four of mixed kinds, over both WANs. d and e are two with a secret from one
+address to one server, a pair of PPTP likewise.
+"""
 
 ONLINE_S: Final = 90.0
 BLOCK_S: Final = 20.0
 
 
 class Verdict(msgspec.Struct):
-    """How a scenario went. ``figures`` are seconds unless their name says otherwise."""
+    """The result of a scenario. ``figures`` are seconds unless their name says otherwise."""
 
     problem: str
     took_s: float
@@ -64,7 +66,7 @@ class Suite:
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
         self.orphans: set[str] = set()
-        """Keys that a charon which was killed left in the kernel, where they expire."""
+        """Keys that a killed charon left in the kernel, where they expire."""
         self.lines = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
         self.clients = {
             name: Client(f"10.77.0.{line.id + 10}") for name, line in self.lines.items()
@@ -114,10 +116,10 @@ class Suite:
     async def until(
         self, name: str, condition: Callable[[LineStatus], bool], timeout_s: float
     ) -> LineStatus:
-        """Wait until a line's status is so."""
+        """Wait until a line's status meets the condition."""
         deadline = time.monotonic() + timeout_s
         while True:
-            status = (await self.statuses()).get(name)  # netd may not have told of it yet
+            status = (await self.statuses()).get(name)  # netd may not have reported it yet
             if status is not None and condition(status):
                 return status
             if time.monotonic() > deadline:
@@ -131,7 +133,7 @@ class Suite:
             await self.clients[name].answered(10)
 
     async def take_back(self, lines: dict[str, Line]) -> None:
-        """The servers' first accounts again, and these lines."""
+        """Restore the servers' first accounts, and these lines."""
         for server in SERVERS:
             accounts = [Account(name, PASSWORD, ip) for name, ip in users(server).items()]
             await asyncio.to_thread(network.let_in, server, accounts, SECRET)
@@ -176,14 +178,14 @@ class Suite:
         )
 
     def bystanders(self, *names: str) -> Bystanders:
-        """The clients of all lines but these, to see that nothing happens to them."""
+        """Return the clients of all lines but these, to check that they are not affected."""
         return Bystanders(
             [c for n, c in self.clients.items() if n in self.lines and n not in names]
         )
 
 
 class Bystanders:
-    """Clients whose lines nothing happens to."""
+    """Clients whose lines must not be affected."""
 
     def __init__(self, clients: list[Client]) -> None:
         self._clients = clients
@@ -191,7 +193,9 @@ class Bystanders:
         self._resets = sum(client.resets for client in clients)
 
     def check(self, most_s: float = 2.5) -> float:
-        """No connection of theirs ended, nor was one silent for long; the longest silence."""
+        """Assert that none of their connections ended or was silent for long, and return the
+        longest silence.
+        """
         resets = sum(client.resets for client in self._clients) - self._resets
         assert resets == 0, f"{resets} connections of other lines were reset"
         gap = max(client.gap_since(self._since) for client in self._clients)

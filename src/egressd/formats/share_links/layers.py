@@ -245,7 +245,7 @@ def _websocket_headers(query: Parameters) -> dict[str, Any]:
     return {"Host": host} if host else {}
 
 
-# --- The other way. -------------------------------------------------------------------------
+# --- Writing. -------------------------------------------------------------------------------
 
 
 def write_layers(fields: Mapping[str, Any], *, insecure: str = "allowInsecure") -> dict[str, str]:
