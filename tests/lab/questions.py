@@ -1,8 +1,7 @@
-"""DNS queries with full answers: ``python -m tests.lab.questions SOURCE SERVER`` reads lines ``NAME
-TYPE [edns | dnssec]``.
+"""DNS queries with full answers: ``python -m tests.lab.questions SOURCE SERVER``.
 
-Prints for each answer, as a line of JSON, its code, the records of the answer and of the authority,
-and the presence of an OPT record.
+Reads lines ``NAME TYPE [edns | dnssec]``. Prints for each answer, as a line of JSON, its code, the
+records of the answer and of the authority, and the presence of an OPT record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A SOCKS5 client (RFC 1928, RFC 1929), UDP ASSOCIATE included.
 
 As a program it runs in a namespace: ``HOST PORT USER PASSWORD ADDRESS PORT`` exchanges one datagram
-with the lab's echo server through the proxy, and prints the address that was seen. ``HOST PORT
-ADDRESS PORT`` uses an existing relay, of any client.
+with the lab's echo server through the proxy, and prints the address that was seen.
+``HOST PORT ADDRESS PORT`` uses an existing relay, of any client.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tests.lab.netns import JoinedNamespace, Running
 pytestmark = pytest.mark.lab
 
 GREEDY, OTHER, DIRECT = 1, 2, 3
-"""Two clients of nodes, and one whose traffic the kernel routes."""
+"""Two clients of one node, and one whose traffic the kernel routes."""
 WEB: Final = f"http://{SERVER}/"
 ECHO: Final = 7
 RESOLVER: Final = "8.8.8.8"

@@ -87,8 +87,8 @@ class Anchors:
 
 
 def read_entry_text(text: str, anchors: Anchors | None = None) -> Any:
-    """Return the value that `text` holds: mappings, lists and `Scalar`. A bare list of ``key:
-    value`` pairs on one line is read as a mapping.
+    """Return the value that `text` holds: mappings, lists and `Scalar`. Bare pairs on one line,
+    such as ``key: value``, are read as a mapping.
 
     Aliases stand for the values in `anchors`, to which the text's own anchors are added. Raises
     Unreadable.

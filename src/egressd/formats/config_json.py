@@ -66,8 +66,8 @@ def read_config(protocol: str, config_json: str) -> NodeConfig:
     """Check a node's configuration. The result for a short text is cached, since one change reads
     each configuration several times.
 
-    Raises Invalid with every fault. Each names its field, as in ``config_json.port must be a whole
-    number from 1 to 65535``.
+    Raises Invalid with every fault. Each names its field, as in
+    ``config_json.port must be a whole number from 1 to 65535``.
     """
     is_short = len(config_json) <= _SHORT
     return (_remembered if is_short else _read_config)(protocol, config_json)

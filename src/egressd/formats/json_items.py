@@ -24,8 +24,7 @@ LISTS: Final = ("proxies", "Proxy", "outbounds", "endpoints", "servers", "config
 
 _TEXT: Final = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _COMMENT: Final = r"//[^\n]*+|/\*.*?(?:\*/|\Z)|#[^\n]*+"
-"""A comment or text without an end extends to the end of the text, so that none is scanned again.
-"""
+"""A comment or text without an end extends to the text's end, so that none is scanned again."""
 _GAP: Final = re.compile(rf"(?:[\s{INVISIBLE}]++|{_COMMENT})*+", re.DOTALL)
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET: Final = re.compile(rf"{_TEXT}|{_COMMENT}|([\[{{])|([\]}}])", re.DOTALL)
