@@ -41,8 +41,7 @@ _NOTHING: Final = re.compile(r"(?:\[\s*\]|~|null|Null|NULL)?\Z")
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*+\s++)++")
 
 Found = tuple[int, Any]
-"""The number of an item's first line, and the item: a `Row` for a link, a value or an Unreadable.
-"""
+"""The number of an item's first line, and the item: a link's `Row`, a value or an Unreadable."""
 
 
 def document_items(text: str) -> Iterator[Found] | None:
