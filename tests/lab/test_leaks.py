@@ -488,7 +488,7 @@ def test_p1_the_boots_guard_holds_until_netd_has_its_own(namespaces: None) -> No
     guard = Path(__file__).resolve().parent.parent.parent / "packaging" / "guard.nft"
     with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
         first, second = lab.client(1), lab.client(2)
-        capture.prove(first.udp_echo)  # a router that forwards does so
+        capture.prove(first.udp_echo)  # the plain router forwards
         lab.router.run("nft", "-f", str(guard))
         capture.clear()
         tokens = [new_token(), new_token()]
