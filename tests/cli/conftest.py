@@ -39,17 +39,17 @@ class Shell:
         return CliRunner(env=env).invoke(cli, arguments, input=stdin)
 
     def say(self, *arguments: str, stdin: str = "") -> str:
-        """What a command that must succeed prints."""
+        """Return the output of a command that must succeed."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code == 0, result.output or result.exception
         return result.stdout
 
     def json(self, *arguments: str, stdin: str = "") -> Any:
-        """The document that it prints with ``--json``."""
+        """Return the document that a command prints with ``--json``."""
         return json.loads(self.say(*arguments, "--json", stdin=stdin))
 
     def problem(self, *arguments: str, stdin: str = "") -> str:
-        """What a command that must fail says."""
+        """Return the error of a command that must fail."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code != 0
         return str(result.exception)

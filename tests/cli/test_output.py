@@ -1,4 +1,4 @@
-"""What commands print comes back by an import."""
+"""Rows that commands print can be imported again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from egressd.formats.rows import fields, rows
 from egressd.model.names import has_control_characters
 
 FORMULAS = "=+-@\uff0b\uff0d\uff1d\uff20"
-"""What spreadsheets take for the beginning of one; a tab and CR are refused in every field."""
+"""Characters with which a spreadsheet's formula begins; a tab and CR are refused in all fields."""
 TEXTS = (
     st.text(max_size=8)
     | st.text(alphabet='#", ;|\ufeff\u200ba', max_size=4)

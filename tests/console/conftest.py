@@ -163,7 +163,7 @@ async def new_device(tmp_path: Path) -> AsyncIterator[Device]:
 
 @pytest.fixture
 async def device(new_device: Device) -> Device:
-    """A device with a password; nobody is logged in."""
+    """Return a device with a password and without a session."""
     browser = new_device.browser("192.168.8.250")
     body = {"code": new_device.code.code(), "password": PASSWORD}
     assert (await browser.send("POST", "/console/setup", body)).status_code == 200

@@ -31,7 +31,7 @@ FOREIGN_PAGES = [
     {**OWN, "sec-fetch-site": "cross-site"},
     {**OWN, "sec-fetch-site": "same-site"},
 ]
-"""What a request says that another site's page, or another port's, has the browser send."""
+"""Headers of requests that a page of another site, or of another port, makes a browser send."""
 
 
 @pytest.mark.parametrize("headers", FOREIGN_PAGES)

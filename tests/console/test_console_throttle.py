@@ -1,4 +1,4 @@
-"""How fast secrets may be guessed."""
+"""The rate at which secrets can be guessed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def most_guesses(patience: Patience, seconds: int) -> float:
 
 
 def guesses_in(throttle: Throttle, clock: Clock, sources: list[Source], seconds: int) -> int:
-    """How many are heard where each of `sources` guesses once a second."""
+    """Return the guesses that are heard if each of `sources` guesses once a second."""
     heard = 0
     for _ in range(seconds):
         heard += sum(throttle.charge(it) == 0 for it in sources)

@@ -1,7 +1,7 @@
-"""The law of fields without effect: those that are told to have none are those that change nothing.
+"""The law of fields without effect: the reported fields are those that change nothing.
 
-A field that is left out changes the engine's options exactly if it is not told, but for values that
-say what holds anyhow.
+Leaving out a field changes the engine's options exactly if the field is not reported, except for
+values that equal the default.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ VALUES: dict[str, list[Any]] = {
     "idle-session-timeout": [20],
     "min-idle-session": [2],
 }
-"""Of each field values that say something; those that a field does not take are drawn in vain."""
+"""Values for each field that differ from its default; values that it refuses are drawn in vain."""
 
 
 def entries(protocol: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -163,7 +163,7 @@ PACKETS = {"packet-encoding", "packet-addr", "xudp"}
 
 
 def says_nothing(protocol: str, config: dict[str, Any], path: str, told: set[str]) -> bool:
-    """Whether a field says what would hold without it, in that entry."""
+    """Return True if a field's value in that entry is the default."""
     value: Any = config
     for key in path.split("."):
         value = value[key]

@@ -11,7 +11,7 @@ from tests.formats.corpora import CORPUS, cases_of, outbounds
 
 
 def problem(told: Sequence[dict[str, Any]]) -> str:
-    """Why the engine refuses one of the outbounds, or an empty string."""
+    """Return the engine's reason for refusing one of the outbounds, else an empty string."""
     document = {
         "log": {"disabled": True},
         "dns": {"servers": [{"type": "local", "tag": "device"}]},

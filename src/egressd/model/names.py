@@ -95,7 +95,7 @@ _CLEARLY_SEEN: Final = re.compile(
     "[ -~\u3001-\u3096\u30a0-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
     "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]*\\Z"
 )
-"""What most names are made of: each character shows by itself, and is in NFC beside any other."""
+"""Names of common characters only: each is visible alone, and in NFC beside any other one."""
 _TAGS: Final = "\U000e0020-\U000e007f"
 _BLANK: Final = "\u2800\ufffc\U0001d159"
 """Symbols that show nothing: the empty Braille cell, the object replacement character, and the

@@ -297,7 +297,7 @@ class Machine:
         if self._is_doubtful or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
-        self.fast_path.follow(plan, self.facts, self.topology, self._roles, everybody=False)
+        self.fast_path.follow(plan, self.facts, self.topology, self._roles, all_clients=False)
         if text := script.INET.update(self._elements, wanted) + hosts.script():
             await self._or_load(self._transact(text), plan, ports)
             self._elements = wanted

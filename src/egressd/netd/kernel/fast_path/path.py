@@ -122,9 +122,9 @@ class FastPath:
         topology: Topology,
         roles: InterfaceRoles,
         *,
-        everybody: bool = True,
+        all_clients: bool = True,
     ) -> None:
-        """Lead the plan's clients by the present ways. Without `everybody`, clients are examined
+        """Lead the plan's clients by the present ways. Without `all_clients`, clients are examined
         again only if the LANs have changed.
         """
         self._is_settled = False
@@ -139,7 +139,7 @@ class FastPath:
         occupied = self.others.commands.keys()
         self._lead({mark: way for mark, way in wanted.items() if way.interface not in occupied})
         neighbourhood = Neighbourhood(facts, topology, occupied)
-        if everybody or neighbourhood != self._neighbourhood:
+        if all_clients or neighbourhood != self._neighbourhood:
             self._neighbourhood = neighbourhood
             known = {*self._clients, *plan.hosts}
             self._forget_all_but(known)
