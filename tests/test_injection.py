@@ -29,7 +29,7 @@ from egressd.model.errors import Invalid
 from egressd.model.facts import Facts, Interface
 from egressd.model.names import is_interface_name, node_name_problem
 from egressd.model.nouns import Node, ProxyService, Rule, Whitelist
-from egressd.model.plan import Change, Egress, Floor, Limit, Patch, Plan, WhitelistPlan
+from egressd.model.plan import Change, Egress, GlobalPolicy, Limit, Patch, Plan, WhitelistPlan
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd import validation
 from egressd.netd.kernel import fib
@@ -76,8 +76,8 @@ _NAME = r"\"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}\""
 _ATOM = rf"(?:{_OCTETS}(?:-{_OCTETS}|/\d{{1,2}})?|0x[0-9a-f]{{8}}|{_NAME}|(?:tcp|udp) \. \d+|\d+)"
 _ELEMENT = re.compile(rf"{_ATOM}(?: \. {_ATOM})?(?: : (?:{_ATOM}|accept|goto [a-z_]+))?")
 _STATEMENT = re.compile(
-    r"(?:(add|delete) element inet egressd ([a-z0-9]+) \{ (.*) \}"
-    r"|flush (?:set|map) inet egressd [a-z0-9]+)"
+    r"(?:(add|delete) element inet egressd ([a-z0-9_]+) \{ (.*) \}"
+    r"|flush (?:set|map) inet egressd [a-z0-9_]+)"
 )
 
 
@@ -123,7 +123,7 @@ def _change(rng: Random) -> Change:
     return Change(
         base=0,
         revision=1,
-        floor=Floor(unmanaged=rng.choice((0, mark)), resolvers=(maybe(rng, "192.0.2.53"),)),
+        policy=GlobalPolicy(unmanaged=rng.choice((0, mark)), resolvers=(maybe(rng, "192.0.2.53"),)),
         whitelist=WhitelistPlan(
             mark=0x3000_0000,
             ranges=(maybe(rng, "192.0.2.0-192.0.2.255"),),

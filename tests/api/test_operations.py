@@ -212,20 +212,20 @@ async def test_stop_start_and_open_are_said_by_name(device: Device) -> None:
     refused = await device.client.post(f"{OPS}/stop")
     assert refused.json()["error"] == "body is missing: it must be a JSON object, {}"
     assert (await post(device, "/stop", {})).json()["msg"].startswith("stopped")
-    assert device.bench.netd.plan.floor.stopped
+    assert device.bench.netd.plan.policy.stopped
     assert (await get(device, "/overview"))["status"] == "stopped"
     for body in ({}, {"confirm": "yes"}, {"confirm": True}):
         response = await post(device, "/open", body)
         assert response.status_code == 400
         assert "confirm" in response.json()["error"]
-    assert device.bench.netd.plan.floor.stopped
+    assert device.bench.netd.plan.policy.stopped
     assert (await post(device, "/open", {"confirm": "open"})).json()["msg"].startswith("opened")
     seen = await get(device, "/overview")
     assert (seen["status"], seen["is_open"]) == ("stopped", True)
     assert (await post(device, "/start", {})).json()["msg"].startswith("started")
     seen = await get(device, "/overview")
     assert (seen["status"], seen["is_open"]) == ("running", False)
-    assert not device.bench.netd.plan.floor.stopped
+    assert not device.bench.netd.plan.policy.stopped
 
 
 async def test_the_narrowest_enabled_rule_is_the_one(device: Device) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
-from egressd.model.plan import Egress, Floor, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Plan, WhitelistPlan
 from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.netd.machine import Machine
@@ -221,7 +221,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
         direct_exits=("wan0", "wan1"),
     )
     plan = Plan(
-        floor=Floor(unmanaged=MARK_DIRECT, resolvers=("9.9.9.9",)),
+        policy=GlobalPolicy(unmanaged=MARK_DIRECT, resolvers=("9.9.9.9",)),
         whitelist=WhitelistPlan(
             mark=MARK_DIRECT,
             ranges=("1.0.0.0-1.0.0.0", "1.1.0.0-1.1.255.255", "8.8.8.8-8.8.8.11"),

@@ -33,7 +33,7 @@ from egressd.model.nouns import Line
 from egressd.model.plan import (
     Change,
     Egress,
-    Floor,
+    GlobalPolicy,
     Group,
     Limit,
     Patch,
@@ -208,7 +208,7 @@ TABLES: dict[str, Any] = {
     "neighbours": {"node:1": "10.0.0.9"},
 }
 SINGLES: Json = {
-    "floor": Floor(
+    "policy": GlobalPolicy(
         unmanaged=MARK_DIRECT, resolvers=(RESOLVER,), local_resolvers=(RESOLVER,), opened=True
     ),
     "whitelist": WhitelistPlan(

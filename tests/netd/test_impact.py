@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.model.plan import Change, Floor, Patch, Plan, WhitelistPlan, difference
+from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, WhitelistPlan, difference
 from egressd.netd import impact
 from egressd.netd.impact import engine_served, is_more_than_hosts, with_epoch
 from egressd.netd.kernel.ranges import RangeMap, Ranges
@@ -123,8 +123,8 @@ def test_only_those_with_sockets_in_the_engine_are_looked_for() -> None:
     assert engine_served(clients, Plan(hosts=hosts)) == ["10.0.0.1", "10.0.0.4"]
     assert engine_served(clients, Plan(hosts=hosts, nets={RANGE: NODE})) == clients
     assert engine_served(clients, Plan(hosts=hosts, whitelist=LISTED)) == clients
-    local = Floor(local_resolvers=("10.0.0.53",))
-    assert engine_served(clients, Plan(hosts=hosts, floor=local)) == clients
+    local = GlobalPolicy(local_resolvers=("10.0.0.53",))
+    assert engine_served(clients, Plan(hosts=hosts, policy=local)) == clients
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from egressd.model.errors import Failed
 from egressd.model.plan import (
     Change,
     Egress,
-    Floor,
+    GlobalPolicy,
     Limit,
     Patch,
     Plan,
@@ -27,7 +27,7 @@ from tests.instances import node_instance
 
 FULL = Plan(
     revision=7,
-    floor=Floor(unmanaged=0x3000_0000, resolvers=("192.0.2.53",)),
+    policy=GlobalPolicy(unmanaged=0x3000_0000, resolvers=("192.0.2.53",)),
     whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",), tcp_ports=(80,)),
     hosts={"10.0.0.1": 0x1000_0001, "10.0.0.2": 0x4000_0000},
     nets={"10.1.0.0-10.1.255.255": 0x2000_0001},
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_what_need_not_last_or_changes_nothing_goes_on_without_the_file(tmp_path: Path) -> None:
     (tmp_path / "no folder").touch()
     file = PlanFile(tmp_path / "no folder" / "plan.db")
-    halt = Change(base=7, revision=7, floor=Floor(stopped=True))
+    halt = Change(base=7, revision=7, policy=GlobalPolicy(stopped=True))
     done = []
     with file.writing(halt, must_last=False):
         done.append("halted")

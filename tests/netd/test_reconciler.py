@@ -18,7 +18,7 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
-from egressd.model.plan import Floor, Group, Plan, WhitelistPlan, difference
+from egressd.model.plan import GlobalPolicy, Group, Plan, WhitelistPlan, difference
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.pool import Pool
@@ -254,7 +254,7 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
         ({"hosts": {"10.0.0.1": MARK_DIRECT}}, False),
         ({"nets": {"10.0.1.0-10.0.1.255": MARK_DIRECT}}, True),
         ({"whitelist": WhitelistPlan(mark=MARK_DIRECT)}, True),
-        ({"floor": Floor(unmanaged=MARK_DIRECT)}, True),
+        ({"policy": GlobalPolicy(unmanaged=MARK_DIRECT)}, True),
         ({"groups": {"group:1": group(node(7, "a"))}}, True),
     ],
 )
@@ -311,7 +311,7 @@ def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path) -> None:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         await device.reconciler.halt("the database is bad")
-        assert device.reconciler.plan.floor.stopped
+        assert device.reconciler.plan.policy.stopped
         assert device.served_by() == digests(a)
 
     live(tmp_path, body)
@@ -339,12 +339,12 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(tmp_path: Path) ->
 def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, px = node(7, "a"), service(1080)
-        await device.reconciler.set_plan(device.plan(a, floor=Floor(stopped=True)))
+        await device.reconciler.set_plan(device.plan(a, policy=GlobalPolicy(stopped=True)))
         device.engine.refused = "at 1080"
-        wanted = device.plan(a, px, floor=Floor())
+        wanted = device.plan(a, px, policy=GlobalPolicy())
         await device.reconciler.apply(difference(device.reconciler.plan, wanted))
         device.reconciler._reviver.close()  # it would go on trying
-        assert not device.reconciler.plan.floor.stopped
+        assert not device.reconciler.plan.policy.stopped
         assert "it is refused" in device.reconciler._serving.problems["service:1"]
         assert device.served_by() == digests(a)
 

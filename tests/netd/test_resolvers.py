@@ -12,7 +12,7 @@ import pytest
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.plan import Egress, Floor, Plan
+from egressd.model.plan import Egress, GlobalPolicy, Plan
 from egressd.netd import reach, resolvers
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.nft import Nft
@@ -47,7 +47,7 @@ class Watched:
         route = Route(destination=IPv4Network("0.0.0.0/0"), interface="wan1")
         self.machine.facts = Facts(interfaces={"wan1": wan1}, routes=(route,))
         self.plan = Plan(
-            floor=Floor(resolvers=(ONLY,)),
+            policy=GlobalPolicy(resolvers=(ONLY,)),
             egresses={"wan1": Egress(number=1, resolvers=ALL)},
         )
         self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt, self._changed)
@@ -125,7 +125,7 @@ def test_what_failed_is_done_by_the_next_look(watched: Watched) -> None:
 
 def test_two_ways_of_one_kind_are_told_once(watched: Watched) -> None:
     domestic = Egress(number=1, resolvers=ALL, is_asked_directly=True)
-    watched.plan = Plan(floor=Floor(resolvers=ALL), egresses={"l2tp_1": domestic})
+    watched.plan = Plan(policy=GlobalPolicy(resolvers=ALL), egresses={"l2tp_1": domestic})
     watched.look(FIRST)
     assert len(watched.machine.silent) == 2
     assert len(watched.told()) == 1
@@ -184,7 +184,7 @@ def test_by_a_way_that_is_closed_nobody_is_asked(watched: Watched) -> None:
 
 
 def test_a_wan_that_no_rule_names_is_asked_by_too(watched: Watched) -> None:
-    watched.plan = Plan(floor=Floor(resolvers=(FIRST,)))
+    watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST,)))
     answers = interface_mark("wan1", inbound(watched.machine.topology)["wan1"].number)
     assert sorted(watched.look()) == [(answers, FIRST), (MARK_DIRECT, FIRST)]
     watched.is_dead = True
@@ -194,7 +194,7 @@ def test_a_wan_that_no_rule_names_is_asked_by_too(watched: Watched) -> None:
 
 def test_who_is_listed_no_more_is_forgotten(watched: Watched) -> None:
     watched.look(FIRST)
-    watched.plan = Plan(floor=Floor(resolvers=(FIRST, SECOND)))
+    watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST, SECOND)))
     assert watched.told() == []
     asked = watched.look(FIRST)
     assert [each for each in asked if each[0] == MARK_DIRECT] == [

@@ -11,7 +11,7 @@ from socket import IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP
 import pytest
 from msgspec import structs
 
-from egressd.model.plan import Floor, Plan, WhitelistPlan
+from egressd.model.plan import GlobalPolicy, Plan, WhitelistPlan
 from egressd.netd.kernel.conntrack import Flow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.tidier import Tidier, may_have
@@ -32,7 +32,7 @@ NODE, WAN = node_mark(1), egress_mark(2)
 FAR, LISTED_FAR = (IPv4Address(text).packed for text in ("192.0.2.9", "203.0.113.9"))
 SNIFFER = 0x1400_0000
 PLAN = Plan(
-    floor=Floor(unmanaged=WAN),
+    policy=GlobalPolicy(unmanaged=WAN),
     whitelist=WhitelistPlan(
         mark=MARK_DIRECT,
         ranges=("203.0.113.0-203.0.113.255",),
@@ -94,8 +94,8 @@ def test_flows_of_the_engine_have_no_epoch() -> None:
 
 
 def test_where_there_are_local_names_an_instance_answers_those_that_the_kernel_routes() -> None:
-    floor = structs.replace(PLAN.floor, local_resolvers=("10.0.0.2",))
-    is_current = may_have(structs.replace(PLAN, floor=floor), RANGES, {}, (), OWN_ADDRESSES)
+    policy = structs.replace(PLAN.policy, local_resolvers=("10.0.0.2",))
+    is_current = may_have(structs.replace(PLAN, policy=policy), RANGES, {}, (), OWN_ADDRESSES)
 
     def marks(client: str) -> set[int]:
         every = {0, NODE, *OWN, DIRECTLY, asker_mark(0), asker_mark(asker_number(WAN))}
@@ -143,7 +143,7 @@ def test_a_flow_that_an_instance_began_does_not_stay_where_the_kernel_routes(
 
 def test_a_flow_that_an_instance_began_does_not_stay_on_an_open_device() -> None:
     client, flow = IPv4Address("10.0.0.1").packed, Flow(0, FAR, IPPROTO_UDP, 7, is_backwards=True)
-    opened = structs.replace(PLAN, floor=Floor(opened=True, unmanaged=MARK_DIRECT))
+    opened = structs.replace(PLAN, policy=GlobalPolicy(opened=True, unmanaged=MARK_DIRECT))
     assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
     assert not may_have(opened, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
 

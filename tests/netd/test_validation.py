@@ -26,7 +26,7 @@ from egressd.model.plan import (
     TABLES,
     Change,
     Egress,
-    Floor,
+    GlobalPolicy,
     Group,
     Limit,
     Patch,
@@ -83,7 +83,7 @@ def instance(key: str, work: Any, mark: int = 0) -> Patch[Instance]:
 
 
 GOOD: dict[str, Any] = {
-    "floor": Floor(unmanaged=0x3000_0000, resolvers=(SERVER,)),
+    "policy": GlobalPolicy(unmanaged=0x3000_0000, resolvers=(SERVER,)),
     "whitelist": WhitelistPlan(
         mark=0x3000_0000,
         ranges=("192.0.2.0-192.0.2.255",),
@@ -226,9 +226,9 @@ def test_a_good_change_has_no_problems() -> None:
         ("lines", Patch(put={"l2tp_1": line("l2tp_1", comment="\n")}), "comment"),
         ("lines", Patch(put={"l2tp_1": line("l2tp_1", dns_profile="x")}), "dns_profile"),
         ("lines", Patch(put={"l2tp_1": line("l2tp_1", dns_servers=("x",))}), "dns_servers"),
-        ("floor", Floor(unmanaged=5), "floor.unmanaged"),
-        ("floor", Floor(resolvers=("resolver.example",)), "floor.resolvers"),
-        ("floor", Floor(local_resolvers=("resolver.example",)), "floor.local_resolvers"),
+        ("policy", GlobalPolicy(unmanaged=5), "policy.unmanaged"),
+        ("policy", GlobalPolicy(resolvers=("resolver.example",)), "policy.resolvers"),
+        ("policy", GlobalPolicy(local_resolvers=("resolver.example",)), "policy.local_resolvers"),
         ("whitelist", WhitelistPlan(mark=1), "whitelist.mark"),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.1",)), "ranges"),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, sniffers={0x3000_0000: 7}), "sniffers"),
@@ -267,7 +267,7 @@ def test_no_client_has_a_mark_that_no_target_has(mark: int) -> None:
     for change in (
         Change(base=0, revision=1, hosts=Patch(put={"10.0.0.1": mark})),
         Change(base=0, revision=1, nets=Patch(put={"10.0.0.0-10.0.0.9": mark})),
-        Change(base=0, revision=1, floor=Floor(unmanaged=mark)),
+        Change(base=0, revision=1, policy=GlobalPolicy(unmanaged=mark)),
         Change(base=0, revision=1, whitelist=WhitelistPlan(mark=mark)),
     ):
         assert len(found(change)) == 1, change

@@ -14,7 +14,7 @@ import msgspec
 from egressd.model.instances import Dialer, Hop
 from egressd.model.nouns import Line
 from egressd.model.outbounds import Hysteria2, Tls
-from egressd.model.plan import Egress, Floor, Group, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Group, Plan, WhitelistPlan
 from egressd.planner import nft
 from egressd.planner.groups import SLOTS, Choice
 from egressd.planner.nft import Crowd, Greedy
@@ -81,7 +81,7 @@ WITH_CONTAINERS: Final = msgspec.structs.replace(
     unheard=("lan0", "docker0"),
 )
 
-_FLOOR: Final = Floor(resolvers=("192.0.2.53", "192.0.2.54"))
+_POLICY: Final = GlobalPolicy(resolvers=("192.0.2.53", "192.0.2.54"))
 _EGRESSES: Final = {
     "wan1": Egress(number=1, resolvers=("192.0.2.61",)),
     "wan2": Egress(number=2, resolvers=("192.0.2.62",)),
@@ -97,13 +97,13 @@ _NODE_PORTS: Final = {"node:1": 20_000, "node:2": 20_001, "node:3": 20_002}
 
 
 def _stopped() -> Elements:
-    plan = Plan(floor=Floor(stopped=True, unmanaged=MARK_DIRECT), hosts=_RULES)
+    plan = Plan(policy=GlobalPolicy(stopped=True, unmanaged=MARK_DIRECT), hosts=_RULES)
     return nft.elements(plan, ONE_LAN, {})
 
 
 def _direct_and_wans() -> Elements:
     plan = Plan(
-        floor=msgspec.structs.replace(_FLOOR, unmanaged=MARK_DIRECT),
+        policy=msgspec.structs.replace(_POLICY, unmanaged=MARK_DIRECT),
         hosts=_RULES,
         nets={"10.77.0.64-10.77.0.127": egress_mark(2), "10.77.0.9-10.77.0.9": MARK_REJECT},
         egresses=_EGRESSES,
@@ -112,13 +112,13 @@ def _direct_and_wans() -> Elements:
 
 
 def _two_lans() -> Elements:
-    plan = Plan(floor=_FLOOR, hosts={**_RULES, "10.78.0.11": MARK_DIRECT}, egresses=_EGRESSES)
+    plan = Plan(policy=_POLICY, hosts={**_RULES, "10.78.0.11": MARK_DIRECT}, egresses=_EGRESSES)
     return nft.elements(plan, TWO_LANS, {}, api_ports=(8080, 8443))
 
 
 def _one_arm() -> Elements:
     plan = Plan(
-        floor=Floor(resolvers=("10.77.0.2", "192.0.2.53")),
+        policy=GlobalPolicy(resolvers=("10.77.0.2", "192.0.2.53")),
         hosts={"10.77.0.11": MARK_DIRECT},
         egresses={"eth0": Egress(number=1)},
     )
@@ -131,7 +131,7 @@ def _nodes() -> Elements:
     work = Dialer(paths=(path,), resolvers=("192.0.2.55",))
     short = msgspec.structs.replace(_NODES["node:3"], work=work)
     plan = Plan(
-        floor=_FLOOR,
+        policy=_POLICY,
         hosts={f"10.77.0.{n}": node_mark(n) for n in (1, 2, 3)},
         instances={**_NODES, "node:3": short},
         neighbours={"node:2": "10.77.0.200"},
@@ -146,7 +146,7 @@ def _groups() -> Elements:
     )
     second = msgspec.structs.replace(first, mark=group_mark(2), strategy="sticky")
     plan = Plan(
-        floor=_FLOOR,
+        policy=_POLICY,
         hosts={"10.77.0.21": group_mark(1), "10.77.0.22": group_mark(2)},
         instances=_NODES,
         groups={"group:1": first, "group:2": second},
@@ -166,7 +166,7 @@ def _groups() -> Elements:
 def _whitelist() -> Elements:
     sniffers = {MARK_DIRECT: SNIFF_DIRECT, egress_mark(1): 1, MARK_REJECT: SNIFF_REJECT}
     plan = Plan(
-        floor=_FLOOR,
+        policy=_POLICY,
         hosts={**_RULES, "10.77.0.15": node_mark(1)},
         egresses=_EGRESSES,
         instances=_NODES,
@@ -188,7 +188,7 @@ def _vpn_line() -> Elements:
         password="p",
     )  # fmt: skip
     plan = Plan(
-        floor=_FLOOR,
+        policy=_POLICY,
         hosts={"10.77.0.31": line_mark(3)},
         egresses={"l2tp_office": Egress(number=3, default_resolvers=("192.0.2.53",))},
         lines={"l2tp_office": line},
@@ -201,7 +201,7 @@ def _vpn_line() -> Elements:
 def _local_networks() -> Elements:
     """Return also the resolvers of local names, and of a WAN one that is asked directly."""
     plan = Plan(
-        floor=msgspec.structs.replace(_FLOOR, local_resolvers=("10.77.0.1",)),
+        policy=msgspec.structs.replace(_POLICY, local_resolvers=("10.77.0.1",)),
         hosts={"172.17.0.2": egress_mark(1)},
         egresses={"wan1": Egress(number=1, resolvers=("192.0.2.61",), is_asked_directly=True)},
     )
@@ -214,7 +214,7 @@ def _proxy_services() -> Elements:
         "service:2": service_instance(1081, 2),
     }
     crowd = Crowd(frozenset({"10.77.0.50", "203.0.113.9"}), is_full=True)
-    return nft.elements(Plan(floor=_FLOOR, instances=services), ONE_LAN, {}, crowd=crowd)
+    return nft.elements(Plan(policy=_POLICY, instances=services), ONE_LAN, {}, crowd=crowd)
 
 
 CONFIGURATIONS: Final[dict[str, Elements]] = {

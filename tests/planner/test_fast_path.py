@@ -9,7 +9,7 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.plan import Egress, Floor, Limit, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Limit, Plan, WhitelistPlan
 from egressd.planner.fast_path import APART_MAX, Neighbourhood, Place, Way, place, ways
 from egressd.planner.registry import (
     MARK_DIRECT,
@@ -94,10 +94,10 @@ def test_who_is_limited_does_not(up: int, down: int) -> None:
     assert found(plan(MARK_DIRECT, up=up, down=down)) is None
 
 
-@pytest.mark.parametrize("floor", [Floor(stopped=True), Floor(opened=True)])
-def test_p1_nobody_does_while_no_rule_holds(floor: Floor) -> None:
+@pytest.mark.parametrize("policy", [GlobalPolicy(stopped=True), GlobalPolicy(opened=True)])
+def test_p1_nobody_does_while_no_rule_holds(policy: GlobalPolicy) -> None:
     wanted = plan(MARK_DIRECT)
-    wanted.floor = floor
+    wanted.policy = policy
     assert found(wanted) is None
 
 

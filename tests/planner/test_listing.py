@@ -103,7 +103,7 @@ def test_clients_without_a_rule_are_not_sniffed_for(unmanaged: str) -> None:
     assert set(made.whitelist.sniffers) == {0x4000_0000}
     if unmanaged == "a":
         assert "rule_set" not in documents(made)["default:0"]["route"]
-        assert made.floor.unmanaged == made.instances["default:0"].mark == 0x1C00_0001
+        assert made.policy.unmanaged == made.instances["default:0"].mark == 0x1C00_0001
     assert "node:1" not in made.instances
 
 

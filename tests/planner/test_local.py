@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.plan import Change, Floor, Patch, Plan
+from egressd.model.plan import Change, GlobalPolicy, Patch, Plan
 from egressd.planner import local
 from egressd.planner.nft import elements
 from egressd.planner.registry import MARK_DIRECT, MARK_KIND_MASK
@@ -116,7 +116,7 @@ def test_a_change_is_about_them_where_it_may_be() -> None:
 
 
 def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
-    def floor(ruled: tuple[str, ...]) -> set[tuple[int, int, int]]:
+    def denied(ruled: tuple[str, ...]) -> set[tuple[int, int, int]]:
         made = desired(
             {},
             facts=facts(DOCKER),
@@ -129,8 +129,8 @@ def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
         assert all(rule.action == "prohibit" for rule in rules)
         return {(r.family, r.mark, r.mask) for r in made.rules if r.iif == "docker0"}
 
-    assert floor(()) == set()
-    assert floor(("docker0",)) == {
+    assert denied(()) == set()
+    assert denied(("docker0",)) == {
         (4, 0, MARK_KIND_MASK),
         (4, MARK_DIRECT, MARK_KIND_MASK),
         (6, 0, 0),
@@ -139,7 +139,7 @@ def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
 
 def test_who_has_no_rule_there_goes_on_while_the_device_runs() -> None:
     running = plan(hosts=(CLIENT,))
-    stopped = replace(running, floor=Floor(stopped=True))
+    stopped = replace(running, policy=GlobalPolicy(stopped=True))
     assert unruled(running) == {'"docker0"': ""}
     assert unruled(stopped) == {}
     assert unruled(plan()) == {}

@@ -9,7 +9,7 @@ from egressd.model.nouns import Line
 from egressd.model.plan import (
     Change,
     Egress,
-    Floor,
+    GlobalPolicy,
     Group,
     Patch,
     Plan,
@@ -42,7 +42,7 @@ TWO_LANS = Topology(
     routable=("wan1",),
 )
 PLAN = Plan(
-    floor=Floor(resolvers=("192.0.2.53",)),
+    policy=GlobalPolicy(resolvers=("192.0.2.53",)),
     whitelist=WhitelistPlan(mark=0x3000_0000, ranges=("192.0.2.0-192.0.2.255",)),
     hosts={"10.77.0.11": 0x1000_0001, "10.77.0.12": 0x3000_0000},
     nets={"10.77.0.64-10.77.0.127": 0x2000_0001, "10.77.0.9-10.77.0.9": 0x4000_0000},
@@ -60,7 +60,7 @@ def wanted() -> Elements:
 
 def test_a_target_without_a_port_lets_nothing_through() -> None:
     assert wanted()["ports"] == {"0x10000001": "20000"}
-    assert "0x10000002 . 0x10000002" not in wanted()["same"]
+    assert "0x10000002 . 0x10000002" not in wanted()["allowed_connmarks"]
 
 
 def test_an_egress_that_is_down_is_not_alive() -> None:
@@ -69,13 +69,13 @@ def test_an_egress_that_is_down_is_not_alive() -> None:
 
 
 def test_a_stopped_device_has_no_clients() -> None:
-    stopped = Plan(floor=Floor(stopped=True, unmanaged=0x3000_0000), hosts=PLAN.hosts)
+    stopped = Plan(policy=GlobalPolicy(stopped=True, unmanaged=0x3000_0000), hosts=PLAN.hosts)
     elements = nft.elements(stopped, ONE_LAN, {})
     assert elements["hosts"] == elements["nets"] == elements["dflt"] == {}
 
 
 def test_an_opened_device_has_clients_without_a_rule_only() -> None:
-    opened = Plan(floor=Floor(opened=True, unmanaged=0x3000_0000), hosts=PLAN.hosts)
+    opened = Plan(policy=GlobalPolicy(opened=True, unmanaged=0x3000_0000), hosts=PLAN.hosts)
     elements = nft.elements(opened, ONE_LAN, {})
     assert elements["hosts"] == elements["nets"] == {}
     assert set(elements["dflt"].values()) == {"0x30000000"}
@@ -170,7 +170,7 @@ def by_line(
 ) -> Elements:
     line = Line(id=1, type="l2tp", name="l2tp_a", server="s", port=1701, username="u", password="p")
     plan = Plan(
-        floor=Floor(resolvers=("192.0.2.53",)),
+        policy=GlobalPolicy(resolvers=("192.0.2.53",)),
         egresses={"l2tp_a": egress},
         lines={"l2tp_a": line} if is_wanted else {},
     )
@@ -273,7 +273,7 @@ def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
     assert elements["asked"] == {LINE_A: DIRECTLY}
     assert elements["dns4"][DIRECTLY] == "9.9.9.9"
     assert [pair for pair in elements["pairs"] if DIRECTLY in pair] == [f'{DIRECTLY} . "wan1"']
-    assert f"{DIRECTLY} . {DIRECTLY}" in elements["plain"]
+    assert f"{DIRECTLY} . {DIRECTLY}" in elements["unmanaged_connmarks"]
 
 
 def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
@@ -287,15 +287,15 @@ def test_another_whitelist_changes_what_flows_are_compared_with_and_no_client() 
         nft.elements(PLAN, ONE_LAN, {}, hosts=False), nft.elements(plan, ONE_LAN, {}, hosts=False)
     )
     touched = {line.split()[4] for line in text.splitlines()}
-    assert touched == {"wl", "same", "sealed"}
+    assert touched == {"wl", "allowed_connmarks", "connmark_of"}
     assert (
-        "add element inet egressd sealed { 0x20000001 : 0x20020001, 0x30000000 : 0x30020000 }"
+        "add element inet egressd connmark_of { 0x20000001 : 0x20020001, 0x30000000 : 0x30020000 }"
         in (text.splitlines())
     )
 
 
 def test_who_has_no_rule_has_flows_without_an_epoch() -> None:
-    assert nft.elements(PLAN, ONE_LAN, {})["plain"] == {
+    assert nft.elements(PLAN, ONE_LAN, {})["unmanaged_connmarks"] == {
         "0x20000001 . 0x20000001": "",
         "0x30000000 . 0x30000000": "",
     }

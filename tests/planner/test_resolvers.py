@@ -91,7 +91,7 @@ def device_servers(document: str) -> dict[str, str]:
 
 def test_the_machine_itself_asks_its_first() -> None:
     assert RESOLVERS.reached_by("") == "192.168.1.1"
-    assert compile_plan(state(), RESOLVERS).floor.resolvers == RESOLVERS.device
+    assert compile_plan(state(), RESOLVERS).policy.resolvers == RESOLVERS.device
 
 
 def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:

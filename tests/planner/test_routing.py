@@ -8,7 +8,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, ForeignRule, Interface, Route
 from egressd.model.plan import Egress
 from egressd.planner.registry import (
-    PRIORITY_LAN_FLOOR,
+    PRIORITY_LAN_DENY,
     PRIORITY_SOURCE,
     egress_table,
     inbound_number,
@@ -129,7 +129,7 @@ NATURAL = priorities(routing(facts()))
 
 
 def test_rules_of_other_programs_behind_ours_change_nothing() -> None:
-    behind = ForeignRule(priority=PRIORITY_LAN_FLOOR + 1)
+    behind = ForeignRule(priority=PRIORITY_LAN_DENY + 1)
     assert routing(facts(rules=(behind,))) == routing(facts())
 
 

@@ -264,7 +264,7 @@ async def test_thirty_two_writers_lose_nothing(bench: Bench, make: Make) -> None
 async def test_the_phase_tells_of_an_operators_stop(bench: Bench) -> None:
     await bench.settings.stop()
     phases = [bench.ledger.phase]
-    assert bench.netd.plan.floor.stopped
+    assert bench.netd.plan.policy.stopped
     await bench.settings.start()
     phases.append(bench.ledger.phase)
     assert phases == ["stopped", "running"]

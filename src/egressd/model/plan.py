@@ -112,7 +112,7 @@ class WhitelistPlan(_Entry, frozen=True, kw_only=True):
         return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
 
 
-class Floor(_Entry, frozen=True, kw_only=True):
+class GlobalPolicy(_Entry, frozen=True, kw_only=True):
     """The settings that hold for the device as a whole."""
 
     unmanaged: Mark = 0
@@ -139,7 +139,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     version: int = PLAN_VERSION
     revision: Number = 0
-    floor: Floor = Floor()
+    policy: GlobalPolicy = GlobalPolicy()
     whitelist: WhitelistPlan = WhitelistPlan()
     delay_url: Url = ""
     """The URL that is fetched to check a node that connections fail through."""
@@ -189,7 +189,7 @@ TABLES: Final = {
     "neighbours": OTHERS_MAX,
 }
 """The fields of `Plan` that are keyed tables, and the number of entries that netd takes."""
-SINGLES = ("floor", "whitelist", "delay_url")
+SINGLES = ("policy", "whitelist", "delay_url")
 """The fields of `Plan` that change as a whole."""
 
 
@@ -217,7 +217,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: int = PLAN_VERSION
     base: Number
     revision: Number
-    floor: Floor | None = None
+    policy: GlobalPolicy | None = None
     whitelist: WhitelistPlan | None = None
     delay_url: Url | None = None
     hosts: Patch[Mark] = Patch()

@@ -99,7 +99,7 @@ class Applier:
             self._moves.outdate()
         try:
             is_local = self._machine.is_about_local_clients(change)
-            if change.egresses or change.lines or change.floor is not None or is_local:
+            if change.egresses or change.lines or change.policy is not None or is_local:
                 self.route(undo.egresses.put)
             self._machine.prepare(self.plan, impact.hosts_touched(change))
             await self._change_limits(change, strict=strict)
@@ -128,7 +128,7 @@ class Applier:
         if is_regrouped or change.instances:
             self._moves.follow_losses()
         is_left = is_regrouped and self._steering.follow_up(before)
-        if is_left or change.floor is not None or change.whitelist is not None:
+        if is_left or change.policy is not None or change.whitelist is not None:
             self._moves.tidy_all()
 
     def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
@@ -153,7 +153,7 @@ class Applier:
         the local networks that contain clients.
         """
         topology = self._machine.topology
-        if not self.plan.floor.is_ruled:
+        if not self.plan.policy.is_ruled:
             return msgspec.structs.replace(topology, lans=())
         return local.with_clients(topology, self._machine.ruled_locals)
 
@@ -207,7 +207,7 @@ class Applier:
         self, change: Change, ports: Mapping[str, int], hosts: HostUpdate, *, is_regrouped: bool
     ) -> None:
         """Run the nftables transaction of a change; `self.plan` is already the new plan."""
-        if change.floor is not None:
+        if change.policy is not None:
             await self._machine.load(self.plan, ports)
         elif (
             is_regrouped
@@ -224,7 +224,7 @@ class Applier:
         if self._machine.is_about_local_clients(change):
             await self._limits.look(limits, lans)  # another network may have clients now
         await self._limits.change(change.limits, limits, lans, strict=strict)
-        if change.floor is not None:
+        if change.policy is not None:
             await self._limits.look(limits, lans)
 
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:

@@ -43,7 +43,7 @@ def is_more_than_hosts(change: Change) -> bool:
 def is_another_law(change: Change) -> bool:
     """True if the change alters more than the marks of hosts in the judgement of flows."""
     tables = change.nets or change.groups
-    return bool(tables) or change.floor is not None or change.whitelist is not None
+    return bool(tables) or change.policy is not None or change.whitelist is not None
 
 
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
@@ -68,7 +68,7 @@ def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list
 
 def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
     """Return those of `clients` that may have sockets in the engine under `plan`."""
-    if plan.whitelist.mark or plan.nets or plan.floor.local_resolvers:
+    if plan.whitelist.mark or plan.nets or plan.policy.local_resolvers:
         return list(clients)
     return [
         client

@@ -115,7 +115,7 @@ class Machine:
             )
 
     def route(self, plan: Plan, egresses: Mapping[str, Egress]) -> None:
-        """Converge routes, policy rules (the floor among them) and sysctls. Repeat-safe."""
+        """Converge routes, policy rules (default-deny rules too) and sysctls. Repeat-safe."""
         self.ruled_locals = local.ruled(plan, self.topology)
         desired = routing.desired(
             egresses,
@@ -318,8 +318,8 @@ class Machine:
         self.fast_path.move(plan, clients)
 
     def is_about_local_clients(self, change: Change) -> bool:
-        """True if the change touches clients in local networks: it then touches their floor rules,
-        and more than one element.
+        """True if the change touches clients in local networks: it then touches their default-deny
+        rules, and more than one element.
         """
         return local.touches(change, self.topology)
 
@@ -367,7 +367,7 @@ class Machine:
 
     def host_update(self, plan: Plan, change: Change) -> HostUpdate:
         """Return the update that moves the hosts of `change`, which starts from `plan`."""
-        return script.host_update(plan.hosts, change) if plan.floor.is_ruled else _NO_HOSTS
+        return script.host_update(plan.hosts, change) if plan.policy.is_ruled else _NO_HOSTS
 
     def _wanted(self, plan: Plan, ports: Mapping[str, int], *, hosts: bool = True) -> Elements:
         return script.elements(

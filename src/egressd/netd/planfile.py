@@ -196,7 +196,8 @@ def _bring_up_to_date(document: dict[str, Any]) -> None:
     """
     document["version"] = PLAN_VERSION
     document["instances"], document["groups"] = {}, {}
-    for entry in (document.get("floor", {}), *document["egresses"].values()):
+    document["policy"] = document.pop("floor", {})
+    for entry in (document["policy"], *document["egresses"].values()):
         for name, list_name in (("resolver", "resolvers"), ("otherwise", "default_resolvers")):
             if server := entry.pop(name, ""):
                 entry[list_name] = [server]

@@ -19,7 +19,7 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
-from egressd.model.plan import Change, Floor, Patch, Plan, difference
+from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
 from egressd.netd import validation
 from egressd.netd.applier import Applier, as_far_as_possible
 from egressd.netd.descriptors import Descriptors
@@ -222,7 +222,7 @@ class Reconciler:
             await self._quiesce()
             # The clients stay in the plan: without them their counters would be removed.
             blocked = Plan(
-                floor=Floor(stopped=True),
+                policy=GlobalPolicy(stopped=True),
                 egresses=self.plan.egresses,
                 instances=self.plan.instances,
                 hosts=self.plan.hosts,
@@ -291,12 +291,12 @@ class Reconciler:
     async def halt(self, reason: str) -> None:
         """Block every client, including those of proxy services, until the next whole plan."""
         async with self._ordered():
-            floor = msgspec.structs.replace(self.plan.floor, stopped=True)
+            policy = msgspec.structs.replace(self.plan.policy, stopped=True)
             services = [each for each in self.plan.instances.values() if each.port]
             dropped = tuple(each.key for each in services)
             revision = self.plan.revision
             change = Change(
-                base=revision, revision=revision, floor=floor, instances=Patch(drop=dropped)
+                base=revision, revision=revision, policy=policy, instances=Patch(drop=dropped)
             )
             # The disk may be the reason for the halt: clients are blocked even if it is full.
             await self._carry_out(change, strict=False, must_last=False)
@@ -318,12 +318,12 @@ class Reconciler:
     def _state(self) -> str:
         if not self._is_restored:
             return "restoring"
-        return "stopped" if self.plan.floor.stopped else "running"
+        return "stopped" if self.plan.policy.stopped else "running"
 
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         # A start lets clients through again even if a proxy service will not start.
-        floor = change.floor
-        is_start = self.plan.floor.stopped and floor is not None and not floor.stopped
+        policy = change.policy
+        is_start = self.plan.policy.stopped and policy is not None and not policy.stopped
         try:
             await self._applier.carry_out(
                 change, strict=strict and not is_start, must_last=must_last

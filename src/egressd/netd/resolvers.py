@@ -128,7 +128,7 @@ class Resolvers:
         told += (
             f"local resolver {server} is neither on this machine nor in a LAN or local network:"
             " it is not asked"
-            for server in self._plan().floor.local_resolvers
+            for server in self._plan().policy.local_resolvers
             if not is_inner(server, topology)
         )
         # A sentence may occur twice: for DIRECT, and for lines whose questions go out directly.
@@ -195,9 +195,9 @@ class Resolvers:
         """Return, for each mark of an open way out, the resolvers to query by it."""
         plan, ways = self._plan(), dict(self._candidates())
         for name, egress in inbound(self._machine.topology).items():
-            if name not in plan.egresses and plan.floor.resolvers:
+            if name not in plan.egresses and plan.policy.resolvers:
                 mark = interface_mark(name, egress.number)
-                ways[mark] = plan.floor.resolvers[:RESOLVERS_MAX]
+                ways[mark] = plan.policy.resolvers[:RESOLVERS_MAX]
         named = self._names()
         is_open = self._machine.is_open
         return {m: each for m, each in ways.items() if any(map(is_open, named.get(m, ())))}

@@ -1,9 +1,9 @@
 """Remove the remains of moved clients' flows: the engine's sockets, and conntrack entries.
 
-`seal` has cut the flows of a moved client already. The engine's sockets are ended at once, so
-that a client notices. The conntrack entries only stand in the way of new flows with the same
-ports (a UDP flow would go on without address translation). Walking the kernel's table takes
-25 ms even when it is empty, so the walk is no part of a change: it runs in the background, once for
+`connmark_check` has cut the flows of a moved client already. The engine's sockets are ended at
+once, so that a client notices. The conntrack entries only stand in the way of new flows with the
+same ports (a UDP flow would go on without address translation). Walking the kernel's table takes 25
+ms even when it is empty, so the walk is no part of a change: it runs in the background, once for
 all clients that have moved meanwhile.
 """
 
@@ -140,11 +140,11 @@ def may_have(
     that the client had asked, if the kernel now sends the client out: nothing translates the
     client's packets, and `planner.chains`'s postrouting_last drops them.
     """
-    hosts, floor, listed = plan.hosts, plan.floor, plan.whitelist
+    hosts, policy, listed = plan.hosts, plan.policy, plan.whitelist
     listed_ranges = Ranges(listed.ranges)
     sniffed_ports = {IPPROTO_TCP: set(listed.tcp_ports), IPPROTO_UDP: set(listed.udp_ports)}
     asked_directly = flow_mark(MARK_ASKED_DIRECTLY, listed.epoch)
-    has_askers = bool(floor.local_resolvers)
+    has_askers = bool(policy.local_resolvers)
     resolvers = {inet_aton(server) for server in asked(plan, {})}
     own = {address.packed for address in router_addresses}
     groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
@@ -162,17 +162,17 @@ def may_have(
         mark = flow.mark
         if inbound_place(mark) is not None:
             return True  # a WAN brought it in, and its answers leave by that WAN under any rules
-        if floor.stopped:
+        if policy.stopped:
             return mark == 0  # flows that still bring packets to a client end, too
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
-        target = not floor.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))
+        target = not policy.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))
         if flow.is_backwards and flow.far not in own:
             way = listed.mark if target and flow.far in listed_ranges else target
-            if is_routed(mark or way or floor.unmanaged):
+            if is_routed(mark or way or policy.unmanaged):
                 return False
         if not target:
-            return mark in (0, floor.unmanaged)
+            return mark in (0, policy.unmanaged)
         is_sniffed = flow.port in sniffed_ports.get(flow.protocol, ())
         is_apart = flow.is_source_translated or mark & MARK_KIND_MASK != MARK_ENGINE
         if is_sniffed and flow.protocol == IPPROTO_UDP and not is_apart:

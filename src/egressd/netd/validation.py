@@ -108,8 +108,8 @@ def problems(change: Change) -> Iterator[str]:
                     yield f"{name}.{key}: {fault}"
             else:
                 yield f"{name}: {key[:_SHOWN]!r} is no key of this table"
-    if change.floor is not None and not _is_mark_or_zero(change.floor.unmanaged):
-        yield "floor.unmanaged must be the mark of a target, or 0"
+    if change.policy is not None and not _is_mark_or_zero(change.policy.unmanaged):
+        yield "policy.unmanaged must be the mark of a target, or 0"
     if change.whitelist is not None:
         yield from (f"whitelist.{fault}" for fault in _whitelist(change.whitelist))
 

@@ -39,7 +39,7 @@ def plan_change(
     return Change(
         base=before.revision,
         revision=after.revision,
-        floor=_if_new(before, after, lambda s: compiled.floor(s, resolvers)),
+        policy=_if_new(before, after, lambda s: compiled.policy(s, resolvers)),
         whitelist=_if_new(before, after, compiled.whitelist),
         delay_url=_if_new(before, after, lambda s: s.settings.delay_url),
         hosts=_hosts(before, after, touched),

@@ -16,7 +16,7 @@ from egressd.model.device import Resolvers
 from egressd.model.instances import Asker, GroupPolicy, Instance, Listed, Sniffer
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
-from egressd.model.plan import Egress, Floor, Group, Limit, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
 from egressd.planner import listing, local_names
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.instances import dialer, proxy_listener
@@ -58,7 +58,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
     """Return the plan for a whole state. O(n)."""
     return Plan(
         revision=state.revision,
-        floor=floor(state, resolvers),
+        policy=policy(state, resolvers),
         whitelist=whitelist(state),
         delay_url=state.settings.delay_url,
         hosts=hosts(state, state.rules.values()),
@@ -76,9 +76,9 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
     )
 
 
-def floor(state: DesiredState, resolvers: Resolvers) -> Floor:
+def policy(state: DesiredState, resolvers: Resolvers) -> GlobalPolicy:
     """Return the settings that hold for the device as a whole."""
-    return Floor(
+    return GlobalPolicy(
         unmanaged=_unmanaged_mark(state),
         resolvers=resolvers.all_reached_by(""),
         local_resolvers=local_names.servers_of(resolvers.local),

@@ -95,7 +95,7 @@ def plain_lans(facts: Facts, topology: Topology) -> list[Interface]:
 
 def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:
     """Return the place of a client of the plan if its flows may take the fast path, else None."""
-    mark = plan.hosts.get(address, 0) if plan.floor.is_ruled else 0
+    mark = plan.hosts.get(address, 0) if plan.policy.is_ruled else 0
     if not is_routed(mark) or mark & MARK_LINE:
         return None
     limit = plan.limits.get(address)

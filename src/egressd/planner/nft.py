@@ -129,7 +129,7 @@ def elements(
         "busy_outside": {"tcp": ""} if crowd.is_full else {},
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
-        if plan.floor.is_ruled
+        if plan.policy.is_ruled
         else {},
         "dflt": {},
         "wl": _listed(plan.whitelist.ranges, plan.whitelist.mark),
@@ -142,15 +142,15 @@ def elements(
         "services": {str(i.port): "" for i in plan.instances.values() if i.port},
         "lanonly": {str(i.port): "" for i in plan.instances.values() if i.port and i.lan_only},
     }
-    if plan.floor.unmanaged and not plan.floor.stopped:
-        result["dflt"] = {_quoted(name): _mark(plan.floor.unmanaged) for name in topology.lans}
-    if hosts and plan.floor.is_ruled:
+    if plan.policy.unmanaged and not plan.policy.stopped:
+        result["dflt"] = {_quoted(name): _mark(plan.policy.unmanaged) for name in topology.lans}
+    if hosts and plan.policy.is_ruled:
         result["hosts"] = {address: _mark(mark) for address, mark in plan.hosts.items()}
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
     servers = candidates(plan, handed_out)
-    result.update(_resolver_elements(servers, silent, topology, plan.floor.local_resolvers))
+    result.update(_resolver_elements(servers, silent, topology, plan.policy.local_resolvers))
     result.update(_group_elements(plan, choices, ports))
     return result
 
@@ -184,7 +184,7 @@ def _local_elements(plan: Plan, topology: Topology, ruled_locals: Collection[str
     runs.
     """
     networks = collapse_addresses(network for _, network in topology.local_networks)
-    passing = () if plan.floor.stopped else ruled_locals
+    passing = () if plan.policy.stopped else ruled_locals
     return {
         "localif": {_quoted(name): "" for name in topology.local},
         "localnet": {str(network): "" for network in networks},
@@ -219,7 +219,7 @@ def _target_elements(
     direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]
     routed = [*alive, *direct]
     flows = {mark: flow_mark(mark, plan.whitelist.epoch) for mark in routed}
-    seals = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
+    allowed = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
     exits = [(mark, name) for name in topology.direct_exits for mark in direct]
     exits += [(egresses[name], name) for name in ways]
     exits += [(mark, name) for name, mark in answers.items()]
@@ -233,9 +233,9 @@ def _target_elements(
         "alive": {_mark(m): "" for m in routed},
         "noudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and not i.udp},
         "shortudp": {_mark(i.mark): "" for i in plan.instances.values() if i.mark and i.short},
-        "same": {f"{_mark(flow)} . {_mark(mark)}": "" for flow, mark in seals},
-        "plain": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
-        "sealed": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
+        "allowed_connmarks": {f"{_mark(flow)} . {_mark(mark)}": "" for flow, mark in allowed},
+        "unmanaged_connmarks": {f"{_mark(mark)} . {_mark(mark)}": "" for mark in routed},
+        "connmark_of": {_mark(mark): _mark(flow) for mark, flow in flows.items()},
         "pairs": pairs,
         # This machine's own flows have no mark.
         "ways_in": {
@@ -247,7 +247,7 @@ def _target_elements(
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "askers": {
             _mark(mark): _mark(asker_mark(asker_number(mark)))
-            for mark in ([*alive, MARK_DIRECT] if plan.floor.local_resolvers else ())
+            for mark in ([*alive, MARK_DIRECT] if plan.policy.local_resolvers else ())
         },
         "ports": {_mark(mark): str(port) for mark, port in served.items()},
         "inmark": {_quoted(name): _mark(mark) for name, mark in answers.items()},

@@ -207,9 +207,9 @@ PRIORITY_ANSWER: Final = 205
 """Answers to connections that a WAN brought in leave by it."""
 PRIORITY_SOURCE: Final = 210
 """Packets of this machine that bear a WAN's or a line's address leave by that interface."""
-PRIORITY_ENGINE_FLOOR: Final = 890
+PRIORITY_ENGINE_DENY: Final = 890
 """Engine sockets that bear no mark are denied (``uidrange … prohibit``)."""
-PRIORITY_LAN_FLOOR: Final = 900
+PRIORITY_LAN_DENY: Final = 900
 """Packets from a LAN that no rule above matched are denied (``iif … prohibit``)."""
 
 METRIC_IPV6: Final = 1024

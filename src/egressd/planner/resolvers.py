@@ -65,7 +65,7 @@ def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[in
 
     `handed_out`: VPN line -> the resolvers that its peer hands out, as far as they are `usable`.
     """
-    result = {MARK_DIRECT: plan.floor.resolvers}
+    result = {MARK_DIRECT: plan.policy.resolvers}
     for name, egress in plan.egresses.items():
         mark = interface_mark(name, egress.number)
         if egress.is_asked_directly:
@@ -76,7 +76,7 @@ def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[in
 
 def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """Return all resolvers that may be asked, by any egress."""
-    lists = (*candidates(plan, handed_out).values(), plan.floor.local_resolvers)
+    lists = (*candidates(plan, handed_out).values(), plan.policy.local_resolvers)
     return frozenset(server for each in lists for server in each)
 
 

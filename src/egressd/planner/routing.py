@@ -28,9 +28,9 @@ from egressd.planner.registry import (
     PRIORITY_ANSWER,
     PRIORITY_DIRECT,
     PRIORITY_EGRESS,
-    PRIORITY_ENGINE_FLOOR,
+    PRIORITY_ENGINE_DENY,
     PRIORITY_LAN,
-    PRIORITY_LAN_FLOOR,
+    PRIORITY_LAN_DENY,
     PRIORITY_SOURCE,
     PRIORITY_TPROXY,
     RT_TABLE_MAIN,
@@ -77,7 +77,7 @@ def desired(
         RouteEntry(table=TABLE_TPROXY, destination=_ANYWHERE, kind="local", device="lo"),
         *_beneath((network for _, network in inner_networks), TABLE_LAN),
     ]
-    rules = [*_floor(topology, engine_uid, ruled_locals), *_fixed_rules()]
+    rules = [*_default_deny_rules(topology, engine_uid, ruled_locals), *_fixed_rules()]
     ways_to: dict[IPv4Network, str] = {}
     for name, network in inner_networks:
         ways_to.setdefault(network, name)  # if two LANs have the same network, one is used
@@ -208,7 +208,9 @@ def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterato
             )
 
 
-def _floor(topology: Topology, engine_uid: int, ruled_locals: Collection[str]) -> list[PolicyRule]:
+def _default_deny_rules(
+    topology: Topology, engine_uid: int, ruled_locals: Collection[str]
+) -> list[PolicyRule]:
     """Return the rules that prohibit packets that no rule above matched.
 
     From a local network with clients in it only packets that nftables has marked as unruled
@@ -218,7 +220,7 @@ def _floor(topology: Topology, engine_uid: int, ruled_locals: Collection[str]) -
     for name in ruled_locals:
         rules += [
             PolicyRule(
-                priority=PRIORITY_LAN_FLOOR,
+                priority=PRIORITY_LAN_DENY,
                 iif=name,
                 mark=mark,
                 mask=MARK_KIND_MASK,
@@ -226,16 +228,16 @@ def _floor(topology: Topology, engine_uid: int, ruled_locals: Collection[str]) -
             )
             for mark in (0, MARK_DIRECT)
         ]
-        rules.append(PolicyRule(family=6, priority=PRIORITY_LAN_FLOOR, iif=name, action="prohibit"))
+        rules.append(PolicyRule(family=6, priority=PRIORITY_LAN_DENY, iif=name, action="prohibit"))
     for family in (4, 6):
         rules += [
-            PolicyRule(family=family, priority=PRIORITY_LAN_FLOOR, iif=name, action="prohibit")
+            PolicyRule(family=family, priority=PRIORITY_LAN_DENY, iif=name, action="prohibit")
             for name in topology.lans
         ]
         rules.append(
             PolicyRule(
                 family=family,
-                priority=PRIORITY_ENGINE_FLOOR,
+                priority=PRIORITY_ENGINE_DENY,
                 uids=(engine_uid, engine_uid),
                 action="prohibit",
             )

@@ -11,16 +11,16 @@ The path of a LAN client's packet (``docs/dataplane.md`` draws it):
 3. ``dispatch`` sends it to the engine (TPROXY), to the kernel's forwarding, or to ``deny``.
 4. ``group``: among a group's nodes a flow keeps its node while that lives; a new flow gets the
    node chosen for its client. From here on it bears that node's mark.
-5. ``seal`` and ``routed``: a flow keeps its first mark as conntrack mark; once its client's mark
-   changes, the flow is reset. So the change of the element is itself the cut. Flows that the
-   kernel routes keep the whitelist's epoch beside it.
+5. ``connmark_check`` and ``routed``: a flow keeps its first mark as conntrack mark; once its
+   client's mark changes, the flow is reset. So the change of the element is itself the cut. Flows
+   that the kernel routes keep the whitelist's epoch beside it.
    Further packets of a connection take shorter chains: ``known`` and ``known_to_engine``.
 6. ``forward`` checks that the mark and the outgoing interface agree, independent of routing.
 
 The files, by hook:
 
-- prerouting: `prerouting` (steps 1 to 3, and `routed`), `engine` (4 and `seal`), `bounds` (the
-  limits of one client) and `dns`;
+- prerouting: `prerouting` (steps 1 to 3, and `routed`), `engine` (4 and `connmark_check`), `bounds`
+  (the limits of one client) and `dns`;
 - forward, input and postrouting: files of these names;
 - output: `output`, and `answers` (those of the engine to clients).
 
@@ -99,11 +99,11 @@ SETS: Final = {
     "alive": SetSpec("type mark", "marks of kernel-routed targets whose egress is up"),
     "noudp": SetSpec("type mark", "marks of nodes that carry no UDP"),
     "shortudp": SetSpec("type mark", "marks of nodes that carry only short datagrams"),
-    "same": SetSpec(
+    "allowed_connmarks": SetSpec(
         "type mark . mark",
         "connmark check of clients with a rule: connmark and mark that belong together",
     ),
-    "plain": SetSpec(
+    "unmanaged_connmarks": SetSpec(
         "type mark . mark", "connmark check of clients without a rule: no whitelist epoch"
     ),
     "wlports": SetSpec(
@@ -177,7 +177,7 @@ MAPS: Final = {
     "askers": SetSpec(
         "type mark : mark", "kernel-routed mark to the instance that answers its DNS (local names)"
     ),
-    "sealed": SetSpec(
+    "connmark_of": SetSpec(
         "type mark : mark",
         "kernel-routed mark to the connmark of new flows, with the whitelist epoch",
     ),

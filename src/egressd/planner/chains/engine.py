@@ -24,7 +24,7 @@ CHAINS: Final[dict[str, Chain]] = {
         f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
         "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
         f"udp length > {SHORT_DATAGRAM + _UDP_HEADER} jump long",
-        "jump seal",
+        "jump connmark_check",
         TO_INSTANCE,
         # tproxy fails open if no socket listens: packets that get here must not go on.
         "goto deny",
@@ -53,10 +53,10 @@ CHAINS: Final[dict[str, Chain]] = {
     "hashed": chain(
         "the node was chosen by hash: clear the connmark used for that", "ct mark set 0"
     ),
-    "seal": chain(
+    "connmark_check": chain(
         "connmark check: new flows are pinned to their mark, moved ones are cut",
         "ct mark 0 goto begin",
-        "ct mark . meta mark @same return",
+        "ct mark . meta mark @allowed_connmarks return",
         "goto cut",
     ),
 }

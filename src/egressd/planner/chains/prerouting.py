@@ -102,13 +102,13 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "known_host": chain(
         "known flow of a client with a rule of its own: connmark check, count",
-        "ct mark . meta mark != @same goto unknown",
+        "ct mark . meta mark != @allowed_connmarks goto unknown",
         "ip saddr @sent accept",
         "accept",
     ),
     "known_net": chain(
         "known flow of a client with a CIDR rule: connmark check, count",
-        "ct mark . meta mark != @same goto unknown",
+        "ct mark . meta mark != @allowed_connmarks goto unknown",
         "ip saddr @sent_nets accept",
         "accept",
     ),
@@ -122,7 +122,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "known_host_to_engine": chain(
         "known TCP connection to an engine instance: connmark check, count, TPROXY",
-        "ct mark . meta mark != @same goto unknown",
+        "ct mark . meta mark != @allowed_connmarks goto unknown",
         "jump count",
         TO_INSTANCE,
         "goto deny",
@@ -186,7 +186,7 @@ CHAINS: Final[dict[str, Chain]] = {
         f"{KIND} {MARK_ENGINE:#x} goto engine",
         "meta mark != @alive goto deny",
         "ct mark 0 ct mark set meta mark accept",
-        "ct mark . meta mark @plain accept",
+        "ct mark . meta mark @unmanaged_connmarks accept",
         "goto cut",
     ),
     "managed": chain(
@@ -210,8 +210,8 @@ CHAINS: Final[dict[str, Chain]] = {
         # An egress that is down is answered at once with an error, and its flows are reset.
         "meta mark != @alive goto deny",
         # Pinned together with the whitelist's epoch: saving the whitelist cuts existing flows.
-        "ct mark 0 ct mark set meta mark map @sealed accept",
-        "ct mark . meta mark @same accept",
+        "ct mark 0 ct mark set meta mark map @connmark_of accept",
+        "ct mark . meta mark @allowed_connmarks accept",
         "goto cut",
     ),
     "cut": chain(
