@@ -8,6 +8,7 @@ is a leak.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -27,6 +29,8 @@ RUNS = ("together.xml", "alone.xml")
 """The JUnit files of a whole run on this release, in order."""
 OTHER_STEPS = {"unit": ("unit.xml",), "demo": (), "leaks": ("leaks.xml",), "ruleset": ()}
 """The steps on the other release, each with its JUnit file where it is a run of pytest."""
+COVERAGE = RESULTS_OTHER / "coverage.json"
+"""The coverage of the unit tests. The other release runs them once more, so they can be slower."""
 TESTS_FAILED = 1
 """pytest's exit status when it came to its end and some tests failed."""
 
@@ -99,6 +103,25 @@ def passes(argv: tuple[str, ...], results: list[Path], repeat: tuple[str, ...]) 
     return failed
 
 
+def coverage() -> list[str]:
+    """Return a line for each room of egressd: the part of its statements that unit tests run.
+
+    Raises OSError if there is no report.
+    """
+    run_by_room: Counter[str] = Counter()
+    all_by_room: Counter[str] = Counter()
+    for path, report in json.loads(COVERAGE.read_text())["files"].items():
+        room = path.removeprefix("src/").removeprefix("egressd/").partition("/")[0]
+        for name in (room, "all rooms"):
+            run_by_room[name] += report["summary"]["covered_lines"]
+            all_by_room[name] += report["summary"]["num_statements"]
+    return [
+        f"{name}: {run_by_room[name] / number:.0%} of {number:,}"
+        for name, number in sorted(all_by_room.items())
+        if number
+    ]
+
+
 def main() -> int:
     for folder in (RESULTS, RESULTS_OTHER):
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,6 +134,8 @@ def main() -> int:
     except Failure as failure:
         print(f"ci: FAILED: {failure}")
         return 1
+    for line in coverage():
+        print(f"ci: statements that unit tests run, {line}")
     for test in unstable:
         print(f"ci: unstable, failed once and passed alone: {test}")
     print(f"ci: passed, {len(unstable)} unstable")
