@@ -31,7 +31,7 @@ def rules(bounds: Bounds) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("add rule")]
 
 
-def test_questions_of_one_client_that_are_open_are_256_at_most() -> None:
+def test_a_client_has_at_most_256_open_dns_questions() -> None:
     patience = ASKING["timeout"]
     assert patience == "4s"
     assert QUESTIONS_AT_ONCE + 4 * QUESTIONS_PER_S <= 256
@@ -48,7 +48,7 @@ def test_four_clients_do_not_take_a_workers_descriptors(limit: int) -> None:
 
 
 @given(st.integers(1024, 2**21), st.integers(1024, 2**21))
-def test_a_client_may_have_more_where_a_worker_may(one: int, other: int) -> None:
+def test_bounds_grow_with_the_workers_descriptor_limit(one: int, other: int) -> None:
     less, more = (bounds_of(limit) for limit in sorted((one, other)))
     of_networks = ("connections_of_network", "sessions_of_network", "sessions_of_network_kept")
     of_clients = ("connections", "sessions", "sessions_per_s", "sessions_kept", "flows")
@@ -57,7 +57,7 @@ def test_a_client_may_have_more_where_a_worker_may(one: int, other: int) -> None
 
 
 @given(st.integers(1024, 2**21))
-def test_one_client_reaches_its_own_bound_before_its_networks(limit: int) -> None:
+def test_a_clients_bound_is_at_most_that_of_its_network(limit: int) -> None:
     bounds = bounds_of(limit)
     assert bounds.connections <= bounds.connections_of_network
     assert bounds.sessions < bounds.sessions_of_network
@@ -65,7 +65,7 @@ def test_one_client_reaches_its_own_bound_before_its_networks(limit: int) -> Non
     assert bounds.sessions_kept < bounds.sessions_of_network_kept
 
 
-def test_a_household_behind_one_address_has_room_on_a_small_machine() -> None:
+def test_a_client_may_have_800_connections_on_a_box_with_1_gib() -> None:
     small = bounds_of(descriptors(workers_memory(GIB, 3)))
     assert small.connections >= 800
     assert bounds_of(DESCRIPTORS_MAX) == Bounds()
@@ -78,7 +78,7 @@ def test_workers_share_the_memory_and_their_descriptors_fit_it() -> None:
     assert descriptors(GIB // 4) * 12_288 <= GIB // 4
 
 
-def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
+def test_rules_contain_the_figures_and_no_placeholder() -> None:
     bounds = bounds_of(20_000)
     text = "\n".join(rules(bounds))
     assert "$" not in text
@@ -90,7 +90,7 @@ def test_the_table_says_the_figures_and_nothing_stands_for_one() -> None:
     ) in text
 
 
-def test_who_is_over_a_bound_is_refused_before_being_counted_again() -> None:
+def test_clients_over_a_bound_are_refused_before_they_are_counted() -> None:
     """Counting looks at every existing connection."""
     for counted, full in (
         ("tcp_of", "full_tcp"),

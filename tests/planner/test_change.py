@@ -172,7 +172,7 @@ steps: st.SearchStrategy[Any] = st.one_of(
     st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6),
     st.sampled_from((RESOLVERS, LOCALLY)),
 )
-def test_applying_a_change_reaches_the_compiled_plan(
+def test_applying_a_change_gives_the_compiled_plan(
     changes: list[list[Any]], resolvers: Resolvers
 ) -> None:
     state = DesiredState()
@@ -194,7 +194,7 @@ def test_applying_a_change_reaches_the_compiled_plan(
 
 @given(st.lists(steps, max_size=8))
 @settings(max_examples=50, deadline=None)
-def test_indexes_equal_those_of_a_state_loaded_whole(change: list[Any]) -> None:
+def test_indexes_after_edits_equal_those_of_a_state_loaded_whole(change: list[Any]) -> None:
     author = Author(DesiredState())
     for verb, positional, keyword in change:
         getattr(author, verb)(*positional, **keyword)
@@ -221,7 +221,7 @@ def rules_state(count: int) -> DesiredState:
     return author.state.with_edits(edits, 1)
 
 
-def test_one_hosts_rule_is_one_entry() -> None:
+def test_a_changed_host_rule_is_one_entry() -> None:
     before = rules_state(500)
     moved = Rule(id=7, ip="10.0.7.1/32", target_node="REJECT")
     after = before.with_edits([Edit("rules", 7, moved)], 2)
@@ -232,7 +232,7 @@ def test_one_hosts_rule_is_one_entry() -> None:
     assert not touched_more
 
 
-def test_a_target_comes_and_goes_with_its_first_and_last_rule() -> None:
+def test_a_target_exists_from_its_first_rule_to_its_last() -> None:
     author = Author(DesiredState())
     author.put_node(1, "tokyo", "", "", "")
     before = author.state
@@ -245,7 +245,7 @@ def test_a_target_comes_and_goes_with_its_first_and_last_rule() -> None:
     assert plan_change(after, last, [gone], RESOLVERS).instances.drop == ("node:1",)
 
 
-def test_a_first_rule_of_an_interface_is_taken_back_whole() -> None:
+def test_the_first_rule_of_an_interface_is_undone_completely() -> None:
     # The interface's number goes with it, and so does the instance that looks for listed names.
     author = Author(DesiredState())
     author.put("whitelist", 0, Whitelist(domains="example.com", node="DIRECT"))
@@ -258,7 +258,7 @@ def test_a_first_rule_of_an_interface_is_taken_back_whole() -> None:
     assert plan == compile_plan(before, RESOLVERS)
 
 
-def test_a_target_that_names_no_interface_costs_nothing_of_the_others(
+def test_a_target_without_an_interface_compiles_no_egresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
@@ -281,7 +281,7 @@ def test_a_target_that_names_no_interface_costs_nothing_of_the_others(
         assert not change.instances.drop
 
 
-def test_a_rule_whose_node_is_gone_blocks() -> None:
+def test_a_rule_whose_node_is_deleted_blocks() -> None:
     author = Author(DesiredState())
     author.put_node(1, "tokyo", "", "", "")
     author.put_rule("10.0.0.1/32", "tokyo", is_enabled=True, limit=0)

@@ -102,7 +102,7 @@ def test_the_chains_of_a_file_are_reached_from_its_hook(module: ModuleType, hook
     assert {name for name in module.CHAINS if hook not in reached[name]} == set()
 
 
-def test_no_chain_is_without_a_way_to_it() -> None:
+def test_every_chain_is_reachable_from_a_hook() -> None:
     assert [name for name, found in hooks().items() if not found] == []
 
 

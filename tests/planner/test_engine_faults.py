@@ -27,7 +27,7 @@ def asks_for_early_data(given: Node) -> bool:
 
 
 @pytest.mark.usefixtures("old_engine")
-def test_an_old_engine_is_asked_for_no_early_data_with_vmess() -> None:
+def test_an_old_engine_gets_no_early_data_option_with_vmess() -> None:
     early = node("vmess", **EARLY_DATA)
     transport = options_of(outbound_of(early))["transport"]
     assert transport == {"type": "ws", "path": "/w", "headers": {}}
@@ -46,12 +46,12 @@ def test_an_old_engine_carries_the_early_data_of_other_protocols(protocol: str) 
 @pytest.mark.parametrize(
     "fields", [{}, {"network": "ws", "ws-opts": {"path": "/w"}}, {"network": "kcp"}]
 )
-def test_an_old_engine_loses_nothing_of_what_asks_for_none(fields: dict[str, Any]) -> None:
+def test_a_node_without_early_data_loses_nothing_with_an_old_engine(fields: dict[str, Any]) -> None:
     assert lost_by_engine(node("vmess", **fields)) == ""
 
 
 @pytest.mark.parametrize("version", [(1, 14, 3), (1, 15, 0)])
-def test_a_newer_engine_is_asked_for_it(
+def test_a_newer_engine_gets_the_early_data_option(
     old_engine: None, monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(engine, "version", lambda: version)
@@ -60,7 +60,7 @@ def test_a_newer_engine_is_asked_for_it(
     assert lost_by_engine(early) == ""
 
 
-def test_the_version_is_the_installed_engines() -> None:
+def test_the_version_is_that_of_the_installed_engine() -> None:
     import singbox
 
     assert engine.version() >= (1, 14, 2)

@@ -78,11 +78,11 @@ def test_an_interface_is_closed_for_a_reason(seen: Facts, reason: str) -> None:
         (facts(WAN1, routes=(route("wan1", LOW),)), "the device has no default route"),
     ],
 )
-def test_the_devices_own_way_is_closed_for_a_reason(seen: Facts, reason: str) -> None:
+def test_the_devices_own_route_is_closed_for_a_reason(seen: Facts, reason: str) -> None:
     assert why_direct_closed(seen, discover(seen, ROLES)) == reason
 
 
-def test_a_role_that_no_interface_has_is_told_with_what_to_set() -> None:
+def test_a_role_without_an_interface_is_reported_with_its_setting() -> None:
     found, named = InterfaceRoles(), InterfaceRoles(lan=("lan0",), wan=("wan1",))
     told = list(missing_roles(Topology(), found))
     assert ["[lan] interfaces" in told[0], "[wan] interfaces" in told[1]] == [True, True]

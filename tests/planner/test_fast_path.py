@@ -80,28 +80,28 @@ def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, Way]:
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2)])
-def test_a_client_that_the_kernel_routes_goes_it(mark: int) -> None:
+def test_a_client_with_a_kernel_routed_target_takes_the_fast_path(mark: int) -> None:
     assert found(plan(mark)) == Place(mark, LAN)
 
 
 @pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, line_mark(3)])
-def test_p1_all_others_do_not(mark: int) -> None:
+def test_p1_a_client_with_another_target_takes_the_slow_path(mark: int) -> None:
     assert found(plan(mark)) is None
 
 
 @pytest.mark.parametrize(("up", "down"), [(1000, 0), (0, 1000)])
-def test_who_is_limited_does_not(up: int, down: int) -> None:
+def test_a_client_with_a_speed_limit_takes_the_slow_path(up: int, down: int) -> None:
     assert found(plan(MARK_DIRECT, up=up, down=down)) is None
 
 
 @pytest.mark.parametrize("policy", [GlobalPolicy(stopped=True), GlobalPolicy(opened=True)])
-def test_p1_nobody_does_while_no_rule_holds(policy: GlobalPolicy) -> None:
+def test_p1_all_clients_take_the_slow_path_while_rules_are_suspended(policy: GlobalPolicy) -> None:
     wanted = plan(MARK_DIRECT)
     wanted.policy = policy
     assert found(wanted) is None
 
 
-def test_who_is_on_a_lan_that_others_use_does_not() -> None:
+def test_clients_of_a_lan_occupied_by_other_programs_take_the_slow_path() -> None:
     seen = facts()
     topology = discover(seen, ROLES)
     free, occupied = (Neighbourhood(seen, topology, others) for others in ((WAN1,), (LAN,)))
@@ -111,14 +111,14 @@ def test_who_is_on_a_lan_that_others_use_does_not() -> None:
     assert free != occupied  # so that clients are examined again
 
 
-def test_who_is_behind_another_router_does_not() -> None:
+def test_a_client_behind_another_router_takes_the_slow_path() -> None:
     assert found(plan(MARK_DIRECT, address="10.88.0.9")) is None
     seen = facts(gateway("10.77.0.8/29", "lan0", "10.77.0.2"))
     assert found(plan(MARK_DIRECT), seen) is None
     assert found(plan(MARK_DIRECT, address="10.77.0.20"), seen) is not None
 
 
-def test_who_may_be_on_two_lans_does_not() -> None:
+def test_a_client_that_may_be_on_two_lans_takes_the_slow_path() -> None:
     seen = facts()
     second = Interface(name="lan1", index=3, is_up=True, addresses=(IPv4Interface("10.77.0.2/24"),))
     seen = msgspec.structs.replace(seen, interfaces={**seen.interfaces, "lan1": second})
@@ -126,7 +126,7 @@ def test_who_may_be_on_two_lans_does_not() -> None:
     assert place(CLIENT, plan(MARK_DIRECT), Neighbourhood(seen, topology)) is None
 
 
-def test_ways_lead_to_gateways_but_for_neighbours() -> None:
+def test_next_hops_are_gateways_except_for_neighbours() -> None:
     neighbours = IPv4Network("198.51.100.0/24")
     first = Way(
         flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,)
@@ -145,18 +145,18 @@ def test_direct_follows_the_main_table() -> None:
     assert apart == {"10.77.0.0/24", "198.51.100.0/23", "192.0.2.0/24"}
 
 
-def test_direct_has_no_way_where_the_main_table_says_two() -> None:
+def test_direct_has_no_next_hop_if_the_main_table_has_two_equal_routes() -> None:
     seen = facts()
     equal = [msgspec.structs.replace(route, metric=0) for route in seen.routes]
     assert MARK_DIRECT not in ways_of(msgspec.structs.replace(seen, routes=tuple(equal)))
 
 
 @pytest.mark.parametrize("mtus", [{"wan1": 1492}, {"wan1": 9000}, {"lan0": 9000}])
-def test_a_way_is_as_wide_as_the_lan(mtus: dict[str, int]) -> None:
+def test_an_egress_with_another_mtu_than_the_lan_has_no_next_hop(mtus: dict[str, int]) -> None:
     assert egress_mark(1) not in ways_of(facts(**mtus))
 
 
-def test_a_way_with_too_many_exceptions_is_none() -> None:
+def test_an_egress_with_too_many_exceptions_has_no_next_hop() -> None:
     # Five exceptions fit for DIRECT beside the three networks of the machine's own, two of which
     # merge.
     few = [gateway(f"192.0.{2 * n}.0/24", "wan2", "198.51.101.1") for n in range(APART_MAX - 2)]
@@ -165,7 +165,7 @@ def test_a_way_with_too_many_exceptions_is_none() -> None:
     assert MARK_DIRECT not in ways_of(facts(*many))
 
 
-def test_p2_a_way_that_is_down_or_without_a_gateway_is_none() -> None:
+def test_p2_an_egress_that_is_down_or_has_no_gateway_has_no_next_hop() -> None:
     seen = facts()
     down = msgspec.structs.replace(seen.interfaces["wan2"], is_up=False)
     interfaces = {**seen.interfaces, "wan2": down}
@@ -174,7 +174,7 @@ def test_p2_a_way_that_is_down_or_without_a_gateway_is_none() -> None:
     assert not ways_of(msgspec.structs.replace(seen, routes=routes))
 
 
-def test_a_way_has_one_address_that_flows_are_seen_with() -> None:
+def test_an_egress_with_two_addresses_has_no_next_hop() -> None:
     seen = facts()
     second = (*seen.interfaces["wan1"].addresses, IPv4Interface("198.51.100.11/24"))
     both = msgspec.structs.replace(seen.interfaces["wan1"], addresses=second)
@@ -183,11 +183,11 @@ def test_a_way_has_one_address_that_flows_are_seen_with() -> None:
     assert found.keys() == {egress_mark(2)}
 
 
-def test_who_is_elsewhere_by_a_narrower_route_does_not() -> None:
+def test_a_client_with_a_host_route_elsewhere_takes_the_slow_path() -> None:
     assert found(plan(MARK_DIRECT), facts(connected("10.77.0.11/32", "wan2"))) is None
 
 
-def test_a_line_is_no_way() -> None:
+def test_a_line_has_no_next_hop() -> None:
     wanted = plan(line_mark(3))
     wanted.egresses["l2tp_1"] = Egress(number=3)
     assert line_mark(3) not in ways_of(facts(), wanted)

@@ -122,7 +122,7 @@ def without(config: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "anytls"])
-def test_every_field_is_drawn(protocol: str) -> None:
+def test_every_field_is_generated(protocol: str) -> None:
     def keys(table: Table) -> Iterator[str]:
         for key, kind in table.keys.items():
             if isinstance(kind, Table):
@@ -136,7 +136,7 @@ def test_every_field_is_drawn(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_what_is_told_has_no_effect_and_what_is_not_has_one(
+def test_exactly_the_reported_fields_leave_the_engine_options_unchanged(
     protocol: str, data: st.DataObject
 ) -> None:
     config = data.draw(entries(protocol))

@@ -46,7 +46,7 @@ def test_ranges_are_sorted_disjoint_and_joined(rules: dict[IPv4Network, int]) ->
         assert last + 1 < first or value != following
 
 
-def test_a_hole_in_a_wider_network() -> None:
+def test_a_network_inside_a_wider_one_splits_its_range() -> None:
     rules = {IPv4Network("10.0.0.0/8"): 1, IPv4Network("10.1.0.0/16"): 2}
     assert flatten(rules) == {
         "10.0.0.0-10.0.255.255": 1,
@@ -55,10 +55,10 @@ def test_a_hole_in_a_wider_network() -> None:
     }
 
 
-def test_the_whole_address_space() -> None:
+def test_the_whole_address_space_is_one_range() -> None:
     assert flatten({IPv4Network("0.0.0.0/0"): 7}) == {"0.0.0.0-255.255.255.255": 7}
 
 
-def test_merging_joins_neighbours_and_drops_what_is_covered() -> None:
+def test_merging_joins_neighbours_and_drops_contained_networks() -> None:
     listed = ["10.0.0.0/25", "10.0.0.128/25", "10.0.0.7/32", "10.2.0.0/16"]
     assert merge(map(IPv4Network, listed)) == ("10.0.0.0-10.0.0.255", "10.2.0.0-10.2.255.255")

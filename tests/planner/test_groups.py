@@ -34,7 +34,7 @@ def lived(key: str, known: dict[str, int]) -> bool:
 
 
 @given(st.sampled_from(["urltest", "fallback", "sticky"]), history)
-def test_new_flows_go_to_a_member_that_lives_if_one_does(
+def test_new_flows_go_to_a_living_member_if_there_is_one(
     strategy: GroupStrategy, steps: list[tuple[tuple[str, ...], dict[str, int], set[str]]]
 ) -> None:
     choice = Choice()
@@ -50,7 +50,7 @@ def test_new_flows_go_to_a_member_that_lives_if_one_does(
 
 
 @given(history)
-def test_sticky_moves_nobody_whose_node_lives_and_spreads_newcomers(
+def test_sticky_keeps_clients_of_living_nodes_and_spreads_new_ones(
     steps: list[tuple[tuple[str, ...], dict[str, int], set[str]]],
 ) -> None:
     before = Choice()
@@ -72,27 +72,27 @@ def test_sticky_moves_nobody_whose_node_lives_and_spreads_newcomers(
         before = choice
 
 
-def test_sticky_is_even_from_the_start() -> None:
+def test_sticky_is_balanced_from_the_start() -> None:
     choice = choose(group("sticky"), {}, Choice(), CLIENTS[:9])
     assert sorted(Counter(choice.kept.values()).values()) == [3, 3, 3]
     assert max(Counter(choice.slots).values()) - min(Counter(choice.slots).values()) <= 1
 
 
-def test_whose_node_is_not_kept_by_address_is_not_told_one() -> None:
+def test_a_client_without_a_kept_node_has_none_by_its_address() -> None:
     choice = choose(group("sticky"), {}, Choice(), ["10.0.0.1"])
     assert choice.of_client("10.0.0.1") == choice.kept["10.0.0.1"]
     assert choice.of_client("10.0.0.2") == ""
     assert Choice(elected="a").of_client("10.0.0.2") == "a"
 
 
-def test_fallback_goes_by_the_order() -> None:
+def test_fallback_uses_the_order_of_members() -> None:
     one, two, three = KEYS[:3]
     assert choose(group("fallback"), {three: 1, two: 2}, Choice(), ()).elected == one
     for dead in ({one: DEAD, two: 5}, {one: DEAD, two: 5, three: 1}):
         assert choose(group("fallback"), dead, Choice(elected=three), ()).elected == two
 
 
-def test_fallback_prefers_nobody_unknown_to_whom_it_has() -> None:
+def test_fallback_keeps_its_node_while_earlier_ones_are_unknown() -> None:
     # Regression: a silent node got all clients while a restarted netd measured it.
     one, two, three = KEYS[:3]
     for known in ({}, {two: 5}, {one: DEAD}, {three: 9}):
@@ -108,7 +108,7 @@ def elected(known: dict[str, int], before: str = "") -> str:
     return choose(group("urltest"), known, Choice(elected=before), ()).elected
 
 
-def test_urltest_takes_the_fastest_and_does_not_go_to_and_fro() -> None:
+def test_urltest_takes_the_fastest_and_does_not_oscillate() -> None:
     one, two, three = KEYS[:3]
     assert elected({}) == one
     assert elected({two: 90, three: 70}) == three
@@ -118,7 +118,7 @@ def test_urltest_takes_the_fastest_and_does_not_go_to_and_fro() -> None:
     assert elected({two: DEAD}, three) == three, "nothing is known of any better one"
 
 
-def test_when_none_lives_nobody_is_moved() -> None:
+def test_no_client_moves_when_all_nodes_are_dead() -> None:
     known = dict.fromkeys(KEYS, DEAD)
     before = choose(group("sticky"), {}, Choice(), CLIENTS)
     assert choose(group("sticky"), known, before, CLIENTS) == before

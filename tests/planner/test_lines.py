@@ -34,7 +34,7 @@ def problems(line: Line) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("line", [L2TP, PPTP, changed(L2TP, secret="s", interface="wan1")])
-def test_a_good_line_passes(line: Line) -> None:
+def test_a_valid_line_has_no_problems(line: Line) -> None:
     check(line)
 
 
@@ -60,22 +60,22 @@ def test_a_good_line_passes(line: Line) -> None:
         ({"password": "é" * 128}, "password must have at most 255 bytes"),
     ],
 )
-def test_a_bad_field_is_named(changes: dict[str, Any], told: str) -> None:
+def test_an_invalid_field_is_named(changes: dict[str, Any], told: str) -> None:
     assert problems(changed(L2TP, **changes)) == (told,)
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     assert len(problems(changed(L2TP, server="", port=0, username="", password="\n"))) == 4
 
 
-def test_pptp_has_one_port() -> None:
+def test_pptp_takes_only_port_1723() -> None:
     assert problems(changed(PPTP, port=1724)) == (
         "port must be 1723 for pptp: its client dials no other",
     )
 
 
 @pytest.mark.parametrize("line", [changed(L2TP, password="\n"), changed(PPTP, server="-h")])
-def test_nothing_is_rendered_for_a_line_that_does_not_pass(line: Line) -> None:
+def test_nothing_is_rendered_for_an_invalid_line(line: Line) -> None:
     with pytest.raises(Invalid):
         daemon(_dial(line))
 
@@ -123,12 +123,12 @@ def test_edits_that_daemons_do_not_see_keep_the_line_up(changes: dict[str, Any])
         {"interface": "wan1"},
     ],
 )
-def test_edits_that_daemons_see_dial_anew(changes: dict[str, Any]) -> None:
+def test_edits_that_daemons_see_redial_the_line(changes: dict[str, Any]) -> None:
     assert dial_key(changed(L2TP, **changes)) != dial_key(L2TP)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
-def test_keys_do_not_run_together(a: str, b: str, c: str, d: str) -> None:
+def test_dial_keys_differ_if_user_name_or_password_differ(a: str, b: str, c: str, d: str) -> None:
     one, two = changed(L2TP, username=a, password=b), changed(L2TP, username=c, password=d)
     assert (dial_key(one) == dial_key(two)) == ((a, b) == (c, d))
 
@@ -165,7 +165,7 @@ def test_only_lines_of_one_group_share_an_ike_association() -> None:
 
 
 @given(st.text())
-def test_a_secret_goes_as_bytes(secret: str) -> None:
+def test_a_secret_is_sent_as_bytes(secret: str) -> None:
     message = ipsec.shared_secret(IPv4Address("203.0.113.9"), secret)
     assert message["data"] == secret.encode()
     assert message["owners"] == ["203.0.113.9"]

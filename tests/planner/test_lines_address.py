@@ -64,17 +64,17 @@ def told(own: str, peer: str = "192.168.101.1") -> str:
         ),
     ],
 )
-def test_a_line_may_not_have_what_is_somebody_elses(own: str, whose: str) -> None:
+def test_a_line_with_an_address_of_another_network_is_refused(own: str, whose: str) -> None:
     assert told(own) == f"the server hands out {own}, {whose}"
     assert told(own, peer="") == told(own)
 
 
-def test_a_line_may_have_what_is_nobodys_or_another_lines() -> None:
+def test_a_line_may_have_a_free_address_or_that_of_another_line() -> None:
     for own in ("192.168.101.11", "203.0.113.9", "192.168.101.12", "192.168.101.1", "10.1.0.9"):
         assert told(own) == ""
     assert objection("l2tp_c", Facts(), TAKEN) == ""
 
 
-def test_the_far_end_may_be_called_what_it_likes() -> None:
+def test_the_far_end_may_have_any_address() -> None:
     for peer in ("10.77.0.12", "10.77.0.1", "10.1.0.1", "192.0.2.53", "198.51.101.10"):
         assert told("192.168.101.11", peer=peer) == ""

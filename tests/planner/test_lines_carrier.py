@@ -48,18 +48,18 @@ WAN1 = route("0.0.0.0/0", "wan1", "192.0.2.1", metric=100)
 WAN2 = route("0.0.0.0/0", "wan2", "198.51.100.1", metric=200)
 
 
-def test_a_line_left_to_itself_follows_the_default_route() -> None:
+def test_a_line_without_an_interface_follows_the_default_route() -> None:
     assert carrier(LINE, SERVER, facts(WAN2, WAN1)) == Carrier("wan1", IPv4Address("192.0.2.2"))
     assert carrier(LINE, SERVER, facts(WAN2)) == Carrier("wan2", IPv4Address("198.51.100.7"))
 
 
-def test_a_narrower_route_wins() -> None:
+def test_a_narrower_route_takes_precedence() -> None:
     narrow = route("203.0.113.0/24", "wan2", "198.51.100.1", metric=900)
     found = carrier(LINE, SERVER, facts(WAN1, narrow))
     assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
 
 
-def test_a_pinned_line_takes_its_interface_whatever_the_routes() -> None:
+def test_a_pinned_line_uses_its_interface_despite_the_routes() -> None:
     found = carrier(PINNED, SERVER, facts(WAN1))
     assert found == Carrier("wan2", IPv4Address("198.51.100.7"))
 
@@ -74,7 +74,7 @@ def test_the_loopback_carries_no_line() -> None:
             assert found is None or found.interface == "wan1", (line.interface, server)
 
 
-def test_a_pinned_line_has_the_address_that_its_interfaces_gateway_knows() -> None:
+def test_a_pinned_line_has_the_address_in_its_gateways_network() -> None:
     near = route("0.0.0.0/0", "wan2", "203.0.113.65", metric=900)
     modem = interface("wan2", "192.168.100.2/24", "203.0.113.77/24")
     seen = msgspec.structs.replace(facts(WAN1, near), interfaces={"wan2": modem})
@@ -83,20 +83,20 @@ def test_a_pinned_line_has_the_address_that_its_interfaces_gateway_knows() -> No
     )
 
 
-def test_the_far_end_of_a_line_leads_nowhere() -> None:
+def test_a_host_route_through_the_line_itself_is_ignored() -> None:
     """A server may give its public address as far end: the kernel adds this very route."""
     found = carrier(LINE, SERVER, facts(route("203.0.113.9/32", "l2tp_1"), WAN1))
     assert found == Carrier("wan1", IPv4Address("192.0.2.2"))
 
 
-def test_the_address_is_of_the_gateways_network() -> None:
+def test_the_local_address_is_in_the_gateways_network() -> None:
     two = interface("wan3", "10.0.0.2/24", "203.0.113.77/24")
     seen = Facts(interfaces={"wan3": two}, routes=(route("0.0.0.0/0", "wan3", "203.0.113.1"),))
     found = carrier(LINE, IPv4Address("8.8.8.8"), seen)
     assert found == Carrier("wan3", IPv4Address("203.0.113.77"))
 
 
-def test_without_a_way_there_is_no_carrier() -> None:
+def test_without_a_route_there_is_no_carrier() -> None:
     assert carrier(LINE, SERVER, facts()) is None
     assert carrier(LINE, SERVER, facts(WAN1, without="wan1")) is None
     assert carrier(PINNED, SERVER, facts(WAN1, without="wan2")) is None

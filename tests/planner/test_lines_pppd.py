@@ -96,7 +96,7 @@ def options(text: str) -> dict[str, list[bytes]]:
     return found
 
 
-def test_an_l2tp_lines_options() -> None:
+def test_an_l2tp_line_has_the_expected_options() -> None:
     found = options(pppd.l2tp_options(dial(password="p w")))
     assert found["ifname"] == [b"l2tp_1"]
     assert int(found["unit"][0]) > 9_999, "the lowest ones are for others"
@@ -120,7 +120,7 @@ def test_a_pptp_line_is_encrypted_or_not_at_all() -> None:
 @pytest.mark.parametrize("render", [pppd.l2tp_options, pppd.pptp_options])
 @given(username=st.text(max_size=300), password=st.text(max_size=300))
 @example(username='"\n', password="'\\")
-def test_what_is_read_back_is_what_was_written(render, username, password) -> None:  # type: ignore[no-untyped-def]
+def test_written_options_are_read_back_unchanged(render, username, password) -> None:  # type: ignore[no-untyped-def]
     found = options(render(dial(username=username, password=password)))
     plain = options(render(dial()))
     assert found == plain | {
@@ -139,7 +139,7 @@ def test_no_value_adds_an_option(field: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("value", CORPUS)
-def test_a_word_is_letters_digits_and_octal(value: str) -> None:
+def test_a_word_has_only_letters_digits_and_octal_escapes(value: str) -> None:
     written = pppd.word(value)
     assert written.isascii()
     assert words(written + "\n") == [value.encode()]

@@ -37,7 +37,7 @@ def dial(**changes: object) -> Dial:
     return Dial(line=line, server=IPv4Address("203.0.113.9"), local=IPv4Address("198.51.100.2"))
 
 
-def test_one_line_that_dials_once() -> None:
+def test_the_configuration_has_one_line_that_dials_once() -> None:
     assert sections(xl2tpd.configuration(dial(port=1702))) == {
         "[global]": {
             "listen-addr": "198.51.100.2",
@@ -75,6 +75,6 @@ def test_addresses_and_ports_are_read_back(
 
 @pytest.mark.parametrize("value", CORPUS)
 @pytest.mark.parametrize("field", ["name", "server", "username", "password", "secret", "comment"])
-def test_no_text_of_a_line_is_in_it(field: str, value: str) -> None:
+def test_the_configuration_contains_no_text_of_a_line(field: str, value: str) -> None:
     plain = xl2tpd.configuration(dial())
     assert xl2tpd.configuration(dial(**{field: value})) == plain

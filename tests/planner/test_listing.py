@@ -59,7 +59,7 @@ def test_only_ports_of_entries_are_sniffed() -> None:
     assert listing_of(Whitelist(ips="192.0.2.1")).sets == ()
 
 
-def test_entries_that_are_bound_alike_share_a_file() -> None:
+def test_entries_with_equal_conditions_share_a_file() -> None:
     made = listing_of(Whitelist(domains="a.test, b.test, https://c.test:444, https://d.test:444"))
     assert len(made.rule_sets) == 2
     references = [*references_of(made.sets)]
@@ -67,7 +67,7 @@ def test_entries_that_are_bound_alike_share_a_file() -> None:
     assert all(entry["path"].rpartition("/")[2] in made.rule_sets for entry in references)
 
 
-def test_kernel_routed_targets_have_sniffers_and_the_destination_has_none() -> None:
+def test_kernel_routed_targets_except_the_destination_have_sniffers() -> None:
     made = plan("DIRECT", "REJECT", "Interface:wan1", "a", node="DIRECT")
     assert set(made.whitelist.sniffers) == {0x2000_0001, 0x4000_0000}
     assert {key for key in made.instances if key.startswith("sniff:")} == {
@@ -78,19 +78,19 @@ def test_kernel_routed_targets_have_sniffers_and_the_destination_has_none() -> N
 
 
 @pytest.mark.parametrize(("node", "mark"), [("DIRECT", DIRECT), ("b", LISTED), ("Group_g", LISTED)])
-def test_what_is_listed_leaves_an_instance_with_one_mark(node: str, mark: int) -> None:
+def test_listed_traffic_leaves_an_instance_with_one_mark(node: str, mark: int) -> None:
     listed = documents(plan("a", node=node))["node:1"]["outbounds"][-1]
     assert (listed["tag"], listed["routing_mark"]) == ("listed", mark)
 
 
-def test_what_comes_back_is_not_looked_into_again() -> None:
+def test_traffic_that_a_group_sends_back_is_not_sniffed_again() -> None:
     """A group may choose the node whose own instance found the traffic to be listed."""
     rules = documents(plan("a", node="Group_g"))["node:1"]["route"]["rules"]
     final = [rule for rule in rules if rule.get("action") not in ("route-options", "hijack-dns")]
     assert final[1] == {"source_ip_cidr": ["127.0.0.1"], "outbound": "node:1"}
 
 
-def test_the_destinations_own_settings_are_in_no_others_document() -> None:
+def test_settings_of_the_destination_are_in_no_other_document() -> None:
     before, after = plan("a", node="b"), plan("a", node="b", extra="another")
     assert before.instances["node:1"] == after.instances["node:1"]
     assert before.instances["node:2"] != after.instances["node:2"]
@@ -107,7 +107,7 @@ def test_clients_without_a_rule_are_not_sniffed_for(unmanaged: str) -> None:
     assert "node:1" not in made.instances
 
 
-def test_switched_off_there_is_nothing_to_sniff() -> None:
+def test_without_entries_nothing_is_sniffed() -> None:
     made = plan("DIRECT", "a", sniff_domains=False, node="b")
     assert not made.whitelist.sniffers
     assert not made.whitelist.rule_sets
@@ -115,6 +115,6 @@ def test_switched_off_there_is_nothing_to_sniff() -> None:
     assert "rule_set" not in documents(made)["node:1"]["route"]
 
 
-def test_separators_alone_list_nothing() -> None:
+def test_separators_alone_are_no_entries() -> None:
     assert not has_entries(Whitelist(domains=" ,\n,", ips=","))
     assert has_entries(Whitelist(domains=",", ips="192.0.2.1,"))

@@ -59,11 +59,11 @@ def test_networks_of_containers_and_virtual_machines_are_found(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["br-lan", "eth1", "docker", "veth0123456", "br-0123456789abc"])
-def test_others_are_not(name: str) -> None:
+def test_other_networks_are_not_local(name: str) -> None:
     assert discover(facts(interface(name, "10.88.0.1/16")), ROLES).local == ()
 
 
-def test_wireguard_is_local_unless_clients_and_machine_go_out_by_it() -> None:
+def test_wireguard_is_local_unless_it_is_a_default_route_or_has_a_role() -> None:
     server = interface("wg0", "10.200.0.1/24", kind="wireguard")
     assert discover(facts(server), ROLES).local == ("wg0",)
     assert discover(facts(server, uplinks=frozenset({"wg0"})), ROLES).local == ()
@@ -71,19 +71,19 @@ def test_wireguard_is_local_unless_clients_and_machine_go_out_by_it() -> None:
     assert discover(facts(server), InterfaceRoles(lan=("lan0",), wan=("wg0",))).local == ()
 
 
-def test_one_that_the_configuration_names_is_no_lan() -> None:
+def test_a_configured_local_network_is_no_lan() -> None:
     roles = InterfaceRoles(local=("iot0",))
     found = discover(facts(interface("iot0", "192.168.9.1/24")), roles)
     assert found.local == ("iot0",)
     assert found.lans == ("lan0",)
 
 
-def test_a_network_that_a_lan_has_stays_the_lans() -> None:
+def test_a_network_shared_with_a_lan_belongs_to_the_lan() -> None:
     found = discover(facts(interface("docker0", "10.77.0.1/25")), ROLES)
     assert found.local_networks == ()
 
 
-def test_it_is_no_lan_to_the_next_netd() -> None:
+def test_a_local_network_is_no_lan_to_the_next_netd() -> None:
     made = elements(Plan(), WITH_DOCKER, {})
     again = recalled(made["lansrc"], {}, (), made["localif"])
     assert again.lans == ("lan0",)
@@ -97,7 +97,7 @@ CLIENT = "172.17.0.2"
 NOTHING: Patch[int] = Patch()
 
 
-def test_it_has_clients_where_a_rule_covers_an_address_of_it() -> None:
+def test_a_local_network_has_clients_if_a_rule_covers_an_address_of_it() -> None:
     assert local.ruled(plan(hosts=("10.77.0.5", CLIENT)), WITH_DOCKER) == ("docker0",)
     assert local.ruled(plan(hosts=("10.77.0.5",)), WITH_DOCKER) == ()
     assert local.ruled(plan(nets=("172.16.0.0-172.17.0.7",)), WITH_DOCKER) == ("docker0",)
@@ -105,7 +105,7 @@ def test_it_has_clients_where_a_rule_covers_an_address_of_it() -> None:
     assert local.ruled(plan(hosts=(CLIENT,)), Topology()) == ()
 
 
-def test_a_change_is_about_them_where_it_may_be() -> None:
+def test_a_change_touches_a_local_network_if_an_address_may_be_in_it() -> None:
     def touches(hosts: Patch[int] = NOTHING, nets: Patch[int] = NOTHING) -> bool:
         return local.touches(Change(base=1, revision=2, hosts=hosts, nets=nets), WITH_DOCKER)
 
@@ -115,7 +115,7 @@ def test_a_change_is_about_them_where_it_may_be() -> None:
     assert not touches(Patch(put={"10.77.0.5": MARK_DIRECT}))
 
 
-def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
+def test_unmarked_packets_are_denied_only_in_local_networks_with_clients() -> None:
     def denied(ruled: tuple[str, ...]) -> set[tuple[int, int, int]]:
         made = desired(
             {},
@@ -137,7 +137,7 @@ def test_only_where_a_client_is_the_floor_prohibits_what_has_no_mark() -> None:
     }
 
 
-def test_who_has_no_rule_there_goes_on_while_the_device_runs() -> None:
+def test_unruled_hosts_of_local_networks_are_accepted_while_running() -> None:
     running = plan(hosts=(CLIENT,))
     stopped = replace(running, policy=GlobalPolicy(stopped=True))
     assert unruled(running) == {'"docker0"': ""}
@@ -150,7 +150,7 @@ def unruled(made_for: Plan) -> dict[str, str]:
     return elements(made_for, WITH_DOCKER, {}, ruled_locals=ruled)["unruled"]
 
 
-def test_networks_that_a_lan_has_too_are_told_but_single_addresses_are_not() -> None:
+def test_networks_shared_with_a_lan_are_reported_and_single_addresses_not() -> None:
     modem = interface("wan2", "10.77.0.2/16")
     inside = interface("docker0", "10.77.0.129/25")
     single = interface("l2tp_1", "10.77.0.77/32")

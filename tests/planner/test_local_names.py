@@ -100,7 +100,7 @@ def asks_locally(found: Plan) -> set[str]:
         ("lan.example", None),
     ],
 )
-def test_the_narrowest_zone_counts(name: str, domain: str | None) -> None:
+def test_the_narrowest_zone_takes_precedence(name: str, domain: str | None) -> None:
     zone = local_names.zone_of(name, ZONES)
     assert (zone.domain if zone else None) == domain
 
@@ -117,7 +117,7 @@ def test_the_narrowest_zone_counts(name: str, domain: str | None) -> None:
         ("10.0.0.7/32", ["7.0.0.10.in-addr.arpa"], 1),
     ],
 )
-def test_a_networks_reverse_zones_are_its_addresses_and_no_others(
+def test_reverse_zones_cover_exactly_the_addresses_of_a_network(
     network: str, domains: list[str], count: int
 ) -> None:
     found = list(local_names.reverse_domains(IPv4Network(network)))
@@ -125,7 +125,7 @@ def test_a_networks_reverse_zones_are_its_addresses_and_no_others(
     assert len(found) == count
 
 
-def test_a_reverse_zone_is_asked_where_a_resolver_in_that_network_is() -> None:
+def test_a_reverse_zone_uses_the_resolvers_in_that_network() -> None:
     networks = [IPv4Network(n) for n in ("10.0.1.0/24", "10.0.0.0/24", "192.168.7.0/24")]
     found = local_names.with_reverse_zones(ZONES, networks)
     assert found[: len(ZONES)] == ZONES
@@ -139,7 +139,7 @@ def test_a_reverse_zone_is_asked_where_a_resolver_in_that_network_is() -> None:
     assert local_names.with_reverse_zones((), networks) == ()
 
 
-def test_narrow_zones_come_first_and_servers_in_turn() -> None:
+def test_narrow_zones_come_first_and_servers_in_order() -> None:
     rules = local_names.dns_rules(ZONES)
     routes = [(r["domain_suffix"], r["server"]) for r in rules if r["action"] == "route"]
     assert routes == [(["corp.lan"], f"local:{SPARE}"), (["lan"], f"local:{ROUTER}")]
@@ -151,7 +151,7 @@ def test_narrow_zones_come_first_and_servers_in_turn() -> None:
     assert rules[0]["action"] == "predefined"
 
 
-def test_each_target_but_reject_has_them_and_nobody_without_a_rule() -> None:
+def test_each_target_but_reject_has_local_names_and_unruled_clients_do_not() -> None:
     found = plan(unmanaged="tokyo")
     assert asks_locally(found) == {"dns:0", "dns:1", "dns:2", "node:1"}
     marks = {
@@ -163,7 +163,7 @@ def test_each_target_but_reject_has_them_and_nobody_without_a_rule() -> None:
     assert marks == {MARK_ASKED_LOCALLY}
 
 
-def test_without_local_names_the_kernel_answers_its_clients_itself() -> None:
+def test_without_local_names_the_kernel_redirects_dns_itself() -> None:
     found = compile_plan(state(), msgspec.structs.replace(RESOLVERS, local=()))
     assert not asks_locally(found)
     assert not any(key.startswith("dns:") for key in found.instances)
@@ -172,7 +172,7 @@ def test_without_local_names_the_kernel_answers_its_clients_itself() -> None:
     assert not any(str(RESOLVER_IN_USE) in key for key in elements["substitutes"])
 
 
-def test_all_else_is_asked_by_the_targets_own_way() -> None:
+def test_other_names_are_resolved_by_the_targets_own_egress() -> None:
     found = plan()
     ways = {"dns:0": MARK_DIRECT, "dns:1": 0x2000_0001, "dns:2": MARK_ASKED_DIRECTLY}
     for key, mark in ways.items():
@@ -181,7 +181,7 @@ def test_all_else_is_asked_by_the_targets_own_way() -> None:
         assert (final["server"], final["routing_mark"]) == (str(RESOLVER_IN_USE), mark)
 
 
-def test_the_kernel_hands_their_questions_over_and_says_who_is_in_use() -> None:
+def test_the_kernel_redirects_dns_to_instances_and_names_the_resolver() -> None:
     found = plan()
     topology = Topology(lans=("lan0",), wans=("wan1",), routable=("wan1",))
     elements = nft.elements(found, topology, {})
@@ -196,7 +196,7 @@ def test_the_kernel_hands_their_questions_over_and_says_who_is_in_use() -> None:
     assert {ROUTER, CORP, SPARE} <= elements["resolvers"].keys()
 
 
-def test_a_listed_name_that_is_local_is_asked_at_home_for_those_who_are_refused() -> None:
+def test_refused_clients_resolve_a_listed_local_name_locally() -> None:
     found = plan(domains="listed.lan")
     assert "sniff:50331648" in asks_locally(found)
     first, *rest = dns_of(found, "sniff:50331648")["rules"]
@@ -204,7 +204,7 @@ def test_a_listed_name_that_is_local_is_asked_at_home_for_those_who_are_refused(
     assert rest[: len(local_names.dns_rules(ZONES))] == list(local_names.dns_rules(ZONES))
 
 
-def test_a_resolver_of_this_machines_is_let_in_for_the_marks_that_ask_it() -> None:
+def test_a_resolver_on_the_router_accepts_the_marks_that_use_it() -> None:
     resolvers = msgspec.structs.replace(RESOLVERS, device=(ROUTER,), local=())
     topology = Topology(
         lans=("lan0",),

@@ -58,7 +58,7 @@ def wanted() -> Elements:
     return nft.elements(PLAN, ONE_LAN, {"node:1": 20_000})
 
 
-def test_a_target_without_a_port_lets_nothing_through() -> None:
+def test_a_target_without_a_port_forwards_nothing() -> None:
     assert wanted()["ports"] == {"0x10000001": "20000"}
     assert "0x10000002 . 0x10000002" not in wanted()["allowed_connmarks"]
 
@@ -81,7 +81,7 @@ def test_an_opened_device_has_clients_without_a_rule_only() -> None:
     assert set(elements["dflt"].values()) == {"0x30000000"}
 
 
-def test_one_host_is_one_element_out_and_one_in() -> None:
+def test_a_moved_host_is_one_element_out_and_one_in() -> None:
     change = Change(base=0, revision=1, hosts=Patch(put={"10.77.0.11": 0x3000_0000}))
     assert nft.host_update(PLAN.hosts, change).script() == (
         "delete element inet egressd hosts { 10.77.0.11 }\n"
@@ -89,7 +89,7 @@ def test_one_host_is_one_element_out_and_one_in() -> None:
     )
 
 
-def test_a_new_host_and_one_that_goes() -> None:
+def test_a_new_and_a_deleted_host_are_one_element_each() -> None:
     change = Change(
         base=0,
         revision=1,
@@ -101,11 +101,11 @@ def test_a_new_host_and_one_that_goes() -> None:
     )
 
 
-def test_nothing_new_is_no_transaction() -> None:
+def test_no_difference_is_no_transaction() -> None:
     assert nft.INET.update(wanted(), wanted()) == ""
 
 
-def test_sets_change_by_element_and_interval_sets_as_a_whole() -> None:
+def test_sets_are_updated_by_element_and_interval_sets_as_a_whole() -> None:
     after = nft.elements(PLAN, ONE_LAN, {"node:1": 20_001})
     after["nets"] = {"10.77.0.9": "0x40000000"}
     assert nft.INET.update(wanted(), after) == (
@@ -126,7 +126,7 @@ def test_a_table_is_never_deleted() -> None:
     assert "flush table" not in text
 
 
-def test_the_only_lan_is_compared_and_several_are_looked_up() -> None:
+def test_a_single_lan_is_compared_and_several_are_looked_up() -> None:
     one = nft.load(nft.elements(PLAN, ONE_LAN, {}))
     two = nft.load(nft.elements(PLAN, TWO_LANS, {}))
     assert 'iifname "lan0" goto from_lan' in one
@@ -135,13 +135,13 @@ def test_the_only_lan_is_compared_and_several_are_looked_up() -> None:
     assert "ip saddr @lannet drop" in two
 
 
-def test_another_lan_takes_another_text() -> None:
+def test_an_added_lan_needs_a_whole_load() -> None:
     one = nft.elements(PLAN, ONE_LAN, {})
     assert nft.needs_load(one, nft.elements(PLAN, TWO_LANS, {}))
     assert not nft.needs_load(one, nft.elements(PLAN, ONE_LAN, {"node:1": 20_000}))
 
 
-def test_what_the_engine_does_not_take_is_denied() -> None:
+def test_packets_not_taken_by_the_engine_are_denied() -> None:
     lines = nft.load(wanted()).splitlines()
     engine = [line for line in lines if line.startswith("add rule inet egressd engine ")]
     assert "tproxy" in engine[-2]
@@ -180,13 +180,13 @@ def by_line(
     )
 
 
-def test_what_leaves_by_a_line_is_clamped_and_what_leaves_by_a_wan_is_not() -> None:
+def test_mss_is_clamped_on_a_line_and_not_on_a_wan() -> None:
     pairs = by_line(egress=Egress(number=2))["pairs"]
     assert pairs[f'{LINE_A} . "l2tp_a"'] == "goto to_narrow"
     assert pairs['0x20007000 . "wan1"'] == pairs['0x30000000 . "wan1"'] == "accept"
 
 
-def test_what_leaves_by_a_narrow_wan_is_clamped() -> None:
+def test_mss_is_clamped_on_a_wan_with_a_small_mtu() -> None:
     topology = msgspec.structs.replace(TWO_LANS, narrow=("wan1",))
     plan = Plan(egresses={"wan1": Egress(number=1), "wan2": Egress(number=2)})
     pairs = nft.elements(plan, topology, {})["pairs"]
@@ -195,7 +195,7 @@ def test_what_leaves_by_a_narrow_wan_is_clamped() -> None:
     assert '0x30000000 . "wan1"' in clamped
 
 
-def test_networks_within_another_are_left_out() -> None:
+def test_networks_inside_another_are_omitted() -> None:
     networks = ("10.77.0.254/32", "10.77.0.0/24", "10.0.0.0/8", "192.168.1.0/24")
     topology = Topology(
         lans=("lan0", "lan1"),
@@ -213,14 +213,14 @@ def test_networks_within_another_are_left_out() -> None:
     ]
 
 
-def test_answers_to_what_a_wan_brought_in_have_their_way_whether_rules_name_it_or_not() -> None:
+def test_answers_to_inbound_flows_leave_by_their_wan_named_by_rules_or_not() -> None:
     for egresses in ({}, {"wan1": Egress(number=1)}):
         elements = nft.elements(Plan(egresses=egresses), TWO_LANS, {})
         assert elements["inmark"] == {'"wan1"': "0x20007000"}
         assert elements["pairs"]['0x20007000 . "wan1"'] == "accept"
 
 
-def test_a_lan_is_a_way_out_where_it_has_one_itself() -> None:
+def test_a_lan_is_an_egress_if_it_is_routable() -> None:
     names = ("lo", "lan0", "lan1", "wan1")
     plan = Plan(egresses={name: Egress(number=n) for n, name in enumerate(names, 1)})
     topology = msgspec.structs.replace(TWO_LANS, routable=("lan1", "wan1"))
@@ -231,20 +231,20 @@ def test_a_lan_is_a_way_out_where_it_has_one_itself() -> None:
     }
 
 
-def test_a_line_that_is_not_wanted_has_no_way_out_though_its_interface_is_there() -> None:
+def test_a_line_that_is_not_wanted_is_no_egress_while_its_interface_exists() -> None:
     elements = by_line(egress=Egress(number=2), is_wanted=False)
     assert LINE_A not in elements["alive"]
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
 
 
-def test_a_line_that_is_up_as_it_was_before_an_edit_has_no_way_out() -> None:
+def test_a_line_from_before_an_edit_is_no_egress() -> None:
     """Past fault: for up to 2 s after an edit of a line its clients used the old server."""
     elements = by_line(egress=Egress(number=2), outdated=("l2tp_a",))
     assert LINE_A not in elements["alive"]
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]
 
 
-def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_one_said_for_then() -> None:
+def test_line_clients_use_peer_dns_else_the_default_resolver() -> None:
     egress = Egress(number=2, default_resolvers=("192.0.2.54",))
     assert by_line(egress=egress, peers=("10.1.1.1",))["dns4"][LINE_A] == "10.1.1.1"
     assert by_line(egress=egress)["dns4"][LINE_A] == "192.0.2.54"
@@ -252,7 +252,7 @@ def test_a_lines_clients_ask_what_its_peer_hands_out_or_else_the_one_said_for_th
     assert by_line(egress=own, peers=("10.1.1.1",))["dns4"][LINE_A] == "9.9.9.9"
 
 
-def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
+def test_the_next_resolver_replaces_a_silent_one() -> None:
     egress = Egress(number=2, default_resolvers=("192.0.2.54",))
     peers = ("10.1.1.1", "10.1.1.2", "10.1.1.3", "10.1.1.4")
     mark = int(LINE_A, 16)
@@ -268,7 +268,7 @@ def test_where_a_resolver_is_silent_the_next_one_of_its_list_is_asked() -> None:
     assert by_line(egress=egress, peers=peers, silent=elsewhere)["dns4"][LINE_A] == "10.1.1.1"
 
 
-def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
+def test_a_directly_asked_resolver_is_reached_by_wans_only() -> None:
     elements = by_line(egress=Egress(number=2, resolvers=("9.9.9.9",), is_asked_directly=True))
     assert elements["asked"] == {LINE_A: DIRECTLY}
     assert elements["dns4"][DIRECTLY] == "9.9.9.9"
@@ -276,12 +276,12 @@ def test_a_resolver_that_is_asked_directly_is_reached_by_wans_only() -> None:
     assert f"{DIRECTLY} . {DIRECTLY}" in elements["unmanaged_connmarks"]
 
 
-def test_nobody_asks_directly_for_a_line_that_is_down() -> None:
+def test_no_direct_dns_for_a_line_that_is_down() -> None:
     egress = Egress(number=2, resolvers=("9.9.9.9",), is_asked_directly=True)
     assert by_line(egress=egress, is_wanted=False)["asked"] == {}
 
 
-def test_another_whitelist_changes_what_flows_are_compared_with_and_no_client() -> None:
+def test_a_whitelist_change_touches_the_expected_connmarks_and_no_client() -> None:
     plan = msgspec.structs.replace(PLAN, whitelist=WhitelistPlan(epoch=2))
     text = nft.INET.update(
         nft.elements(PLAN, ONE_LAN, {}, hosts=False), nft.elements(plan, ONE_LAN, {}, hosts=False)
@@ -294,14 +294,14 @@ def test_another_whitelist_changes_what_flows_are_compared_with_and_no_client() 
     )
 
 
-def test_who_has_no_rule_has_flows_without_an_epoch() -> None:
+def test_flows_of_clients_without_a_rule_have_no_epoch() -> None:
     assert nft.elements(PLAN, ONE_LAN, {})["unmanaged_connmarks"] == {
         "0x20000001 . 0x20000001": "",
         "0x30000000 . 0x30000000": "",
     }
 
 
-def test_what_is_listed_goes_on_to_the_destinations_own_instance() -> None:
+def test_listed_traffic_is_handed_to_the_destinations_own_instance() -> None:
     by_node = msgspec.structs.replace(PLAN, whitelist=WhitelistPlan(mark=0x1000_0001))
     assert nft.elements(by_node, ONE_LAN, {})["listed"] == {"0x1c000002": "0x10000001"}
     assert nft.elements(PLAN, ONE_LAN, {})["listed"] == {}
@@ -320,7 +320,7 @@ def test_listeners_without_a_password_are_for_the_lan() -> None:
     )
 
 
-def test_a_group_without_a_choice_sends_nobody_anywhere() -> None:
+def test_a_group_without_a_choice_has_no_elements() -> None:
     group = Group(mark=0x1800_0001, members=("node:1",), strategy="fallback", url="", interval_s=30)
     instance = node_instance(1)
     plan = Plan(groups={"group:1": group}, instances={"node:1": instance})
@@ -328,7 +328,7 @@ def test_a_group_without_a_choice_sends_nobody_anywhere() -> None:
     assert [found[name] for name in ("members", "elected", "kept", "slots")] == [{}, {}, {}, {}]
 
 
-def test_flows_stay_with_nodes_that_run() -> None:
+def test_flows_keep_nodes_that_run() -> None:
     group = Group(
         mark=0x1800_0001, members=("node:1", "node:2"), strategy="fallback", url="", interval_s=30
     )

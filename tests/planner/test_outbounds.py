@@ -199,7 +199,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("protocol", "config"), ACCEPTED, ids=lambda v: json.dumps(v)[:60])
-def test_the_engine_starts_with_it(protocol: str, config: dict[str, Any]) -> None:
+def test_the_engine_starts_with_each_outbound(protocol: str, config: dict[str, Any]) -> None:
     for udp in (True, False):
         outbound = build(node(protocol, {"udp": udp, **config}))
         assert engine_problem(options_of(outbound)) == ""
@@ -299,7 +299,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("protocol", "config", "problem"), REFUSED, ids=lambda v: str(v)[:60])
-def test_what_the_engine_could_not_use_is_refused_by_name(
+def test_options_unusable_by_the_engine_are_refused_by_name(
     protocol: str, config: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
@@ -323,7 +323,9 @@ def test_what_the_engine_could_not_use_is_refused_by_name(
         ("anytls", {"password": "p", "udp": False}, False),
     ],
 )
-def test_udp(protocol: str, config: dict[str, Any], udp: bool) -> None:
+def test_udp_is_carried_unless_disabled_or_unsupported(
+    protocol: str, config: dict[str, Any], udp: bool
+) -> None:
     outbound = build(node(protocol, config))
     assert outbound.udp is udp
     has_option = protocol not in ("http", "anytls")
@@ -341,26 +343,26 @@ def test_a_plugin_option_cannot_add_another() -> None:
     assert text == "mode=websocket;host=bing.com;path=/\\;cert\\=/etc/shadow;mux=1;tls="
 
 
-def test_the_host_header_names_the_tls_server_when_nothing_else_does() -> None:
+def test_the_host_header_is_the_default_name_of_the_tls_server() -> None:
     assert options("vless", uuid=UUID, tls=True, **WS)["tls"]["server_name"] == "cdn.example.com"
     given = options("vless", uuid=UUID, tls=True, servername="a.example", **WS)
     assert given["tls"]["server_name"] == "a.example"
 
 
 @pytest.mark.parametrize("network", [WS, UPGRADE, H2, GRPC])
-def test_the_engine_names_the_protocol_that_a_transport_speaks(network: dict[str, Any]) -> None:
+def test_alpn_is_left_to_the_engine_for_such_transports(network: dict[str, Any]) -> None:
     tls = {name.replace("-", "_"): value for name, value in {**TLS, **network}.items()}
     assert "alpn" not in options("vless", uuid=UUID, **tls)["tls"]
 
 
 @pytest.mark.parametrize("protocol", ["vmess", "vless"])
-def test_each_datagram_says_where_it_is_for(protocol: str) -> None:
+def test_vless_and_vmess_pack_datagrams_with_xudp_by_default(protocol: str) -> None:
     made = options(protocol, uuid=UUID)
     assert made["packet_encoding"] == "xudp"
     assert options(protocol, uuid=UUID, **{"packet-encoding": "none"})["packet_encoding"] == ""
 
 
-def test_http_upgrade_is_clashs_kind_of_websocket() -> None:
+def test_http_upgrade_is_a_kind_of_websocket() -> None:
     ws = {"path": "/u", "headers": {"Host": "a.example", "X": "y"}, "v2ray-http-upgrade": True}
     made = options("vmess", uuid=UUID, network="ws", ws_opts=ws)["transport"]
     expected = {"type": "httpupgrade", "path": "/u", "host": "a.example", "headers": {"X": "y"}}
@@ -388,7 +390,7 @@ def test_ech_configuration_becomes_pem() -> None:
     }
 
 
-def test_whose_ech_configuration_the_engine_asks_for() -> None:
+def test_the_name_of_the_ech_query() -> None:
     def name(**ech: Any) -> str:
         fields = {"server": "a.example", "password": "p", "ech-opts": {"enable": True, **ech}}
         return ech_name(build(node("trojan", {**fields, "sni": "b.example"})))
@@ -398,7 +400,7 @@ def test_whose_ech_configuration_the_engine_asks_for() -> None:
     assert name(enable=False) == ""
 
 
-def test_rates_and_ranges_in_the_engines_units() -> None:
+def test_rates_and_ranges_are_in_the_engines_units() -> None:
     made = options("hysteria2", ports="443/1000-2000", up="1.5 Mbps", down="20 MBps")
     assert made["server_ports"] == ["443:443", "1000:2000"]
     assert (made["up_mbps"], made["down_mbps"]) == (2, 160)
@@ -454,7 +456,7 @@ def test_accepted_plugins_start(path: str, host: str, password: str, mux: bool) 
 
 
 @given(path=awkward, host=st.sampled_from(["a.example", "192.0.2.1"]), tls=st.booleans())
-def test_plugin_options_are_read_back_as_they_were(path: str, host: str, tls: bool) -> None:
+def test_plugin_options_are_read_back_unchanged(path: str, host: str, tls: bool) -> None:
     wanted = {"mode": "websocket", "host": host, "path": f"/{path}", "mux": True, "tls": tls}
     config = {"cipher": "none", "password": "p", "plugin": "v2ray-plugin", "plugin-opts": wanted}
     try:

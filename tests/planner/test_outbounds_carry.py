@@ -260,7 +260,7 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("protocol", "transport", "secure"), STREAMS)
-def test_v2ray_protocols(
+def test_v2ray_protocols_carry_data_by_every_transport(
     protocol: str,
     transport: str,
     secure: bool,
@@ -289,7 +289,7 @@ def test_v2ray_protocols(
 
 
 @pytest.mark.parametrize("protocol", ["vmess", "vless", "trojan"])
-def test_no_server_chooses_a_protocol_that_the_transport_does_not_speak(
+def test_no_server_chooses_a_protocol_foreign_to_the_transport(
     protocol: str, certificate: dict[str, Any], echo_port: int, tmp_path: Path
 ) -> None:
     fields, _ = TRANSPORTS["httpupgrade"]
@@ -303,13 +303,13 @@ def test_no_server_chooses_a_protocol_that_the_transport_does_not_speak(
 
 @pytest.mark.parametrize("encoding", ["none", "xudp", "packetaddr"])
 @pytest.mark.parametrize("protocol", ["vmess", "vless"])
-def test_udp_packings(protocol: str, encoding: str, echo_port: int) -> None:
+def test_every_udp_packing_carries_datagrams(protocol: str, encoding: str, echo_port: int) -> None:
     config = {"uuid": UUID, "packet-encoding": encoding}
     inbound = {"type": protocol, "users": USERS}
     assert carried(protocol, config, inbound, echo_port, udp=True) == b"gnip"
 
 
-def test_vision_in_reality(certificate: dict[str, Any], echo_port: int) -> None:
+def test_vision_in_reality_carries_data(certificate: dict[str, Any], echo_port: int) -> None:
     private = x25519.X25519PrivateKey.generate()
     raw = private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
     public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -369,7 +369,9 @@ def test_vision_in_reality(certificate: dict[str, Any], echo_port: int) -> None:
         ),
     ],
 )
-def test_shadowsocks(config: dict[str, Any], inbound: dict[str, Any], echo_port: int) -> None:
+def test_shadowsocks_carries_data_with_every_cipher(
+    config: dict[str, Any], inbound: dict[str, Any], echo_port: int
+) -> None:
     for udp in (False, True):
         for version in (
             {},
@@ -380,7 +382,7 @@ def test_shadowsocks(config: dict[str, Any], inbound: dict[str, Any], echo_port:
             assert carried("ss", {**config, **version}, served, echo_port, udp=udp) == b"gnip"
 
 
-def test_socks5_and_http(certificate: dict[str, Any], echo_port: int) -> None:
+def test_socks5_and_http_carry_data(certificate: dict[str, Any], echo_port: int) -> None:
     users = [{"username": "u", "password": PASSWORD}]
     config = {"username": "u", "password": PASSWORD, "udp": True}
     socks = {"type": "socks", "users": users}
@@ -420,7 +422,7 @@ def test_socks5_and_http(certificate: dict[str, Any], echo_port: int) -> None:
         ("anytls", {"password": PASSWORD}, {"users": USERS_BY_PASSWORD}),
     ],
 )
-def test_protocols_within_tls(
+def test_protocols_within_tls_carry_data(
     protocol: str,
     config: dict[str, Any],
     inbound: dict[str, Any],
@@ -434,9 +436,7 @@ def test_protocols_within_tls(
         assert carried(protocol, {**config, **tls}, served, echo_port, udp=udp) == b"gnip"
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(
-    certificate: dict[str, Any], echo_port: int
-) -> None:
+def test_an_untrusted_certificate_is_refused(certificate: dict[str, Any], echo_port: int) -> None:
     config = {"password": PASSWORD, "sni": NAME}
     served = {"type": "trojan", "users": USERS_BY_PASSWORD, "tls": certificate}
     with pytest.raises(ConnectionError):

@@ -28,12 +28,12 @@ def problem(told: Sequence[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in CORPUS.glob("*.txt")))
-def test_the_engine_starts_with_what_imports_give(name: str) -> None:
+def test_the_engine_starts_with_imported_outbounds(name: str) -> None:
     told = [outbound for case in cases_of(CORPUS / f"{name}.txt") for outbound in outbounds(case)]
     assert told
     assert problem(told) == ""
 
 
-def test_the_engine_says_what_is_wrong() -> None:
+def test_the_engine_names_the_problem() -> None:
     told = {"type": "trojan", "server": "a.example", "server_port": 1, "tls": {"enabled": True}}
     assert problem([told, {**told, "tls": {"enabled": True, "min_version": "9"}}])

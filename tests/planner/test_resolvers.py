@@ -89,12 +89,12 @@ def device_servers(document: str) -> dict[str, str]:
     return {s["tag"]: s["server"] for s in servers if s["tag"].startswith("device")}
 
 
-def test_the_machine_itself_asks_its_first() -> None:
+def test_the_device_itself_uses_its_first_resolver() -> None:
     assert RESOLVERS.reached_by("") == "192.168.1.1"
     assert compile_plan(state(), RESOLVERS).policy.resolvers == RESOLVERS.device
 
 
-def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
+def test_clients_of_an_interface_use_a_resolver_reached_by_it() -> None:
     egresses = compile_plan(state(), RESOLVERS).egresses
     told = {name: egress.resolvers or egress.default_resolvers for name, egress in egresses.items()}
     assert told == {name: (server,) for name, server in ASKED.items()}
@@ -102,7 +102,7 @@ def test_clients_of_an_interface_ask_one_that_it_leads_to() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sniff", "node", "service"])
-def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
+def test_instances_use_a_resolver_reached_by_their_egress(kind: str) -> None:
     plan = compile_plan(state(), RESOLVERS)
     told = {
         name: device_server(document_of(plan.instances[f"{kind}:{number}"].work))
@@ -111,12 +111,12 @@ def test_instances_ask_one_that_their_way_leads_to(kind: str) -> None:
     assert told == ASKED
 
 
-def test_a_node_without_an_interface_is_resolved_by_the_machines_first() -> None:
+def test_a_node_without_an_interface_is_resolved_by_the_first_resolver() -> None:
     instance = compile_plan(state(), RESOLVERS).instances[f"node:{len(INTERFACES) + 1}"]
     assert device_server(document_of(instance.work)) == "192.168.1.1"
 
 
-def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
+def test_each_node_of_a_group_is_resolved_by_its_own_egress() -> None:
     group = [
         Edit("nodes", key, msgspec.structs.replace(node(key, name), group="g"))
         for key, name in enumerate((*INTERFACES, "", "wan1"), 1)
@@ -134,13 +134,13 @@ def test_each_node_of_a_group_is_resolved_by_its_own_way() -> None:
 
 
 @pytest.mark.parametrize("name", INTERFACES)
-def test_a_measurement_asks_as_clients_do(name: str) -> None:
+def test_a_measurement_uses_the_resolvers_of_clients(name: str) -> None:
     target = INTERFACE_PREFIX + name
     paths = target_paths(state(), parse_target(target), RESOLVERS)
     assert device_server(probe_document(paths[target])) == ASKED[name]
 
 
-def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
+def test_clients_of_a_node_have_three_resolvers_in_turn() -> None:
     listed = tuple(f"192.0.2.{n}" for n in range(1, 6))
     resolvers = msgspec.structs.replace(RESOLVERS, outbound=listed)
     dns = json.loads(document_of(compile_plan(state(), resolvers).instances["node:1"].work))["dns"]
@@ -154,7 +154,7 @@ def test_a_nodes_clients_have_three_resolvers_asked_in_turn() -> None:
     assert answers == {"NOERROR", "NXDOMAIN"}
 
 
-def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
+def test_a_single_resolver_has_no_timeout() -> None:
     dns = json.loads(document_of(compile_plan(state(), RESOLVERS).instances["node:1"].work))["dns"]
     own = dns["servers"][0]["tag"]
     assert dns["final"] == own
@@ -162,12 +162,12 @@ def test_a_single_resolver_is_asked_for_as_long_as_it_takes() -> None:
     assert not any("timeout" in rule for rule in dns["rules"])
 
 
-def test_without_such_knowledge_every_interface_is_asked_by() -> None:
+def test_a_resolver_with_an_unknown_interface_is_reached_by_every_one() -> None:
     known = Resolvers(device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("",), home=("",))
     assert {known.reached_by(name) for name in ("", *INTERFACES)} == {"192.0.2.53"}
 
 
-def test_what_a_peer_hands_out_is_not_asked_where_it_is_no_resolver_behind_the_line() -> None:
+def test_unusable_peer_resolvers_are_omitted() -> None:
     topology = Topology(
         lan_networks=(("lan0", IPv4Network("10.77.0.0/24")),),
         router_addresses=(IPv4Address("10.77.0.1"), IPv4Address("10.1.0.2")),

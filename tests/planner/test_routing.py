@@ -66,7 +66,7 @@ def tables_by_source(found: Routing) -> dict[str, int]:
     return {str(rule.source): rule.table for rule in rules}
 
 
-def test_each_address_of_a_wan_has_a_rule_whether_clients_use_it_or_not() -> None:
+def test_each_address_of_a_wan_has_a_policy_rule_used_by_clients_or_not() -> None:
     first, second = egress_table(inbound_number(0)), egress_table(inbound_number(1))
     assert tables_by_source(routing(facts())) == {
         "192.0.2.2": first,
@@ -75,19 +75,19 @@ def test_each_address_of_a_wan_has_a_rule_whether_clients_use_it_or_not() -> Non
     }
 
 
-def test_a_line_and_another_egress_have_rules_too() -> None:
+def test_a_line_and_another_egress_have_policy_rules_too() -> None:
     line = interface("l2tp_1", "10.9.9.2/32")
     found = routing(facts(line), {"l2tp_1": Egress(number=9)})
     assert tables_by_source(found)["10.9.9.2"] == egress_table(9)
 
 
-def test_an_address_that_a_lan_has_too_is_the_lans() -> None:
+def test_an_address_shared_with_a_lan_belongs_to_the_lan() -> None:
     line = interface("l2tp_1", "10.77.0.1/32")
     found = routing(facts(line), {"l2tp_1": Egress(number=9)})
     assert "10.77.0.1" not in tables_by_source(found)
 
 
-def test_one_armed_the_only_address_leaves_by_its_own_gateway() -> None:
+def test_in_one_arm_use_the_only_address_leaves_by_its_own_gateway() -> None:
     arm = Facts(
         interfaces={"lan0": interface("lan0", "10.77.0.1/24")},
         routes=(
@@ -110,7 +110,7 @@ def ways(found: Routing, destination: str) -> set[str]:
     return {str(route) for route in found.routes if str(route.destination) == destination}
 
 
-def test_a_resolver_in_a_lan_is_asked_there_by_clients_of_every_egress() -> None:
+def test_a_resolver_in_a_lan_is_reached_there_by_clients_of_every_egress() -> None:
     table = egress_table(7)
     inner, outer, own = "10.77.0.53", "9.9.9.9", "10.77.0.1"
     found = routing(facts(), {"wan1": Egress(number=7)}, resolvers=(inner, outer, own))
@@ -128,12 +128,12 @@ def priorities(found: Routing, family: int = 4) -> list[int]:
 NATURAL = priorities(routing(facts()))
 
 
-def test_rules_of_other_programs_behind_ours_change_nothing() -> None:
+def test_later_rules_of_other_programs_change_nothing() -> None:
     behind = ForeignRule(priority=PRIORITY_LAN_DENY + 1)
     assert routing(facts(rules=(behind,))) == routing(facts())
 
 
-def test_ours_move_ahead_of_what_wg_quick_adds_and_keep_their_order() -> None:
+def test_our_rules_move_before_those_of_wg_quick_and_keep_their_order() -> None:
     wg_quick = (ForeignRule(priority=99), ForeignRule(priority=98))
     found = routing(facts(rules=wg_quick))
     assert priorities(found) == list(range(98 - len(NATURAL), 98))
@@ -144,13 +144,13 @@ def test_ours_move_ahead_of_what_wg_quick_adds_and_keep_their_order() -> None:
     ]
 
 
-def test_each_family_moves_by_itself() -> None:
+def test_each_family_moves_separately() -> None:
     found = routing(facts(rules=(ForeignRule(priority=99, family=6),)))
     assert priorities(found) == NATURAL
     assert priorities(found, family=6)[-1] == 98
 
 
-def test_rules_that_no_packet_of_ours_can_meet_are_left_where_they_are() -> None:
+def test_foreign_rules_that_match_no_packet_of_ours_change_nothing() -> None:
     harmless = (
         ForeignRule(priority=50, iif="docker0"),
         ForeignRule(priority=51, is_vrf=True),
@@ -159,7 +159,7 @@ def test_rules_that_no_packet_of_ours_can_meet_are_left_where_they_are() -> None
     assert priorities(routing(facts(rules=(ForeignRule(priority=50, iif="lan0"),)))) != NATURAL
 
 
-def test_where_there_is_no_room_ahead_it_is_told() -> None:
+def test_a_lack_of_free_priorities_is_reported() -> None:
     found = routing(facts(rules=(ForeignRule(priority=0), ForeignRule(priority=3))))
     assert priorities(found) == NATURAL
     (problem,) = found.problems

@@ -64,7 +64,7 @@ class Trie:
 
 
 @given(st.lists(domains, min_size=1, max_size=20))
-def test_the_trie_holds_just_the_domains(names: list[str]) -> None:
+def test_the_trie_holds_exactly_the_domains(names: list[str]) -> None:
     keys = list(Trie(encode(names)).keys())
     assert sorted(keys) == sorted(f"\n{name}"[::-1] for name in set(names))
 
@@ -74,12 +74,12 @@ def test_equal_domains_make_equal_files() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 9, 10_000])
-def test_a_file_stays_small(count: int) -> None:
+def test_a_file_of_many_domains_is_small(count: int) -> None:
     assert len(encode(f"host{n}.example.com" for n in range(count))) < 100 + 8 * count
 
 
 @given(st.lists(domains, min_size=1, max_size=12))
-def test_what_is_written_is_sound(listed: list[str]) -> None:
+def test_an_encoded_rule_set_is_sound(listed: list[str]) -> None:
     content = encode(listed)
     size = len(zlib.decompress(content[4:]))
     assert sound_size(content, RULE_SETS_MAX) == sound_size(content, size) == size
@@ -97,7 +97,7 @@ def rewritten(change: Callable[[bytearray], None]) -> bytes:
 
 
 @given(st.data())
-def test_what_is_sound_can_be_walked_to_its_end(data: st.DataObject) -> None:
+def test_every_label_of_a_sound_rule_set_has_an_end(data: st.DataObject) -> None:
     def change(rules: bytearray) -> None:
         for _ in range(data.draw(st.integers(1, 3))):
             rules[data.draw(st.integers(0, len(rules) - 1))] = data.draw(st.integers(0, 255))
@@ -135,5 +135,5 @@ PROCESSES = b"\x01\x00" + b"\x0a\x01\x0b/etc/shadow" + b"\xff\x00"
         encode(["A"]),
     ],
 )
-def test_anything_else_is_not(content: bytes) -> None:
+def test_other_bytes_are_unsound(content: bytes) -> None:
     assert sound_size(content, RULE_SETS_MAX) == 0

@@ -68,7 +68,7 @@ def _chain(name: str, payload: bytes) -> str:
         (METHOD_PASSWORD, "none"),
     ],
 )
-def test_an_answer_by_socks_is_recognised(payload: bytes, chain: str) -> None:
+def test_a_socks_reply_is_recognised(payload: bytes, chain: str) -> None:
     assert _chain("from_service", payload) == chain
 
 
@@ -77,7 +77,7 @@ def test_an_answer_by_socks_is_recognised(payload: bytes, chain: str) -> None:
     ("status", "chain"),
     [(b"407 Proxy Authentication Required", "guessed"), (b"200 OK", "past"), (b"502 Bad", "past")],
 )
-def test_an_answer_by_http_is_recognised(version: bytes, status: bytes, chain: str) -> None:
+def test_an_http_reply_is_recognised(version: bytes, status: bytes, chain: str) -> None:
     payload = b"HTTP/" + version + b" " + status + b"\r\n\r\n"
     assert _chain("from_service", payload) == "answered_by_http"
     assert _chain("answered_by_http", payload) == ("past" if chain == "past" else "none")
@@ -92,14 +92,14 @@ def test_an_answer_by_http_is_recognised(version: bytes, status: bytes, chain: s
         ("associated_after_4", METHOD_PASSWORD + RIGHT),
     ],
 )
-def test_the_port_of_a_relay_is_read_behind_the_answers_before_it(name: str, before: bytes) -> None:
+def test_the_port_of_a_relay_is_read_after_the_preceding_replies(name: str, before: bytes) -> None:
     places = set(re.findall(r"@ih,(\d+),16", " ".join(CHAINS[name].rules)))
     (place,) = places
     assert _field(before + GRANTED, int(place), 16) == PORT
 
 
 @pytest.mark.parametrize("words", range(5, 16))
-def test_the_port_of_a_datagram_is_read_behind_the_ip_header(words: int) -> None:
+def test_the_port_of_a_datagram_is_read_after_the_ip_header(words: int) -> None:
     rules = INPUT if words == 5 else CHAINS["behind_options"].rules
     said = f"@nh,0,8 {0x40 | words:#x} " if words == 5 else f"ip hdrlength {words} "
     (rule,) = (rule for rule in rules if said in rule)

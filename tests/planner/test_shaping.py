@@ -83,7 +83,7 @@ def verdict(sets: Elements, direction: Direction, address: IPv4Address) -> str:
 
 @settings(deadline=None)
 @given(limit_tables())
-def test_the_most_specific_rule_has_its_way(limits: dict[str, Limit]) -> None:
+def test_the_most_specific_rule_applies(limits: dict[str, Limit]) -> None:
     classes = classes_of(limits)
     sets = elements(limits, classes)
     for direction in DIRECTIONS:
@@ -100,7 +100,7 @@ def test_the_most_specific_rule_has_its_way(limits: dict[str, Limit]) -> None:
 
 @settings(deadline=None)
 @given(limit_tables(), limit_tables())
-def test_an_update_leads_from_one_table_to_the_other(
+def test_an_update_turns_one_table_into_the_other(
     before: dict[str, Limit], after: dict[str, Limit]
 ) -> None:
     old, new = elements(before, classes_of(before)), elements(after, classes_of(after))
@@ -148,7 +148,7 @@ def test_every_rule_counts_at_an_element_of_its_own() -> None:
     assert sets["sent_nets"] == sets["received_nets"] == {"10.0.0.0-10.0.0.4": ""}
 
 
-def test_one_hosts_change_is_one_element() -> None:
+def test_the_change_of_a_host_is_one_element() -> None:
     before = {f"10.0.{n}.1": Limit(number=n, upload_kbps=9, download_kbps=9) for n in range(1, 200)}
     now = {"10.0.7.1": Limit(number=7, upload_kbps=9, download_kbps=0)}
     classes = classes_of(before)
@@ -160,7 +160,7 @@ def test_one_hosts_change_is_one_element() -> None:
     )
 
 
-def test_clients_talk_to_the_router_and_each_other_as_fast_as_they_can() -> None:
+def test_traffic_to_the_router_and_between_clients_is_not_limited() -> None:
     topology = Topology(
         lans=("lan0", "lan1"),
         lan_networks=(
@@ -187,7 +187,7 @@ def rules(text: str, chain: str) -> list[str]:
     return [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
 
 
-def test_chains_catch_each_lan_by_its_index() -> None:
+def test_chains_match_each_lan_by_its_index() -> None:
     text = shaping.chains([Hook(3, "lan0"), Hook(7, "eth1.20")], NETWORKS, ["up_2"])
     lines = text.splitlines()
     assert "delete chain netdev egressd up_2" in lines
@@ -198,14 +198,14 @@ def test_chains_catch_each_lan_by_its_index() -> None:
     assert rules(text, "down_3") == ["goto down"]
 
 
-def test_what_passes_a_lan_on_its_way_to_another_is_caught_there() -> None:
+def test_traffic_through_a_lan_to_another_is_matched_there() -> None:
     text = shaping.chains([Hook(3, "lan0", NETWORKS[1:]), Hook(7, "lan0.20")], NETWORKS, [])
     assert rules(text, "up_3") == ["ip saddr 10.9.0.0/16 accept", "goto up"]
     assert rules(text, "down_3") == ["ip daddr 10.9.0.0/16 accept", "goto down"]
     assert rules(text, "up_7") == ["goto up"]
 
 
-def test_a_network_above_that_holds_a_lans_own_frees_nobody_of_it() -> None:
+def test_a_wider_network_above_exempts_no_network_of_the_lan() -> None:
     wide, shared = IPv4Network("10.0.0.0/8"), IPv4Network("10.1.1.0/24")
     hook = Hook(3, "lan0", above=(wide, shared, NETWORKS[1]), own=(NETWORKS[0], shared))
     assert rules(shaping.chains([hook], NETWORKS, []), "up_3") == [
@@ -217,7 +217,7 @@ def test_a_network_above_that_holds_a_lans_own_frees_nobody_of_it() -> None:
     ]
 
 
-def test_an_unlimited_host_is_let_pass_before_limits_are_looked_up() -> None:
+def test_an_unlimited_host_is_accepted_before_limits_are_looked_up() -> None:
     text = shaping.chains([Hook(3, "lan0")], NETWORKS, [])
     assert rules(text, "up") == [
         "ip daddr 10.0.0.0/23 accept",
@@ -240,7 +240,7 @@ def test_many_lan_networks_are_looked_up() -> None:
     assert shaping.lan_networks(topology) == (IPv4Network("10.8.0.0/15"),)
 
 
-def test_a_tree_is_found_by_the_upper_half_of_a_class() -> None:
+def test_a_tree_is_the_upper_half_of_a_class() -> None:
     devices = shaping.device_elements({UPLOAD: {0: 11, 5: 12}, DOWNLOAD: {}})
     assert devices == {"up_devices": {"0x65000000": "11", "0x65050000": "12"}, "down_devices": {}}
     number = 5 * HTB_TREE_CLASSES + 17
@@ -249,14 +249,14 @@ def test_a_tree_is_found_by_the_upper_half_of_a_class() -> None:
 
 
 @given(st.integers(0, HTB_TREES * HTB_TREE_CLASSES - 1))
-def test_a_class_is_known_by_its_handle(number: int) -> None:
+def test_a_class_is_identified_by_its_handle(number: int) -> None:
     handle = shaping.class_handle(number)
     assert shaping.class_number(handle) == number
     assert handle & 0xFFFF_0000 == shaping.tree_handle(shaping.tree_of(number))
 
 
 @pytest.mark.parametrize("limit_kbps", [1, 64, 256, 2_000, 200_000, 10_000_000])
-def test_a_shape_lets_full_sized_packets_have_just_the_limit(limit_kbps: int) -> None:
+def test_a_shape_gives_full_sized_packets_exactly_the_limit(limit_kbps: int) -> None:
     shape = shaping.shape(limit_kbps)
     of_ip_packets = shape.rate * 1500 / 1514 * 8
     assert of_ip_packets == pytest.approx(limit_kbps * 1000, rel=0.01)

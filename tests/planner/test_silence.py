@@ -50,6 +50,6 @@ def test_stun_ntp_and_quic_outlast_two_minutes(name: str) -> None:
     assert told == {123: "5m", 443: "150s", 3478: "5m"}
 
 
-def test_sessions_of_a_proxy_service_last_as_long_as_its_caller_wants_else() -> None:
+def test_other_ports_have_a_timeout_except_on_proxy_services() -> None:
     assert patience(DOCUMENTS["node"], 7) == "5m"
     assert patience(DOCUMENTS["service"], 7) == ""

@@ -14,15 +14,13 @@ PAGE = 4096
 @pytest.mark.parametrize(
     ("memory", "flows"), [(GIB // 2, 131_072), (GIB, 262_144), (8 * GIB, 262_144)]
 )
-def test_flows_find_room_in_a_small_machine_too(memory: int, flows: int) -> None:
+def test_conntrack_takes_at_most_a_twelfth_of_the_memory(memory: int, flows: int) -> None:
     room = sysctls.room(memory // PAGE)
     assert room["net/netfilter/nf_conntrack_max"] == flows
     assert flows * 320 <= memory / 12
 
 
-def test_answers_are_taken_from_wherever_clients_leave_whatever_leads_back_to_who_sends_them() -> (
-    None
-):
+def test_rp_filter_is_off_on_every_egress() -> None:
     topology = Topology(
         lans=("lan0",), wans=("wan1",), routable=("wan1", "l2tp_1", "docker0", "wg0", "wg1")
     )
@@ -31,7 +29,7 @@ def test_answers_are_taken_from_wherever_clients_leave_whatever_leads_back_to_wh
     assert unchecked == {"all", "default", "wan1", "l2tp_1", "wg0"}
 
 
-def test_the_named_router_is_listened_to_where_lan_and_wan_are_one() -> None:
+def test_the_configured_ipv6_router_is_accepted_on_a_lan_that_is_a_wan() -> None:
     topology = Topology(
         lans=("lan0", "lan1"),
         wans=("lan1",),
@@ -48,7 +46,7 @@ def test_the_named_router_is_listened_to_where_lan_and_wan_are_one() -> None:
         assert {name.split("/")[3] for name in wanted if name.endswith(f"/{kind}")} == names
 
 
-def test_each_limit_of_the_neighbours_is_above_the_one_before() -> None:
+def test_each_neighbour_table_threshold_is_above_the_previous_one() -> None:
     room = sysctls.room(GIB // PAGE)
     for family in ("ipv4", "ipv6"):
         limits = [room[f"net/{family}/neigh/default/gc_thresh{n}"] for n in (1, 2, 3)]

@@ -77,7 +77,7 @@ def test_wans_have_default_routes_and_lans_private_addresses() -> None:
     assert found.direct_exits == ("wan1", "wan2")
 
 
-def test_a_lan_that_stands_on_another_is_told() -> None:
+def test_a_lan_stacked_on_another_is_reported() -> None:
     def roles_of(*interfaces: Interface) -> tuple[tuple[str, str], ...]:
         return discover(facts(LOOPBACK, *interfaces, WAN1), InterfaceRoles()).stacked
 
@@ -98,7 +98,7 @@ def test_a_lan_that_stands_on_another_is_told() -> None:
     assert roles_of(*ends) == ()
 
 
-def test_no_router_is_heard_behind_lans_and_what_these_stand_on_but_the_named_one() -> None:
+def test_routers_behind_lans_and_their_parents_are_ignored_but_the_named() -> None:
     trunk = interface("eth0", index=3)
     vlan = interface("eth0.7", "10.7.0.1/24", index=4, parent=3)
     docker = interface("docker0", "172.17.0.1/16", index=5)
@@ -115,7 +115,7 @@ def test_no_router_is_heard_behind_lans_and_what_these_stand_on_but_the_named_on
     assert discover(facts(LOOPBACK, trunk, vlan), roles).unheard == ("eth0.7",)
 
 
-def test_a_tunnel_that_only_ipv6_leaves_by_is_a_way_out() -> None:
+def test_a_tunnel_with_only_an_ipv6_default_route_is_a_direct_exit() -> None:
     def way(name: str) -> tuple[Route6, ...]:
         return (Route6(destination=IPv6Network("::/0"), interface=name),)
 
@@ -128,7 +128,7 @@ def test_a_tunnel_that_only_ipv6_leaves_by_is_a_way_out() -> None:
     assert exits == [("wan1", "he0"), ("wan1",)]
 
 
-def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
+def test_an_egress_with_a_smaller_mtu_than_a_lan_is_narrow() -> None:
     dsl = interface("ppp0", "203.0.113.7/32", is_point_to_point=True, mtu=1492)
     routes = (Route(destination=ANYWHERE, interface="ppp0"), *TWO_WANS.routes)
     assert discover(
@@ -142,14 +142,14 @@ def test_what_sends_smaller_packets_than_a_lan_is_narrow() -> None:
     assert discover(alone, InterfaceRoles()).narrow == ()
 
 
-def test_configured_roles_stand_before_the_interfaces_do() -> None:
+def test_configured_roles_hold_before_the_interfaces_exist() -> None:
     found = discover(facts(LOOPBACK), InterfaceRoles(lan=("lan0",), wan=("wan1",)))
     assert found.lans == ("lan0",)
     assert found.wans == ("wan1",)
     assert found.lan_networks == ()
 
 
-def test_while_a_configured_lan_is_missing_what_may_be_it_is_not_known() -> None:
+def test_interfaces_that_may_be_a_missing_lan_are_not_known() -> None:
     renamed, docker = interface("eth7", "10.77.0.1/24"), interface("docker0", "172.17.0.1/16")
     machine = facts(LOOPBACK, renamed, docker, WAN1, routes=TWO_WANS.routes)
     found = discover(machine, InterfaceRoles(lan=("lan0",)))
@@ -160,7 +160,7 @@ def test_while_a_configured_lan_is_missing_what_may_be_it_is_not_known() -> None
     assert discover(no_address, InterfaceRoles(lan=("lan0",))).known == ("lo",)
 
 
-def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() -> None:
+def test_a_single_private_interface_with_the_default_route_is_one_arm() -> None:
     only = interface("eth0", "192.168.1.2/24")
     found = discover(
         facts(LOOPBACK, only, routes=(default("eth0", "192.168.1.1"),)), InterfaceRoles()
@@ -169,7 +169,7 @@ def test_one_arm_when_the_only_interface_is_private_and_has_the_default_route() 
     assert found.direct_exits == ("eth0",)
 
 
-def test_a_found_lan_stays_one_without_its_address_and_when_it_is_gone() -> None:
+def test_a_found_lan_stays_a_lan_without_its_address_or_interface() -> None:
     """Past fault: a found LAN that lost its address lost its role, and its clients were forwarded
     without rules.
     """
@@ -196,14 +196,14 @@ def test_a_found_wan_that_loses_its_default_route_is_no_lan() -> None:
     assert (found.lans, found.wans) == (("lan0",), ("wan0",))
 
 
-def test_an_interface_that_gets_its_default_route_after_its_address_is_a_wan() -> None:
+def test_an_interface_whose_default_route_comes_late_is_a_wan() -> None:
     found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN), InterfaceRoles())
     assert found.lans == ("lan0", "wan0")
     found = discover(facts(LOOPBACK, LAN, PRIVATE_WAN, routes=(OUT,)), InterfaceRoles(), found)
     assert (found.lans, found.wans) == (("lan0",), ("wan0",))
 
 
-def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
+def test_networks_behind_the_gateway_of_a_one_arm_device_are_no_lan() -> None:
     """Past fault: on a one-arm device each network with a route through the arm counted as LAN, and
     all clients could reach it.
     """
@@ -219,7 +219,7 @@ def test_what_a_one_armed_device_has_a_gateway_for_is_no_lan() -> None:
         assert found.lan_networks == (("eth0", IPv4Network("192.168.1.0/24")),)
 
 
-def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> None:
+def test_a_wan_keeps_its_number_when_another_goes_and_when_netd_restarts() -> None:
     before = discover(TWO_WANS, InterfaceRoles())
     numbers = {name: egress.number for name, egress in inbound(before).items()}
     gone = facts(
@@ -237,7 +237,7 @@ def test_a_wan_keeps_its_number_when_another_goes_and_with_the_next_netd() -> No
     assert egress_mark(inbound(later)["wan2"].number) == far
 
 
-def test_what_an_earlier_table_says_of_lans_is_recalled() -> None:
+def test_lans_are_recalled_from_an_earlier_table() -> None:
     known = recalled(['"lan0" . 10.77.0.0/24', '"lan0" . 10.88.0.5'], {}, ())
     assert known.lans == ("lan0",)
     assert known.lan_networks == (
@@ -253,7 +253,7 @@ PRIVATE_WAN = interface("wan0", "192.168.1.2/24")
 OUT = default("wan0", "192.168.1.1")
 
 
-def test_bridges_of_containers_and_lines_are_no_lan() -> None:
+def test_container_bridges_lines_and_ports_are_no_lan() -> None:
     docker = interface("docker0", "172.17.0.1/16")
     line = interface("l2tp_1", "10.9.0.2/32", is_point_to_point=True)
     port = interface("port1", "10.5.0.1/24", master=4)
@@ -273,18 +273,18 @@ def test_networks_routed_behind_a_lan_belong_to_it() -> None:
     assert ("lan0", IPv4Network("10.88.0.0/16")) in found.lan_networks
 
 
-def test_an_uplink_goes_by_its_default_routes_gateway() -> None:
+def test_an_uplink_uses_the_gateway_of_its_default_route() -> None:
     assert uplink("wan2", TWO_WANS, InterfaceRoles()).gateway == IPv4Address("192.168.1.1")
 
 
-def test_an_uplink_without_a_gateway_blocks_unless_one_is_configured() -> None:
+def test_an_uplink_without_a_gateway_blocks_unless_it_is_configured() -> None:
     alone = facts(LAN, WAN1)
     assert not uplink("wan1", alone, InterfaceRoles()).has_route
     given = InterfaceRoles(gateways={"wan1": IPv4Address("198.51.100.1")})
     assert uplink("wan1", alone, given).gateway == IPv4Address("198.51.100.1")
 
 
-def test_an_interface_that_is_down_or_gone_is_no_way_out() -> None:
+def test_an_interface_that_is_down_or_gone_is_no_egress() -> None:
     down = facts(
         interface("wan1", "198.51.100.2/30", is_up=False),
         routes=(default("wan1", "198.51.100.1"),),
@@ -293,7 +293,7 @@ def test_an_interface_that_is_down_or_gone_is_no_way_out() -> None:
     assert not uplink("wan9", TWO_WANS, InterfaceRoles()).has_route
 
 
-def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
+def test_a_line_is_an_egress_once_its_peer_is_known() -> None:
     dialling = interface("l2tp_1", "10.9.0.2/32", is_point_to_point=True)
     online = interface(
         "l2tp_1", "10.9.0.2/32", is_point_to_point=True, peers=(IPv4Address("10.9.0.1"),)
@@ -302,7 +302,7 @@ def test_a_line_is_a_way_out_once_its_peer_is_known() -> None:
     assert uplink("l2tp_1", facts(online), InterfaceRoles()).has_route
 
 
-def test_what_wans_bring_in_has_numbers_of_its_own() -> None:
+def test_inbound_flows_of_wans_have_their_own_numbers() -> None:
     answers = inbound(discover(TWO_WANS, InterfaceRoles()))
     assert [(name, way.number) for name, way in answers.items()] == [
         ("wan1", 0x7000),
@@ -310,7 +310,7 @@ def test_what_wans_bring_in_has_numbers_of_its_own() -> None:
     ]
 
 
-def test_a_one_armed_device_stays_one_when_another_interface_comes_and_goes() -> None:
+def test_a_one_arm_device_stays_so_when_another_interface_comes_and_goes() -> None:
     only = interface("eth0", "192.168.1.2/24")
     routes = (default("eth0", "192.168.1.1"),)
     before = discover(facts(LOOPBACK, only, routes=routes), InterfaceRoles())
@@ -327,7 +327,7 @@ def test_a_one_armed_device_stays_one_when_another_interface_comes_and_goes() ->
     )
 
 
-def test_a_network_that_moves_to_another_lan_is_the_others() -> None:
+def test_a_network_that_moves_to_another_lan_belongs_to_that() -> None:
     network = IPv4Network("10.77.0.0/24")
     before = discover(facts(LOOPBACK, LAN), InterfaceRoles())
     moved = facts(LOOPBACK, interface("lan0"), interface("br-lan", "10.77.0.1/24", index=9))
@@ -336,12 +336,12 @@ def test_a_network_that_moves_to_another_lan_is_the_others() -> None:
     assert found.lan_networks == (("br-lan", network),)
 
 
-def test_what_traffic_can_be_sent_by() -> None:
+def test_interfaces_with_a_default_route_are_routable() -> None:
     assert discover(TWO_WANS, InterfaceRoles()).routable == ("wan1", "wan2")
     assert discover(facts(LAN, WAN1), InterfaceRoles(wan=("wan1",))).routable == ()
 
 
-def test_a_wan_without_its_route_is_no_lan_for_the_next_netd_either() -> None:
+def test_a_wan_without_its_route_is_no_lan_for_the_next_netd() -> None:
     lan, wan = interface("lan0", "10.77.0.1/24"), interface("wan1", "198.51.100.2/24")
     other = interface("wan2", "192.168.100.2/24")
     routes = (default("wan1", "198.51.100.1"), default("wan2", "192.168.100.1"))
