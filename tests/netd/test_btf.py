@@ -67,15 +67,15 @@ def kernel() -> Types:
         (("tuples", 1, "u3", "ip"), 40),  # through a field without a name
     ],
 )
-def test_fields_are_found(path: tuple[str | int, ...], offset: int) -> None:
+def test_offsets_of_fields_are_found(path: tuple[str | int, ...], offset: int) -> None:
     assert Btf(kernel().encoded(), names=["flow"]).offset("flow", *path) == offset
 
 
-def test_a_function_is_no_structure_of_its_name() -> None:
+def test_a_function_and_a_structure_may_share_a_name() -> None:
     assert Btf(kernel().encoded(), names=["flow"]).function("flow") == 9
 
 
-def test_a_modules_types_and_names_go_on_from_the_kernels() -> None:
+def test_a_modules_types_and_names_continue_the_kernels() -> None:
     base = kernel()
     module = Types(first_text=base.strings_end)
     module.add(ARRAY, "", 0, behind=struct.pack("=III", 8, 1, 3))  # 10: of the kernel's flows
@@ -90,12 +90,12 @@ def test_a_modules_types_and_names_go_on_from_the_kernels() -> None:
 @pytest.mark.parametrize(
     "path", [("nothing",), ("mark", "ip"), ("tuples", "number"), ("mark", 0), ("tuples", 0, "ip")]
 )
-def test_what_is_not_there_is_told(path: tuple[str | int, ...]) -> None:
+def test_a_missing_field_is_an_error(path: tuple[str | int, ...]) -> None:
     with pytest.raises(KeyError):
         Btf(kernel().encoded(), names=["flow"]).offset("flow", *path)
 
 
-def test_unknown_names_are_told() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     btf = Btf(kernel().encoded(), names=["flow", "absent"])
     with pytest.raises(KeyError):
         btf.function("absent")
@@ -104,12 +104,12 @@ def test_unknown_names_are_told() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x9f", bytes(64)])
-def test_what_is_no_btf_is_refused(data: bytes) -> None:
+def test_invalid_btf_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no BTF"):
         Btf(data, names=[])
 
 
-def test_the_running_kernels_own_types() -> None:
+def test_types_of_the_running_kernel_are_found() -> None:
     path = Path("/sys/kernel/btf/vmlinux")
     if not path.exists():
         pytest.skip("this kernel tells nothing of its types")

@@ -41,7 +41,7 @@ class _Busy:
         await self.free.wait()
 
 
-def test_who_has_waited_too_long_connects_anew_to_say_what_is_to_be_in_force(
+def test_a_client_reconnects_after_a_timeout_and_sends_its_plan_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -96,7 +96,7 @@ class _Refusing(_Busy):
         return STATUS
 
 
-def test_what_is_refused_at_first_is_asked_for_again_on_the_same_connection(
+def test_a_refused_plan_is_sent_again_on_the_same_connection(
     tmp_path: Path,
 ) -> None:
     async def body() -> None:
@@ -124,7 +124,7 @@ def test_what_is_refused_at_first_is_asked_for_again_on_the_same_connection(
 
 
 @pytest.mark.parametrize("nonsense", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1"], ids=["long", "odd"])
-def test_who_gets_nonsense_connects_anew(tmp_path: Path, nonsense: bytes) -> None:
+def test_an_invalid_answer_makes_the_client_reconnect(tmp_path: Path, nonsense: bytes) -> None:
     async def body() -> None:
         connections = 0
 
@@ -147,7 +147,7 @@ def test_who_gets_nonsense_connects_anew(tmp_path: Path, nonsense: bytes) -> Non
     asyncio.run(body())
 
 
-def test_who_is_cancelled_while_netd_goes_away_is_cancelled(tmp_path: Path) -> None:
+def test_a_cancelled_request_stays_cancelled_while_netd_goes_away(tmp_path: Path) -> None:
     async def body() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with closing(writer):
@@ -170,7 +170,7 @@ def test_who_is_cancelled_while_netd_goes_away_is_cancelled(tmp_path: Path) -> N
     asyncio.run(body())
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_large_request_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.client.REQUEST_MAX", 100)
 
     async def body() -> None:
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     asyncio.run(body())
 
 
-def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
+def test_netd_recreates_its_socket_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
     # An api that is started later could otherwise not reach netd until netd is restarted.
     async def body() -> None:
         path = tmp_path / "run" / "netd.sock"
@@ -212,7 +212,7 @@ def test_netd_listens_again_when_its_run_directory_was_cleared(tmp_path: Path) -
     asyncio.run(body())
 
 
-def test_plans_come_by_one_connection_at_a_time(tmp_path: Path) -> None:
+def test_plans_are_taken_from_one_connection_at_a_time(tmp_path: Path) -> None:
     async def body() -> None:
         netd = _Refusing(0)
         server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
@@ -248,7 +248,7 @@ async def _nothing() -> None:
     pass
 
 
-def test_who_watches_and_does_not_read_is_dropped(tmp_path: Path) -> None:
+def test_a_watcher_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     async def body() -> None:
         server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Busy()))
         await server.open()

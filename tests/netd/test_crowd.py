@@ -27,24 +27,24 @@ def crowd(callers: list[Caller]) -> tuple[Crowd, list[Caller]]:
     return crowd_of(callers, LAN.__contains__, BOUNDS)
 
 
-def test_nobody_is_busy_below_the_bounds() -> None:
+def test_no_caller_is_busy_below_the_bounds() -> None:
     sources = ["10.0.0.7"] * (BOUNDS.callers - 1) + ["203.0.113.9"] * (BOUNDS.callers - 1)
     assert crowd(calls(*sources)) == (Crowd(), [])
 
 
-def test_who_has_as_many_as_there_may_be_is_let_in_no_further() -> None:
+def test_a_caller_at_its_bound_is_refused() -> None:
     sources = ["203.0.113.9"] * BOUNDS.callers + ["203.0.113.10"]
     assert crowd(calls(*sources)) == (Crowd(frozenset({"203.0.113.9"})), [])
 
 
-def test_the_youngest_beyond_it_are_too_many() -> None:
+def test_the_newest_connections_beyond_a_bound_are_surplus() -> None:
     callers = calls(*["10.0.0.7"] * (BOUNDS.callers + 5), "203.0.113.9")
     busy, surplus = crowd(callers)
     assert busy == Crowd(frozenset({"10.0.0.7"}))
     assert surplus == callers[BOUNDS.callers : -1]
 
 
-def test_those_from_outside_are_bounded_together_and_leave_room_for_lans() -> None:
+def test_outside_callers_share_a_bound_that_leaves_room_for_lans() -> None:
     many = [f"203.0.113.{n % 200}" for n in range(BOUNDS.outside + 5)]
     callers = calls(*many, *["10.0.0.7"] * (BOUNDS.callers - 1))
     busy, surplus = crowd(callers)
@@ -55,7 +55,7 @@ def test_those_from_outside_are_bounded_together_and_leave_room_for_lans() -> No
 @given(
     st.lists(st.sampled_from(["10.0.0.7", "10.0.0.8", "203.0.113.9", "203.0.113.10"]), max_size=400)
 )
-def test_what_is_left_keeps_to_the_bounds(sources: list[str]) -> None:
+def test_connections_without_the_surplus_are_within_the_bounds(sources: list[str]) -> None:
     callers = calls(*sources)
     busy, surplus = crowd(callers)
     left = [each for each in callers if each not in surplus]

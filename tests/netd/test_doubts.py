@@ -19,7 +19,7 @@ class Wans:
         self.counters[name] = Traffic(before.received + received, before.sent + sent)
 
 
-def test_what_is_sent_and_not_answered_is_noticed_once() -> None:
+def test_unanswered_traffic_is_noticed_once() -> None:
     wans = Wans()
     wans.carry("wan1", sent=100)
     assert not wans.silence.is_noticed(1.0)
@@ -31,7 +31,7 @@ def test_what_is_sent_and_not_answered_is_noticed_once() -> None:
     assert noticed == [True, False, False]
 
 
-def test_an_answer_ends_the_silence_and_the_next_one_is_noticed_again() -> None:
+def test_silence_after_an_answer_is_noticed_again() -> None:
     wans = Wans()
     for moment in (1.0, 11.0):
         wans.carry("wan1", sent=100)
@@ -41,14 +41,14 @@ def test_an_answer_ends_the_silence_and_the_next_one_is_noticed_again() -> None:
         assert not wans.silence.is_noticed(moment + 5)
 
 
-def test_one_that_sends_nothing_or_is_answered_is_left_in_peace() -> None:
+def test_an_egress_without_traffic_or_with_answers_is_not_noticed() -> None:
     wans = Wans()
     for moment in range(1, 9):
         wans.carry("wan1", sent=100, received=100)
         assert not wans.silence.is_noticed(float(moment))
 
 
-def test_ways_are_noticed_while_names_are_asked_for_but_not_all_the_time() -> None:
+def test_egresses_with_dns_queries_are_noticed_at_limited_intervals() -> None:
     counted = {1: 5}
     asked = Questions(lambda: dict(counted))
     assert asked.noticed(0.0) == {1}
@@ -61,7 +61,7 @@ def test_ways_are_noticed_while_names_are_asked_for_but_not_all_the_time() -> No
     assert asked.noticed(99.0) == set()
 
 
-def test_a_way_that_the_kernel_has_forgotten_is_noticed_anew() -> None:
+def test_an_egress_whose_counter_was_deleted_is_noticed_again() -> None:
     counted = {1: 1}
     asked = Questions(lambda: dict(counted))
     asked.noticed(0.0)

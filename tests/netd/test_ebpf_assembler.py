@@ -13,7 +13,7 @@ def lines(program: Program) -> list[str]:
     return [code[at : at + 8].hex(" ") for at in range(0, len(code), 8)]
 
 
-def test_instructions_are_as_the_kernels_document_has_them() -> None:
+def test_instructions_are_encoded_as_the_kernel_documents_them() -> None:
     it = Program()
     it.mov(R6, R1)
     it.ldx(2, R2, R6, 12)
@@ -42,7 +42,7 @@ def test_instructions_are_as_the_kernels_document_has_them() -> None:
     ]
 
 
-def test_a_program_reads_as_the_verifier_prints_it() -> None:
+def test_a_program_prints_as_in_the_verifiers_log() -> None:
     it = Program()
     it.mov(R6, R1)
     it.ldx(2, R2, R6, 12)
@@ -138,7 +138,7 @@ def test_a_comparison_takes_a_number_or_a_register_of_64_or_32_bits(
     ]
 
 
-def test_jumps_count_the_instructions_that_they_pass_over() -> None:
+def test_jump_offsets_count_the_instructions_in_between() -> None:
     it = Program()
     it.jne(R1, 0x0800, "end")
     it.jslt(R1, R2, "end", bits=32)
@@ -158,7 +158,7 @@ def test_jumps_count_the_instructions_that_they_pass_over() -> None:
     ]
 
 
-def test_a_number_of_32_bits_may_have_its_highest_one_set() -> None:
+def test_a_32_bit_number_may_have_its_highest_bit_set() -> None:
     it = Program()
     it.mov(R1, 0xFFFF_FFFE)
     it.mov(R2, -2)
@@ -166,7 +166,7 @@ def test_a_number_of_32_bits_may_have_its_highest_one_set() -> None:
     assert first[12:] == second[12:] == "fe ff ff ff"
 
 
-def test_a_jump_that_leads_nowhere_or_back_is_refused() -> None:
+def test_a_jump_backwards_or_to_no_label_is_refused() -> None:
     it = Program()
     it.label("start")
     it.ja("start")
@@ -178,7 +178,7 @@ def test_a_jump_that_leads_nowhere_or_back_is_refused() -> None:
         it.assembled()
 
 
-def test_a_label_is_given_once() -> None:
+def test_a_label_is_unique() -> None:
     it = Program()
     it.label("end")
     with pytest.raises(ValueError, match="end"):

@@ -23,7 +23,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
 
 
 @pytest.mark.parametrize(("lans", "is_forwarding"), [((), False), (("lan0",), True)])
-def test_p1_nothing_is_forwarded_before_there_is_a_lan_to_guard(
+def test_p1_nothing_is_forwarded_before_a_lan_is_found(
     lans: tuple[str, ...], is_forwarding: bool, written: list[Mapping[str, str]]
 ) -> None:
     # Packets of a LAN that no configuration names would pass without rules from its start until

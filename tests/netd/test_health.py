@@ -94,7 +94,7 @@ def live(body: Callable[[Network, Groups, Health], Awaitable[None]], keys: Seque
         runner.run(run())
 
 
-def test_all_are_asked_once_an_interval_and_those_that_serve_twice() -> None:
+def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await asyncio.sleep(1.8 * INTERVAL_S)
         names = [names for _, names in network.asked]
@@ -105,7 +105,7 @@ def test_all_are_asked_once_an_interval_and_those_that_serve_twice() -> None:
     live(body, KEYS)
 
 
-def test_a_silent_node_is_left_within_the_interval_and_asked_twice_before() -> None:
+def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         await asyncio.sleep(0.01)
@@ -118,7 +118,7 @@ def test_a_silent_node_is_left_within_the_interval_and_asked_twice_before() -> N
     live(body, KEYS)
 
 
-def test_one_failure_is_none() -> None:
+def test_a_single_failure_does_not_replace_a_node() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.dead_once = {"node:1"}
@@ -129,7 +129,7 @@ def test_one_failure_is_none() -> None:
     live(body, KEYS)
 
 
-def test_a_suspect_is_asked_at_once_and_then_all_others() -> None:
+def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.dead = {"node:1", "node:2"}
@@ -141,7 +141,7 @@ def test_a_suspect_is_asked_at_once_and_then_all_others() -> None:
     live(body, KEYS)
 
 
-def test_a_suspect_that_answers_is_not_asked_over_and_over() -> None:
+def test_a_suspect_that_answers_is_not_checked_repeatedly() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         for _ in range(20):
@@ -153,7 +153,7 @@ def test_a_suspect_that_answers_is_not_asked_over_and_over() -> None:
 
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
-def test_an_engine_that_is_away_makes_nobody_dead(failure: Exception) -> None:
+def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
     """Past fault: one unforeseen exception ended all measurements, and groups kept a dead node for
     good.
     """
@@ -171,7 +171,7 @@ def test_an_engine_that_is_away_makes_nobody_dead(failure: Exception) -> None:
     live(body, KEYS)
 
 
-def test_groups_that_come_later_are_looked_after() -> None:
+def test_groups_that_are_added_later_are_checked() -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await asyncio.sleep(0.05)
         assert network.asked == []
@@ -183,7 +183,7 @@ def test_groups_that_come_later_are_looked_after() -> None:
     live(body, ())
 
 
-def test_another_configuration_is_another_node(tmp_path: Path) -> None:
+def test_an_edited_node_has_no_known_delay(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
     groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
     plan = plan_of()
@@ -193,7 +193,7 @@ def test_another_configuration_is_another_node(tmp_path: Path) -> None:
     assert groups.delays == {"node:3": 9}
 
 
-def test_choices_outlive_netd(tmp_path: Path) -> None:
+def test_choices_survive_a_restart_of_netd(tmp_path: Path) -> None:
     path = tmp_path / "groups.json"
     groups = Groups(path)
     groups.load()
@@ -216,7 +216,7 @@ def sticky(hosts: dict[str, int]) -> Plan:
     return msgspec.structs.replace(plan, groups={"group:1": group}, hosts=hosts)
 
 
-def test_clients_that_come_and_go_are_noticed_whatever_was_chosen_before(tmp_path: Path) -> None:
+def test_added_and_deleted_clients_are_noticed_whatever_the_choices(tmp_path: Path) -> None:
     mark, other = 0x1800_0001, 0x3000_0000
     groups = Groups(tmp_path / "groups.json")
     plan = sticky({"10.0.0.1": mark})
@@ -238,7 +238,7 @@ def test_clients_that_come_and_go_are_noticed_whatever_was_chosen_before(tmp_pat
     assert after() == {"10.0.0.3"}
 
 
-def test_another_strategy_is_another_choice(tmp_path: Path) -> None:
+def test_another_strategy_makes_a_new_choice(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
     plan = sticky({"10.0.0.1": 0x1800_0001})
     nothing = Change(base=0, revision=0)
@@ -253,7 +253,7 @@ def test_another_strategy_is_another_choice(tmp_path: Path) -> None:
     assert groups.choices["group:1"].kept == {"10.0.0.1": "node:1"}
 
 
-def test_who_has_left_its_groups_is_not_told_to_be_dead_for_ever(tmp_path: Path) -> None:
+def test_a_dead_node_outside_its_group_is_not_reported(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
     groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
     assert groups.dead(plan_of()) == ["node:1", "node:2"]

@@ -89,27 +89,27 @@ for _message in good().values():
     KNOWN |= keys_of(documents(_message))
 
 
-def test_what_the_model_has_comes_through() -> None:
+def test_messages_of_the_model_are_decoded_unchanged() -> None:
     for name, message in good().items():
         assert checked(GOOD[name]) == message
     assert {".outbounds.type", ".outbounds.plugin_opts", ".outbounds.tls.ech.config"} <= KNOWN
     assert len(KNOWN) > 80
 
 
-def test_nothing_that_names_a_file_or_a_program_is_ever_told_but_rule_sets() -> None:
+def test_no_key_but_that_of_rule_sets_names_a_file_or_program() -> None:
     named = {key for key in KNOWN if key.rpartition(".")[2] in ("path", "output")}
     assert named == {".outbounds.transport.path", ".route.rule_set.path"}
     assert not {key for key in KNOWN if "_path" in key or "executable" in key or "file" in key}
 
 
-def test_the_engines_keys_are_known_here() -> None:
+def test_the_engines_dangerous_keys_are_covered() -> None:
     wanted = {"executable_path", "torrc", "certificate_path", "cache_file", "output", "auto_route"}
     wanted |= {"private_key_path", "listen_port", "peers", "netns", "bind_interface", "endpoints"}
     assert wanted <= set(engine_keys())
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_no_key_of_the_engines_comes_through_that_the_model_does_not_have(name: str) -> None:
+def test_engine_keys_missing_in_the_model_are_not_passed_on(name: str) -> None:
     message, came_through, told = GOOD[name], set(), set()
     for place in [*objects(message)]:
         fields = {*at(message, place)}

@@ -329,7 +329,7 @@ HOSTILE: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_the_model_cannot_say_is_refused_by_name_and_changes_nothing(
+def test_a_request_outside_the_model_is_refused_and_changes_nothing(
     tmp_path: Path, what: str
 ) -> None:
     message, field = HOSTILE[what]
@@ -372,7 +372,7 @@ def test_what_the_model_cannot_say_is_refused_by_name_and_changes_nothing(
     ],
     ids=hex,
 )
-def test_nothing_is_tried_or_measured_by_a_mark_that_is_no_way_out(
+def test_trials_and_measurements_with_a_foreign_mark_are_refused(
     tmp_path: Path, does: str, place: tuple[str | int, ...], field: str, mark: int
 ) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
@@ -385,7 +385,7 @@ def test_nothing_is_tried_or_measured_by_a_mark_that_is_no_way_out(
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1), line_mark(PLANNED_EGRESS_MAX)])
-def test_what_may_leave_is_tried_and_measured(tmp_path: Path, mark: int) -> None:
+def test_trials_and_measurements_with_an_egress_mark_are_run(tmp_path: Path, mark: int) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         attacker = await connect()
         for message in (
@@ -398,7 +398,7 @@ def test_what_may_leave_is_tried_and_measured(tmp_path: Path, mark: int) -> None
     attack(tmp_path, body)
 
 
-def test_a_refusal_shows_no_more_than_a_little_of_what_was_said(tmp_path: Path) -> None:
+def test_a_refusal_quotes_little_of_the_request(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         attacker = await connect()
         for message in (
@@ -413,7 +413,7 @@ def test_a_refusal_shows_no_more_than_a_little_of_what_was_said(tmp_path: Path) 
     attack(tmp_path, body)
 
 
-def test_a_fault_of_netds_own_tells_the_api_nothing(tmp_path: Path) -> None:
+def test_an_internal_error_shows_no_details_to_the_api(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         async def counters() -> dict[int, Any]:
             raise OSError(2, "no such file", "/root/secret")
@@ -436,7 +436,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_is_lent_is_lent_in_turn_and_never_more_than_there_is() -> None:
+def test_shares_are_lent_in_order_and_within_their_total() -> None:
     async def body() -> None:
         share = Share(10)
         done: list[int] = []
@@ -463,7 +463,7 @@ def test_what_is_lent_is_lent_in_turn_and_never_more_than_there_is() -> None:
     asyncio.run(body())
 
 
-def test_connections_are_bounded_and_those_of_root_are_others(
+def test_connections_are_limited_and_those_of_root_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = os.getuid()
@@ -489,7 +489,7 @@ def test_connections_are_bounded_and_those_of_root_are_others(
     attack(tmp_path, body)
 
 
-def test_requests_that_are_not_answered_yet_are_bounded_and_root_is_answered(
+def test_pending_requests_are_limited_and_root_is_still_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = os.getuid()
@@ -519,7 +519,7 @@ def test_requests_that_are_not_answered_yet_are_bounded_and_root_is_answered(
     attack(tmp_path, body)
 
 
-def test_one_plan_at_a_time_comes_to_what_netd_does_by_itself(tmp_path: Path) -> None:
+def test_plans_and_netds_own_work_run_one_at_a_time(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         machine.gate.clear()
         attacker = await connect()
@@ -537,7 +537,7 @@ def test_one_plan_at_a_time_comes_to_what_netd_does_by_itself(tmp_path: Path) ->
     attack(tmp_path, body)
 
 
-def test_nodes_that_are_measured_at_once_are_bounded(tmp_path: Path) -> None:
+def test_the_number_of_nodes_measured_at_once_is_limited(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         machine.gate.clear()
         attacker = await connect()
@@ -564,7 +564,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("what", FRAMES)
-def test_nonsense_ends_the_connection_and_nothing_else(tmp_path: Path, what: str) -> None:
+def test_an_invalid_frame_ends_the_connection_only(tmp_path: Path, what: str) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         attacker, other = await connect(), await connect()
         attacker.writer.write(FRAMES[what])
@@ -574,7 +574,7 @@ def test_nonsense_ends_the_connection_and_nothing_else(tmp_path: Path, what: str
     attack(tmp_path, body)
 
 
-def test_a_body_that_is_nested_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_a_too_deeply_nested_body_is_refused(tmp_path: Path) -> None:
     nested = b"\x91" * 500_000 + b"\x90"
     packed = b"\x82\xa6number\x01\xa4body\x82\xa4type\xa3try\xa5paths" + nested
 
@@ -587,9 +587,7 @@ def test_a_body_that_is_nested_without_an_end_is_refused(tmp_path: Path) -> None
     attack(tmp_path, body)
 
 
-def test_a_request_that_does_not_come_to_an_end_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incomplete_request_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.server._FRAME_S", 0.05)
 
     async def body(connect: Connect, machine: Machine, server: Server) -> None:
@@ -605,7 +603,7 @@ def test_a_request_that_does_not_come_to_an_end_is_given_up(
     attack(tmp_path, body)
 
 
-def test_who_does_not_read_answers_is_not_read(tmp_path: Path) -> None:
+def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         big = Status(state="x" * (1 << 20), revision=0)
 

@@ -31,7 +31,7 @@ def moved(change: Change, plan: Plan) -> list[str]:
     return impact.moved(change, plan, RangeMap(plan.nets), after)
 
 
-def test_a_host_moves_when_its_mark_becomes_another() -> None:
+def test_a_host_whose_mark_changes_moves() -> None:
     plan = Plan(hosts={"10.0.0.1": NODE, "10.0.0.2": NODE, "10.0.0.3": NODE})
     put = {"10.0.0.1": NODE, "10.0.0.2": MARK_DIRECT, "10.0.0.4": MARK_DIRECT}
     hosts = Patch(put=put, drop=("10.0.0.3", "10.0.0.9"))
@@ -43,7 +43,7 @@ def plan_of(hosts: Mapping[str, int], nets: Mapping[str, int]) -> Plan:
     return Plan(hosts={**hosts}, nets=flatten({IPv4Network(n): nets[n] for n in nets}))
 
 
-def test_of_a_range_just_those_move_whose_mark_becomes_another() -> None:
+def test_only_the_part_of_a_range_with_a_changed_mark_moves() -> None:
     around = {"10.0.1.0/24": NODE}
     before, after = plan_of({}, around), plan_of({}, {**around, "10.0.1.64/28": MARK_DIRECT})
     piece = ["10.0.1.64-10.0.1.79"]
@@ -51,7 +51,7 @@ def test_of_a_range_just_those_move_whose_mark_becomes_another() -> None:
     assert moved(difference(after, before), after) == piece
 
 
-def test_nobody_moves_when_the_rule_inside_sends_to_where_the_one_around_it_does() -> None:
+def test_no_client_moves_if_an_inner_rule_has_the_target_of_the_outer() -> None:
     before = plan_of({}, {"10.0.1.0/24": NODE})
     after = plan_of({"10.0.1.7": NODE}, {"10.0.1.0/24": NODE, "10.0.1.64/28": NODE})
     assert moved(difference(before, after), before) == []
@@ -71,7 +71,7 @@ nets = st.dictionaries(
 
 
 @given(hosts, nets, hosts, nets)
-def test_a_client_moves_if_the_rule_that_holds_for_it_sends_it_elsewhere(
+def test_a_client_moves_if_its_most_specific_rule_changes_the_target(
     hosts_before: dict[str, int],
     nets_before: dict[str, int],
     hosts_after: dict[str, int],
@@ -98,7 +98,7 @@ def mark_of(plan: Plan, client: str) -> int:
     return 0
 
 
-def test_all_move_with_another_whitelist_and_none_with_the_same() -> None:
+def test_all_clients_move_with_a_changed_whitelist_and_none_otherwise() -> None:
     plan = Plan(hosts={"10.0.0.1": NODE}, nets={RANGE: NODE}, whitelist=LISTED)
     same = with_epoch(change(whitelist=WhitelistPlan(mark=MARK_DIRECT)), plan)
     assert same.whitelist == LISTED
@@ -110,14 +110,14 @@ def test_all_move_with_another_whitelist_and_none_with_the_same() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "after"), [(1, 2), (MARK_EPOCHS - 1, 1)])
-def test_epochs_begin_again_after_the_last(epoch: int, after: int) -> None:
+def test_epochs_wrap_around(epoch: int, after: int) -> None:
     plan = Plan(whitelist=WhitelistPlan(mark=MARK_DIRECT, epoch=epoch))
     told = with_epoch(change(whitelist=WhitelistPlan(mark=NODE)), plan).whitelist
     assert told is not None
     assert told.epoch == after
 
 
-def test_only_those_with_sockets_in_the_engine_are_looked_for() -> None:
+def test_only_clients_with_engine_sockets_are_looked_up() -> None:
     hosts = {"10.0.0.1": NODE, "10.0.0.2": MARK_DIRECT, "10.0.0.3": MARK_REJECT}
     clients = [*hosts, "10.0.0.4"]
     assert engine_served(clients, Plan(hosts=hosts)) == ["10.0.0.1", "10.0.0.4"]
@@ -136,5 +136,5 @@ def test_only_those_with_sockets_in_the_engine_are_looked_for() -> None:
         ({"whitelist": LISTED}, True),
     ],
 )
-def test_a_single_clients_change_is_told_from_more(parts: dict[str, Any], is_more: bool) -> None:
+def test_a_change_of_hosts_alone_is_recognised(parts: dict[str, Any], is_more: bool) -> None:
     assert is_more_than_hosts(change(**parts)) == is_more

@@ -31,7 +31,7 @@ class Counted:
         return self.times
 
 
-async def test_many_who_ask_at_once_share_one_measurement() -> None:
+async def test_concurrent_readers_share_one_measurement() -> None:
     measure = Counted()
     meter = Meter(measure)
     found = await asyncio.gather(*(meter.read() for _ in range(50)))
@@ -39,13 +39,13 @@ async def test_many_who_ask_at_once_share_one_measurement() -> None:
     assert set(found) == {1}
 
 
-async def test_an_old_one_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outdated_measurement_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.meter.FRESH_S", 0.0)
     meter = Meter(Counted())
     assert [await meter.read() for _ in range(3)] == [1, 2, 3]
 
 
-async def test_a_failure_is_told_and_not_kept() -> None:
+async def test_a_failure_is_raised_and_not_kept() -> None:
     measure = Counted()
     meter = Meter(measure)
     measure.fails = True
@@ -55,7 +55,7 @@ async def test_a_failure_is_told_and_not_kept() -> None:
     assert await meter.read() == 2
 
 
-async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> None:
+async def test_a_slow_measurement_is_kept_longer_and_renewed_in_the_background() -> None:
     measure = Counted(lasts_s=0.4)
     meter = Meter(measure, kept=10, clock=measure.clock)
 
@@ -75,7 +75,7 @@ async def test_what_takes_long_is_kept_longer_and_measured_again_meanwhile() -> 
     assert await read_after(4.1) == 3, "nobody asked for too long"
 
 
-async def test_a_failure_meanwhile_is_told_once_the_last_is_too_old() -> None:
+async def test_a_background_failure_is_raised_once_the_last_value_is_outdated() -> None:
     measure = Counted(lasts_s=0.4)
     meter = Meter(measure, kept=10, clock=measure.clock)
     await meter.read()

@@ -16,7 +16,7 @@ from tests.instances import node_instance
 HERE, GONE = 0x1000_0001, 0x1000_0002
 
 
-def test_flows_of_an_instance_that_is_lost_are_tidied_and_of_a_dropped_one_are_not(
+def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = {HERE, GONE}

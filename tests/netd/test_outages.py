@@ -66,7 +66,7 @@ def live(body: Callable[[Network, Outages], Awaitable[None]]) -> None:
         runner.run(run())
 
 
-def test_nobody_is_asked_while_nothing_fails() -> None:
+def test_no_node_is_checked_while_none_fails() -> None:
     async def body(network: Network, outages: Outages) -> None:
         await asyncio.sleep(10 * PERIOD_S)
         assert network.asked == []
@@ -75,7 +75,7 @@ def test_nobody_is_asked_while_nothing_fails() -> None:
     live(body)
 
 
-def test_a_node_that_fails_is_told_until_it_answers_again() -> None:
+def test_a_failing_node_is_reported_until_it_answers_again() -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.dead = {"node:1"}
         outages.suspect(["node:1"])
@@ -92,7 +92,7 @@ def test_a_node_that_fails_is_told_until_it_answers_again() -> None:
     live(body)
 
 
-def test_one_that_answers_is_asked_ever_less_however_often_it_is_suspected() -> None:
+def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
     async def body(network: Network, outages: Outages) -> None:
         for _ in range(10 * int(PATIENCE_MAX_S)):
             outages.suspect(["node:1", "service:1", "node:999", "direct"])
@@ -105,7 +105,7 @@ def test_one_that_answers_is_asked_ever_less_however_often_it_is_suspected() -> 
     live(body)
 
 
-def test_one_that_dies_right_after_it_answered_is_found_out() -> None:
+def test_a_node_that_dies_right_after_a_check_is_detected() -> None:
     async def body(network: Network, outages: Outages) -> None:
         outages.suspect(["node:1"])
         await until(lambda: len(network.asked) == 1, 1)
@@ -117,7 +117,7 @@ def test_one_that_dies_right_after_it_answered_is_found_out() -> None:
     live(body)
 
 
-def test_a_suspect_does_not_wait_for_all_that_are_known_to_be_dead() -> None:
+def test_a_suspect_does_not_wait_for_checks_of_dead_nodes() -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.takes_s = 5.0
         network.dead = {f"node:{number}" for number in range(1, 200)}
@@ -133,7 +133,7 @@ def test_a_suspect_does_not_wait_for_all_that_are_known_to_be_dead() -> None:
     live(body)
 
 
-def test_another_configuration_is_another_node() -> None:
+def test_an_edited_or_deleted_node_is_no_longer_failing() -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.dead = {"node:1", "node:2"}
         outages.suspect(["node:1", "node:2"])
@@ -151,7 +151,7 @@ def test_another_configuration_is_another_node() -> None:
     live(body)
 
 
-def test_an_answer_about_a_node_that_is_another_by_now_is_not_told() -> None:
+def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.dead = {"node:1"}
         network.takes_s = 1.0
@@ -166,7 +166,7 @@ def test_an_answer_about_a_node_that_is_another_by_now_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
-def test_an_engine_that_is_away_makes_nobody_dead_nor_well(failure: Exception) -> None:
+def test_a_missing_engine_makes_no_node_dead_or_alive(failure: Exception) -> None:
     async def body(network: Network, outages: Outages) -> None:
         network.dead = {"node:1"}
         outages.suspect(["node:1"])

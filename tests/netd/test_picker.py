@@ -37,13 +37,13 @@ def taken_apart(message: bytes, path: tuple[int, ...]) -> bytes:
 
 
 @given(st.lists(messages(), max_size=12))
-def test_every_attribute_is_found_where_it_is(found: list[bytes]) -> None:
+def test_picked_attributes_equal_parsed_ones(found: list[bytes]) -> None:
     picker = Picker(START, *PATHS)
     for message in (*found, *found):
         assert picker.pick(message) == [taken_apart(message, path) for path in PATHS]
 
 
-def test_messages_of_one_length_may_differ_in_their_headers() -> None:
+def test_messages_of_equal_length_may_have_different_headers() -> None:
     picker = Picker(0, (1,), (2,))
     assert picker.pick(attribute(1, b"abcd")) == [b"abcd", b""]
     assert picker.pick(attribute(2, b"abcd")) == [b"", b"abcd"]

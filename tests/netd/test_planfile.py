@@ -48,7 +48,7 @@ def loaded(path: Path) -> Plan | None:
         return file.load()
 
 
-def test_a_plan_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_stored_plan_is_loaded_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "netd" / "plan.db"
     file = PlanFile(path)
     assert file.load() is None
@@ -79,7 +79,7 @@ OLD = {
 """Rows of a plan whose instances were documents of the engine."""
 
 
-def test_of_a_plan_whose_instances_were_documents_all_else_is_read(tmp_path: Path) -> None:
+def test_a_plan_with_instances_as_documents_keeps_everything_else(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
     file = PlanFile(path)
     store(file, Plan(), FULL)
@@ -114,7 +114,7 @@ def test_of_a_plan_whose_instances_were_documents_all_else_is_read(tmp_path: Pat
     assert found.instances == FULL.instances
 
 
-def test_a_plan_that_holds_what_this_netd_does_not_take_is_none(tmp_path: Path) -> None:
+def test_a_stored_plan_that_fails_validation_is_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
     file = PlanFile(path)
     store(file, Plan(), replace(FULL, hosts={"10.0.0.1 }; flush ruleset": 0x1000_0001}))
@@ -122,7 +122,7 @@ def test_a_plan_that_holds_what_this_netd_does_not_take_is_none(tmp_path: Path) 
     assert loaded(path) is None
 
 
-def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:
+def test_a_change_writes_its_differences_only(tmp_path: Path) -> None:
     file = PlanFile(tmp_path / "plan.db")
     store(file, Plan(), FULL)
     change = Change(
@@ -138,7 +138,7 @@ def test_a_change_writes_what_it_changes(tmp_path: Path) -> None:
     assert found.instances == FULL.instances
 
 
-def test_a_change_that_fails_halfway_is_not_there(tmp_path: Path) -> None:
+def test_a_change_that_fails_halfway_is_not_stored(tmp_path: Path) -> None:
     file = PlanFile(tmp_path / "plan.db")
     store(file, Plan(), FULL)
     change = Change(base=7, revision=8, hosts=Patch(drop=("10.0.0.1",)))
@@ -149,7 +149,7 @@ def test_a_change_that_fails_halfway_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty-table", "other version"])
-def test_a_plan_that_cannot_be_trusted_is_none(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_plan_is_not_loaded(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "plan.db"
     file = PlanFile(path)
     store(file, Plan(), FULL)
@@ -174,7 +174,7 @@ def test_a_plan_that_cannot_be_trusted_is_none(tmp_path: Path, damage: str) -> N
     assert loaded(path) == FULL
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder should be")
     file = PlanFile(blocked / "plan.db")
@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_what_need_not_last_or_changes_nothing_goes_on_without_the_file(tmp_path: Path) -> None:
+def test_temporary_or_empty_changes_proceed_without_the_file(tmp_path: Path) -> None:
     (tmp_path / "no folder").touch()
     file = PlanFile(tmp_path / "no folder" / "plan.db")
     halt = Change(base=7, revision=7, policy=GlobalPolicy(stopped=True))

@@ -116,7 +116,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_a_refused_change_does_not_come_back(
+def test_a_refused_change_does_not_reappear(
     tmp_path: Path, write: Callable[[Path], Writer]
 ) -> None:
     # Only its fsync failed: the change is complete in SQLite's log until that is emptied.
@@ -128,7 +128,7 @@ def test_a_refused_change_does_not_come_back(
     assert stored(tmp_path / "plan.db") == {"10.0.0.1"}
 
 
-def test_it_does_not_come_back_beside_the_next_one(
+def test_a_refused_change_does_not_reappear_with_the_next_one(
     tmp_path: Path, write: Callable[[Path], Writer]
 ) -> None:
     writer = write(tmp_path / "plan.db")
@@ -142,7 +142,7 @@ def test_it_does_not_come_back_beside_the_next_one(
 
 
 @pytest.mark.parametrize("end", ["well", "killed"])
-def test_a_full_disk_takes_no_change_and_no_plan_away(
+def test_a_full_disk_loses_no_stored_change_or_plan(
     disk: Path, write: Callable[[Path], Writer], end: str
 ) -> None:
     path = disk / "netd" / "plan.db"
@@ -157,7 +157,7 @@ def test_a_full_disk_takes_no_change_and_no_plan_away(
     assert write(path).store("SECOND") == "stored"
 
 
-def test_a_plan_is_read_where_nothing_can_be_written(disk: Path) -> None:
+def test_a_plan_is_read_from_a_read_only_disk(disk: Path) -> None:
     path = disk / "plan.db"
     with closing(PlanFile(path)) as file:
         store(file, FIRST)
@@ -171,7 +171,7 @@ def test_a_plan_is_read_where_nothing_can_be_written(disk: Path) -> None:
     assert (set(plan.hosts), stored(path)) == ({"10.0.0.1"}, {"10.0.0.1", "10.0.0.6"})
 
 
-def test_damage_on_a_disk_that_cannot_be_written_to_is_no_plan(disk: Path) -> None:
+def test_a_damaged_plan_on_a_read_only_disk_is_not_loaded(disk: Path) -> None:
     path = disk / "plan.db"
     path.write_bytes(b"not a database" * 100)
     with read_only(disk), closing(PlanFile(path)) as file:

@@ -45,13 +45,13 @@ class PortRangeModel(RuleBasedStateMachine):
 TestPortRange = PortRangeModel.TestCase
 
 
-def test_a_port_just_freed_rests_the_longest() -> None:
+def test_a_freed_port_is_reused_last() -> None:
     ports = PortRange(range(3), "all are taken")
     ports.give_back(ports.take())
     assert [ports.take(), ports.take(), ports.take()] == [1, 2, 0]
 
 
-def test_ports_that_are_avoided_are_not_handed_out() -> None:
+def test_excluded_ports_are_not_given() -> None:
     ports = PortRange(range(3), "all are taken")
     assert [ports.take({0, 1}), ports.take({0})] == [2, 1]
     with pytest.raises(LookupError):
@@ -69,7 +69,7 @@ def test_a_port_is_not_used_again_at_once() -> None:
     assert used == set(range(5000, 5010)) - {kept}
 
 
-def test_every_port_is_handed_out_once() -> None:
+def test_every_port_is_given_once() -> None:
     ports = PortRange(range(5000, 5010), "no more than 10 lines are blue")
     ports.claim(5003)
     assert {ports.take() for _ in range(9)} == set(range(5000, 5010)) - {5003}

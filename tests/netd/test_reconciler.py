@@ -210,7 +210,7 @@ def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_p1_nobody_goes_on_by_a_node_that_is_another_now_and_will_not_start(tmp_path: Path) -> None:
+def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Path) -> None:
     """Past fault: if an edited node did not start, its clients continued through the old instance
     and nothing was reported. They are blocked, and the start is tried again.
     """
@@ -231,7 +231,7 @@ def test_p1_nobody_goes_on_by_a_node_that_is_another_now_and_will_not_start(tmp_
     live(tmp_path, body)
 
 
-def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, b = node(7, "a"), node(8, "b")
         await device.apply(a, b)
@@ -258,7 +258,7 @@ def test_a_change_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) ->
         ({"groups": {"group:1": group(node(7, "a"))}}, True),
     ],
 )
-def test_flows_are_judged_by_no_law_that_the_kernel_goes_by_no_more(
+def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], is_another_law: bool
 ) -> None:
     """Past fault: the clean-up after a save judged flows by the plan that it had begun with."""
@@ -275,7 +275,7 @@ def test_flows_are_judged_by_no_law_that_the_kernel_goes_by_no_more(
     live(tmp_path, body)
 
 
-def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(tmp_path: Path) -> None:
+def test_p1_a_proxy_service_ends_before_its_port_is_no_longer_guarded(tmp_path: Path) -> None:
     """Past fault: a proxy service without a password that was deleted or moved was open to all
     callers for milliseconds, because its port lost its guard before the service ended.
     """
@@ -304,7 +304,7 @@ def test_p1_a_proxy_service_ends_before_its_port_is_guarded_no_more(tmp_path: Pa
     live(tmp_path, body)
 
 
-def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path) -> None:
+def test_p5_a_halt_ends_proxy_services(tmp_path: Path) -> None:
     """Past fault: proxy services continued while the database could not be read."""
 
     async def body(device: Device) -> None:
@@ -317,7 +317,7 @@ def test_p5_a_halt_ends_proxy_services_too(tmp_path: Path) -> None:
     live(tmp_path, body)
 
 
-def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(tmp_path: Path) -> None:
+def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
@@ -336,7 +336,7 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_revived(tmp_path: Path) ->
     live(tmp_path, body)
 
 
-def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path: Path) -> None:
+def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, px = node(7, "a"), service(1080)
         await device.reconciler.set_plan(device.plan(a, policy=GlobalPolicy(stopped=True)))
@@ -351,7 +351,7 @@ def test_a_proxy_service_that_will_not_start_keeps_nobody_from_a_start(tmp_path:
     live(tmp_path, body)
 
 
-def test_p1_nothing_follows_a_stop(tmp_path: Path) -> None:
+def test_p1_no_change_follows_a_stop(tmp_path: Path) -> None:
     """A change that waits for an instance that is being revived must not let any client out again.
     Past fault: such a change had its turn after the table that blocks was loaded.
     """
@@ -382,7 +382,7 @@ def test_p1_nothing_follows_a_stop(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_p3_others_do_not_wait_for_an_instance_that_is_revived(tmp_path: Path) -> None:
+def test_p3_other_changes_do_not_wait_for_the_restart_of_an_instance(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, b = node(7, "a"), node(8, "b")
         await device.apply(a, b)
@@ -403,7 +403,7 @@ def test_p3_others_do_not_wait_for_an_instance_that_is_revived(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("after", [(), ("c",)])
-def test_a_change_of_an_instance_that_is_revived_comes_after_that(
+def test_a_change_of_a_restarting_instance_waits_for_the_restart(
     tmp_path: Path, after: Iterable[str]
 ) -> None:
     """A deleted instance, for example a proxy service, must not come up after the deletion was
@@ -428,7 +428,7 @@ def test_a_change_of_an_instance_that_is_revived_comes_after_that(
     live(tmp_path, body)
 
 
-def test_what_was_revived_is_known_though_the_kernel_would_not_hear_of_it(tmp_path: Path) -> None:
+def test_a_restarted_instance_is_kept_if_the_kernel_update_fails(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a = node(7, "a")
         await device.apply(a)
@@ -443,7 +443,7 @@ def test_what_was_revived_is_known_though_the_kernel_would_not_hear_of_it(tmp_pa
     live(tmp_path, body)
 
 
-def test_a_groups_node_that_is_revived_is_not_started_a_second_time(tmp_path: Path) -> None:
+def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -> None:
     async def body(device: Device) -> None:
         a, b = node(7, "a", standby=True), node(8, "b", standby=True)
         groups = {"group:1": group(a, b)}
@@ -473,7 +473,7 @@ def adopted(engine: Engine, instance: Instance) -> set[int]:
     return set(serving.ports().values())
 
 
-def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> None:
+def test_p3_the_plans_instance_is_adopted_despite_a_newer_one() -> None:
     """Past fault: after netd died in the middle of an edit of a node, the next netd cut that node's
     connections, because it adopted the newest instance instead of its plan's.
     """
@@ -484,7 +484,7 @@ def test_p3_what_serves_is_adopted_though_a_newer_one_of_another_plan_runs() -> 
     assert adopted(engine, after) == {newer.port}
 
 
-def test_p1_a_stop_that_could_not_block_says_so_once_all_else_has_ended(tmp_path: Path) -> None:
+def test_p1_a_stop_that_failed_to_block_raises_after_all_else_ended(tmp_path: Path) -> None:
     """Past fault: a stop counted as done although the kernel had refused the table that blocks.
     netd ends with an error, and its keeper blocks.
     """

@@ -28,7 +28,7 @@ class Kernel:
         return [each.source for each in self.refusals.reached]
 
 
-def test_a_client_is_told_while_it_is_refused_and_for_a_while_after() -> None:
+def test_a_refused_client_is_reported_during_and_for_a_while_after() -> None:
     kernel = Kernel()
     assert kernel.told(0.0) == []
     kernel.counted = {BUSY: 1}
@@ -41,7 +41,7 @@ def test_a_client_is_told_while_it_is_refused_and_for_a_while_after() -> None:
     assert kernel.changes == 2
 
 
-def test_packets_are_counted_though_the_kernel_forgets() -> None:
+def test_packets_are_counted_although_kernel_entries_expire() -> None:
     kernel = Kernel()
     for count in (5, 9, 2, 2):  # the third belongs to a new element
         kernel.counted = {BUSY: count}
@@ -54,14 +54,14 @@ def test_packets_are_counted_though_the_kernel_forgets() -> None:
     assert kernel.refusals.totals == {"connections": 13}
 
 
-def test_callers_are_told_with_the_service_that_they_call() -> None:
+def test_callers_are_reported_with_the_service_they_call() -> None:
     kernel = Kernel()
     kernel.counted = {STRANGER: 1}
     assert kernel.told(1.0) == ["203.0.113.9"]
     assert kernel.refusals.reached[0].port == 1080
 
 
-def test_whom_netd_lets_in_no_further_is_told_too() -> None:
+def test_clients_refused_by_netd_itself_are_reported() -> None:
     crowd = Crowd(frozenset({"203.0.113.9"}), is_full=True)
     greedy = [Greedy("10.0.0.7", "tcp"), Greedy("10.0.0.8", "udp", is_of_network=True)]
     refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, lambda _: {})
@@ -75,7 +75,7 @@ def test_whom_netd_lets_in_no_further_is_told_too() -> None:
     assert not any(refusals.totals.values())
 
 
-def test_however_many_there_are_some_are_told() -> None:
+def test_the_number_of_reports_is_limited() -> None:
     kernel = Kernel()
     kernel.counted = {Refused(CONNECTIONS, f"10.0.{n // 256}.{n % 256}"): 1 for n in range(5000)}
     kernel.counted[Refused(SERVICE, port=1080)] = 1

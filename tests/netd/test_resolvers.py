@@ -90,14 +90,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return made
 
 
-def test_who_is_silent_is_passed_over_for_the_next_that_answers(watched: Watched) -> None:
+def test_the_next_answering_resolver_replaces_a_silent_one(watched: Watched) -> None:
     assert watched.look() == [(WAN, FIRST)]
     assert (MARK_DIRECT, ONLY) in watched.questions
     assert watched.look(FIRST, THIRD) == [(WAN, server) for server in ALL]
     assert watched.machine.silent == {(WAN, FIRST)}
 
 
-def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
+def test_the_kernel_is_updated_only_when_silent_resolvers_change(watched: Watched) -> None:
     for silent, adapted in (
         ((), 0),
         ((FIRST,), 1),
@@ -113,7 +113,7 @@ def test_clients_are_told_of_what_is_new_only(watched: Watched) -> None:
     assert watched.forgotten == [FIRST, SECOND, THIRD]
 
 
-def test_what_failed_is_done_by_the_next_look(watched: Watched) -> None:
+def test_a_failed_update_is_repeated_by_the_next_check(watched: Watched) -> None:
     watched.is_broken = True
     with pytest.raises(Failed):
         watched.look(FIRST)
@@ -123,7 +123,7 @@ def test_what_failed_is_done_by_the_next_look(watched: Watched) -> None:
     assert watched.forgotten == [FIRST]
 
 
-def test_two_ways_of_one_kind_are_told_once(watched: Watched) -> None:
+def test_a_silent_resolver_of_two_equal_egresses_is_reported_once(watched: Watched) -> None:
     domestic = Egress(number=1, resolvers=ALL, is_asked_directly=True)
     watched.plan = Plan(policy=GlobalPolicy(resolvers=ALL), egresses={"l2tp_1": domestic})
     watched.look(FIRST)
@@ -131,7 +131,7 @@ def test_two_ways_of_one_kind_are_told_once(watched: Watched) -> None:
     assert len(watched.told()) == 1
 
 
-def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:
+def test_an_egress_without_any_answer_keeps_its_resolvers(watched: Watched) -> None:
     watched.look(*ALL)
     assert watched.adapted == 0
     watched.look(FIRST)
@@ -142,7 +142,7 @@ def test_where_none_answers_it_is_the_way_that_fails(watched: Watched) -> None:
     ]
 
 
-def test_ways_without_an_answer_are_told_for_what_they_are(watched: Watched) -> None:
+def test_egresses_without_an_answer_are_reported_by_kind(watched: Watched) -> None:
     names = f"no resolver answers directly ({ONLY})"
     for silent, is_dead, dead_ends, nameless, changes in (
         ((FIRST,), False, {}, {}, 0),
@@ -157,14 +157,14 @@ def test_ways_without_an_answer_are_told_for_what_they_are(watched: Watched) -> 
         assert told == (dead_ends, nameless, changes)
 
 
-def test_a_way_by_which_nobody_is_there_is_told_as_that(watched: Watched) -> None:
+def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> None:
     watched.is_dead = True
     watched.look(*ALL)
     reason = f"nothing that is asked by wan1 answers ({', '.join(ALL)})"
     assert watched.resolvers.dead_ends == {"wan1": reason}
 
 
-def test_a_look_at_some_ways_leaves_what_is_known_of_others(watched: Watched) -> None:
+def test_a_check_of_some_egresses_keeps_the_results_of_others(watched: Watched) -> None:
     watched.look(FIRST, ONLY)
     watched.silent, watched.questions = {FIRST, SECOND, THIRD}, []
     asyncio.run(watched.resolvers.look({MARK_DIRECT, 77}))
@@ -175,7 +175,7 @@ def test_a_look_at_some_ways_leaves_what_is_known_of_others(watched: Watched) ->
     assert set(watched.resolvers.nameless) == {"wan1"}
 
 
-def test_by_a_way_that_is_closed_nobody_is_asked(watched: Watched) -> None:
+def test_no_resolver_is_queried_by_a_closed_egress(watched: Watched) -> None:
     watched.look(FIRST)
     watched.machine.topology = Topology()
     assert watched.look(*ALL) == []
@@ -183,7 +183,7 @@ def test_by_a_way_that_is_closed_nobody_is_asked(watched: Watched) -> None:
     assert watched.machine.silent == {(WAN, FIRST)}
 
 
-def test_a_wan_that_no_rule_names_is_asked_by_too(watched: Watched) -> None:
+def test_a_wan_without_a_rule_is_checked_too(watched: Watched) -> None:
     watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST,)))
     answers = interface_mark("wan1", inbound(watched.machine.topology)["wan1"].number)
     assert sorted(watched.look()) == [(answers, FIRST), (MARK_DIRECT, FIRST)]
@@ -192,7 +192,7 @@ def test_a_wan_that_no_rule_names_is_asked_by_too(watched: Watched) -> None:
     assert set(watched.resolvers.dead_ends) == {"DIRECT", "wan1"}
 
 
-def test_who_is_listed_no_more_is_forgotten(watched: Watched) -> None:
+def test_resolvers_removed_from_the_plan_are_forgotten(watched: Watched) -> None:
     watched.look(FIRST)
     watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST, SECOND)))
     assert watched.told() == []
@@ -229,7 +229,7 @@ REPLIES: Mapping[str, tuple[Reply, bool]] = {
 
 @pytest.mark.lab
 @pytest.mark.parametrize("kind", REPLIES)
-def test_an_answer_is_one_that_helps_clients(kind: str) -> None:
+def test_only_a_reply_usable_by_clients_counts_as_an_answer(kind: str) -> None:
     says, helps = REPLIES[kind]
     with Namespace() as network:
         network.shell("ip link set lo up")
@@ -237,7 +237,7 @@ def test_an_answer_is_one_that_helps_clients(kind: str) -> None:
 
 
 @pytest.mark.lab
-def test_who_has_no_way_or_does_not_listen_does_not_answer() -> None:
+def test_an_unreachable_or_closed_resolver_does_not_answer() -> None:
     with Namespace() as network:
         assert network.run(lambda: asyncio.run(answers(FIRST, 0))) is False
         network.shell("ip link set lo up")
@@ -245,7 +245,7 @@ def test_who_has_no_way_or_does_not_listen_does_not_answer() -> None:
 
 
 @pytest.mark.lab
-def test_a_question_that_was_lost_is_asked_again_by_the_same_way() -> None:
+def test_a_lost_query_is_repeated_by_the_same_egress() -> None:
     mark = 0x2000_0001
     with Namespace() as network:
         network.shell("ip link set lo up")

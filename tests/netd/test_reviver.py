@@ -34,7 +34,9 @@ class Patient:
         self.attempted.clear()
 
 
-def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarts_are_tried_at_growing_intervals_until_all_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reviver, "_FIRST_S", 0.02)
 
     async def run() -> None:
@@ -56,7 +58,7 @@ def test_attempts_come_ever_later_until_it_runs(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(run())
 
 
-def test_what_is_lost_during_an_attempt_is_seen_to_though_nothing_is_missing() -> None:
+def test_a_loss_during_an_attempt_causes_another_attempt() -> None:
     """It may only have been a standby, with flows that have to be moved."""
 
     async def run() -> None:
@@ -80,7 +82,7 @@ def test_what_is_lost_during_an_attempt_is_seen_to_though_nothing_is_missing() -
     asyncio.run(run())
 
 
-def test_no_error_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_stops_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviver, "_FIRST_S", 0.02)
 
     async def run() -> None:
@@ -92,7 +94,7 @@ def test_no_error_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_what_was_lost_is_started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_instance_is_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviver, "_FIRST_S", 60.0)
 
     async def run() -> None:

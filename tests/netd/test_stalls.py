@@ -29,7 +29,7 @@ def by(*hops: Hop) -> Instance:
     return Instance(key="node:1", work=Dialer(paths=(path,), resolvers=("192.0.2.53",)))
 
 
-def test_grpc_and_http_2_share() -> None:
+def test_grpc_and_http_2_nodes_share_connections() -> None:
     far = to("192.0.2.1", 9, Grpc())
     ends = Ends.of(
         [
@@ -46,7 +46,7 @@ def test_grpc_and_http_2_share() -> None:
     assert not ends.is_shared(THERE, 1)
 
 
-def test_a_name_may_lead_anywhere_but_to_what_is_known_not_to_share() -> None:
+def test_an_end_is_shared_unless_it_is_known_not_to_be() -> None:
     ends = Ends.of([by(to("node.test", 443, Grpc())), by(to("192.0.2.1", 443))])
     assert not ends.is_shared(HERE, 443)
     assert ends.is_shared(THERE, 443)

@@ -31,14 +31,14 @@ def counted(tcp: dict[str, int], udp: dict[str, int] | None = None) -> Counted:
 # --- Clients and networks. --------------------------------------------------------------------
 
 
-def test_a_client_has_too_much_from_its_bound_on() -> None:
+def test_a_client_above_its_bound_is_greedy() -> None:
     most = int(BOUNDS.connections * MORE)
     tcp, udp = {"10.0.0.7": most, "10.0.0.8": most + 1}, {"10.0.0.9": BOUNDS.sessions_kept + 1}
     found = greedy(counted(tcp, udp), BOUNDS, {*tcp, *udp})
     assert found == {Greedy("10.0.0.8", "tcp"), Greedy("10.0.0.9", "udp")}
 
 
-def test_a_host_with_many_addresses_is_refused_and_its_neighbours_are_not() -> None:
+def test_a_host_with_many_addresses_is_refused_but_not_its_neighbours() -> None:
     each = BOUNDS.connections - 1
     takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
     others = {"10.0.0.7": 300, "10.0.1.7": 300}
@@ -46,13 +46,13 @@ def test_a_host_with_many_addresses_is_refused_and_its_neighbours_are_not() -> N
     assert found == {Greedy(address, "tcp", is_of_network=True) for address in takers}
 
 
-def test_a_rule_of_its_own_takes_a_client_out_of_its_network() -> None:
+def test_a_client_with_its_own_rule_does_not_count_for_its_network() -> None:
     each = BOUNDS.connections - 1
     takers = {f"10.0.0.{n}": each for n in range(100, 101 + TCP_OF_A_NETWORK // each)}
     assert greedy(counted(takers), BOUNDS, {"10.0.0.100"}) == frozenset()
 
 
-def test_a_networks_connections_and_sessions_are_counted_apart() -> None:
+def test_connections_and_sessions_of_a_network_are_counted_separately() -> None:
     tcp = {f"10.0.0.{n}": TCP_OF_A_NETWORK // 20 for n in range(20)}
     udp = {f"10.0.0.{n}": BOUNDS.sessions_of_network_kept // 20 for n in range(20)}
     assert greedy(counted(tcp, udp), BOUNDS, ()) == frozenset()
@@ -61,7 +61,9 @@ def test_a_networks_connections_and_sessions_are_counted_apart() -> None:
 
 
 @given(st.lists(st.integers(1, 2048), max_size=10), st.lists(st.integers(1000, 2048), max_size=40))
-def test_a_network_that_has_too_much_gets_no_more_of_it(few: list[int], many: list[int]) -> None:
+def test_the_greediest_clients_of_a_network_are_refused_first(
+    few: list[int], many: list[int]
+) -> None:
     """The remaining clients have the least: together not more than the bound."""
     tcp = {f"10.0.0.{number}": count for number, count in enumerate((*few, *many))}
     refused = {each.client for each in greedy(counted(tcp), BOUNDS, ())}
@@ -101,29 +103,29 @@ class Connection:
         return None
 
 
-def test_one_that_says_nothing_is_ended() -> None:
+def test_an_idle_connection_is_ended() -> None:
     assert Connection([], []).ended() == IDLE_S
     assert Connection([0.5], [0.6]).ended() == IDLE_S + PERIOD_S
 
 
-def test_one_that_goes_on_saying_half_of_something_is_ended() -> None:
+def test_a_connection_with_an_incomplete_query_is_ended() -> None:
     trickle = [0.5 + second for second in range(60)]
     assert Connection(trickle, []).ended() == IDLE_S + PERIOD_S
     assert Connection(trickle, [0.9]).ended() == IDLE_S + PERIOD_S
 
 
-def test_a_question_that_is_not_answered_is_waited_for_no_longer() -> None:
+def test_an_unanswered_query_has_a_time_limit() -> None:
     assert Connection([5.0], []).ended() == 5.0 + IDLE_S + 1.0
 
 
-def test_one_that_asks_again_and_again_goes_on() -> None:
+def test_a_connection_with_repeated_queries_is_kept() -> None:
     """At every check a query waits for its answer."""
     asked = [each * PERIOD_S - 0.1 for each in range(1, 30)]
     assert Connection(asked, [each + 0.2 for each in asked]).ended() is None
 
 
 @given(st.floats(0.1, IDLE_S - 0.1), st.floats(0.1, 4.0))
-def test_an_answer_is_waited_for(pause_s: float, takes_s: float) -> None:
+def test_a_connection_waiting_for_its_answer_is_kept(pause_s: float, takes_s: float) -> None:
     """The pauses and answer times stay below the idle limit and the engine's patience."""
     asked, sent, now = [], [], 0.0
     while now < 60.0:
@@ -134,7 +136,7 @@ def test_an_answer_is_waited_for(pause_s: float, takes_s: float) -> None:
     assert Connection(asked, sent).ended() is None
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_an_ended_connection_is_forgotten() -> None:
     """The id of an ended connection may be that of another one later."""
     idlers = Idlers()
     asking = Asker(sent_s=25.0, received_s=0.5, id=b"one")

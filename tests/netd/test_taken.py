@@ -44,7 +44,9 @@ def taken(plan: Plan) -> Plan:
     st.lists(st.lists(steps, min_size=1, max_size=4), max_size=4),
     st.sampled_from((RESOLVERS, LOCALLY)),
 )
-def test_every_plan_is_taken_as_it_is(changes: list[list[Any]], resolvers: Any) -> None:
+def test_every_compiled_plan_is_accepted_unchanged(
+    changes: list[list[Any]], resolvers: Any
+) -> None:
     author = Author(DesiredState())
     for change in changes:
         for verb, positional, keyword in change:
@@ -60,7 +62,7 @@ def of_node(made: Node) -> DesiredState:
 
 
 @pytest.mark.parametrize(("protocol", "config"), ACCEPTED, ids=lambda value: str(value)[:60])
-def test_every_kind_of_node_is_taken(protocol: str, config: dict[str, Any]) -> None:
+def test_every_kind_of_node_is_accepted(protocol: str, config: dict[str, Any]) -> None:
     plan = compile_plan(of_node(node(protocol, config)), RESOLVERS)
     assert plan.instances.keys() == {"node:1"}
     assert taken(plan) == plan
@@ -74,7 +76,7 @@ def test_every_kind_of_node_is_taken(protocol: str, config: dict[str, Any]) -> N
     path=awkward,
     host=awkward,
 )
-def test_a_node_that_is_accepted_keeps_no_plan_from_being_taken(
+def test_a_valid_node_makes_no_plan_unacceptable(
     accepted: tuple[str, dict[str, Any]], field: str, value: str, path: str, host: str
 ) -> None:
     protocol, config = accepted
@@ -110,7 +112,7 @@ def line(**fields: Any) -> Line:
         ({"port": 0}, "port must be"),
     ],
 )
-def test_a_line_that_was_stored_before_is_left_out_and_says_why(
+def test_an_invalid_stored_line_is_omitted_with_its_reason(
     fields: dict[str, Any], why: str
 ) -> None:
     stored = line(**fields)
@@ -130,7 +132,7 @@ def test_a_line_that_was_stored_before_is_left_out_and_says_why(
 
 
 @pytest.mark.parametrize("fields", [{"port": 22}, {"port": 20_000}, {"password": "a\nb"}])
-def test_a_proxy_service_that_was_stored_before_is_left_out(fields: dict[str, Any]) -> None:
+def test_an_invalid_stored_proxy_service_is_omitted(fields: dict[str, Any]) -> None:
     given_fields: dict[str, Any] = {"port": 1080, "username": "u", "password": "p"}
     services = [
         ProxyService(id=1, name="a", outbound_interface="wan1", **{**given_fields, **fields}),
@@ -143,7 +145,7 @@ def test_a_proxy_service_that_was_stored_before_is_left_out(fields: dict[str, An
     assert taken(plan) == plan
 
 
-def test_a_node_that_was_stored_before_blocks_by_itself() -> None:
+def test_an_invalid_stored_node_blocks_only_its_own_clients() -> None:
     config = json.dumps({"server": "a.test", "port": 1, "username": "u\nv"})
     made = Node(id=1, name="n", protocol="socks5", config_json=config, group="", created_at="")
     plan = compile_plan(of_node(made), RESOLVERS)

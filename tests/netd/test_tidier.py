@@ -72,7 +72,7 @@ DIRECTLY = flow_mark(MARK_ASKED_DIRECTLY, EPOCH)
         ("127.0.0.1", FAR, IPPROTO_UDP, 443, {0, LISTED}),
     ],
 )
-def test_flows_stay_that_would_begin_so_now(
+def test_flows_that_would_begin_alike_now_are_kept(
     client: str, far: bytes, protocol: int, port: int, marks: set[int]
 ) -> None:
     every = {0, NODE, WAN, MARK_DIRECT, SNIFFER, node_mark(2), egress_mark(3)}
@@ -82,7 +82,7 @@ def test_flows_stay_that_would_begin_so_now(
     assert {m for m in every if is_current(packed, Flow(m, far, protocol, port, True))} == marks
 
 
-def test_what_a_wan_brought_in_is_nobodys_rules_to_end() -> None:
+def test_inbound_flows_of_wans_are_kept_whatever_the_rules() -> None:
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
         assert is_current(IPv4Address(client).packed, Flow(egress_mark(inbound_number(3))))
@@ -93,7 +93,7 @@ def test_flows_of_the_engine_have_no_epoch() -> None:
     assert flow_mark(WAN, EPOCH) != WAN != flow_mark(WAN, EPOCH + 1)
 
 
-def test_where_there_are_local_names_an_instance_answers_those_that_the_kernel_routes() -> None:
+def test_with_local_names_dns_flows_of_routed_clients_use_an_instance() -> None:
     policy = structs.replace(PLAN.policy, local_resolvers=("10.0.0.2",))
     is_current = may_have(structs.replace(PLAN, policy=policy), RANGES, {}, (), OWN_ADDRESSES)
 
@@ -108,7 +108,7 @@ def test_where_there_are_local_names_an_instance_answers_those_that_the_kernel_r
 
 
 @pytest.mark.parametrize("client", ["10.0.0.1", "10.0.0.2"])
-def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
+def test_sniffed_udp_has_a_translated_source(client: str) -> None:
     mark = {"10.0.0.1": NODE, "10.0.0.2": SNIFFER}[client]
     other = {"10.0.0.1": NODE, "10.0.0.2": flow_mark(WAN, EPOCH)}[client]
     packed = IPv4Address(client).packed
@@ -131,7 +131,7 @@ def test_udp_that_is_looked_into_has_an_address_of_its_own(client: str) -> None:
         ("10.0.0.2", OWN_ADDRESSES[0].packed, OWN),  # the router's own
     ],
 )
-def test_a_flow_that_an_instance_began_does_not_stay_where_the_kernel_routes(
+def test_a_flow_begun_by_an_instance_ends_if_the_kernel_routes_its_client(
     client: str, far: bytes, marks: set[int]
 ) -> None:
     every = {0, NODE, WAN, MARK_DIRECT, LISTED, flow_mark(WAN, EPOCH)}
@@ -141,14 +141,14 @@ def test_a_flow_that_an_instance_began_does_not_stay_where_the_kernel_routes(
     assert {m for m, flow in backwards.items() if is_current(packed, flow)} == marks
 
 
-def test_a_flow_that_an_instance_began_does_not_stay_on_an_open_device() -> None:
+def test_a_flow_begun_by_an_instance_ends_on_an_open_device() -> None:
     client, flow = IPv4Address("10.0.0.1").packed, Flow(0, FAR, IPPROTO_UDP, 7, is_backwards=True)
     opened = structs.replace(PLAN, policy=GlobalPolicy(opened=True, unmanaged=MARK_DIRECT))
     assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
     assert not may_have(opened, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
 
 
-def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> None:
+def test_a_flow_is_judged_as_fast_among_thousands_of_ranges() -> None:
     def seconds(count: int) -> float:
         names = [f"10.{number >> 8}.{number & 255}" for number in range(count)]
         plan = Plan(nets={f"{name}.0-{name}.255": WAN for name in names})
@@ -162,7 +162,7 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges_as_among_few() -> No
     assert thousands < 20 * few
 
 
-def test_a_walk_judges_no_more_once_its_law_is_outdated_and_is_made_again(
+def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Past fault: a connection that began just after a save of the whitelist or of a CIDR rule
@@ -195,7 +195,7 @@ def test_a_walk_judges_no_more_once_its_law_is_outdated_and_is_made_again(
     assert walks == [[False, True], [False, False]]
 
 
-def test_what_was_to_be_tidied_is_not_forgotten_when_that_fails(
+def test_a_failed_clean_up_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[set[str]] = []

@@ -133,7 +133,7 @@ def found(change: Change) -> list[str]:
     return list(problems(asked))
 
 
-def test_a_good_change_has_no_problems() -> None:
+def test_a_valid_change_has_no_problems() -> None:
     assert found(Change(base=0, revision=1, **GOOD)) == []
 
 
@@ -242,7 +242,9 @@ def test_a_good_change_has_no_problems() -> None:
         ("delay_url", "http://a.test/\nHost: b", "delay_url"),
     ],
 )
-def test_a_bad_entry_is_a_problem_that_names_the_field(table: str, value: Any, field: str) -> None:
+def test_an_invalid_entry_is_a_problem_that_names_its_field(
+    table: str, value: Any, field: str
+) -> None:
     told = found(Change(base=0, revision=1, **{table: value}))
     assert any(field in problem for problem in told), told
 
@@ -263,7 +265,7 @@ def test_a_bad_entry_is_a_problem_that_names_the_field(table: str, value: Any, f
     ],
     ids=hex,
 )
-def test_no_client_has_a_mark_that_no_target_has(mark: int) -> None:
+def test_a_host_with_the_mark_of_no_target_is_a_problem(mark: int) -> None:
     for change in (
         Change(base=0, revision=1, hosts=Patch(put={"10.0.0.1": mark})),
         Change(base=0, revision=1, nets=Patch(put={"10.0.0.0-10.0.0.9": mark})),
@@ -273,7 +275,7 @@ def test_no_client_has_a_mark_that_no_target_has(mark: int) -> None:
         assert len(found(change)) == 1, change
 
 
-def test_rule_sets_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_rule_sets_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = [encode([f"{letter * 60}.test"]) for letter in "abc"]
     listed = WhitelistPlan(rule_sets={name_of(content): content for content in contents})
     change = Change(base=0, revision=1, whitelist=listed)
@@ -285,7 +287,7 @@ def test_rule_sets_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None
     assert name_of(contents[-1]) in told
 
 
-def test_no_more_rule_sets_are_read_after_one_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rule_set_is_read_after_an_invalid_one(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
 
     def size(content: bytes, most: int) -> int:
@@ -311,7 +313,7 @@ MEMBERS = {f"node:{n}": node_instance(n) for n in (1, 2)}
         (("node:1",), ("node:1",), True),
     ],
 )
-def test_a_group_has_members_that_there_are(
+def test_members_of_a_group_must_exist(
     put: tuple[str, ...], drop: tuple[str, ...], is_fine: bool
 ) -> None:
     instances = Patch(put={key: MEMBERS[key] for key in put}, drop=drop)
@@ -323,7 +325,7 @@ def test_a_group_has_members_that_there_are(
             check(change, Plan())
 
 
-def test_who_is_in_a_group_stays() -> None:
+def test_a_member_of_a_group_cannot_be_dropped() -> None:
     plan = Plan(instances=dict(MEMBERS), groups={"group:1": GROUP})
     check(Change(base=0, revision=1, instances=Patch(drop=("node:2",))), plan)
     dropped: Patch[Instance] = Patch(drop=("node:1",))
@@ -343,7 +345,7 @@ def test_who_is_in_a_group_stays() -> None:
         (5, 0, 0, True),
     ],
 )
-def test_no_table_grows_without_an_end(
+def test_the_size_of_every_table_is_limited(
     monkeypatch: pytest.MonkeyPatch, now: int, put: int, drop: int, is_fine: bool
 ) -> None:
     monkeypatch.setitem(TABLES, "hosts", 4)
@@ -360,5 +362,5 @@ def test_no_table_grows_without_an_end(
             check(change, plan)
 
 
-def test_another_version_is_a_problem() -> None:
+def test_another_version_of_a_change_is_a_problem() -> None:
     assert found(Change(version=99, base=0, revision=1))

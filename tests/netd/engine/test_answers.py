@@ -55,12 +55,12 @@ def bound(
 pytestmark = pytest.mark.lab
 
 
-def test_an_answer_is_bound_to_our_port_and_marked_with_the_far_ends() -> None:
+def test_an_answer_is_bound_to_our_port_and_marked_with_the_remote_port() -> None:
     assert bound() == (ANSWER_PORT, MARK_ANSWER | 4443)
     assert bound(to=("203.0.113.10", 65_535)) == (ANSWER_PORT, MARK_ANSWER | 65_535)
 
 
-def test_without_the_programs_it_takes_the_far_ends_port() -> None:
+def test_without_the_programs_an_answer_takes_the_remote_port() -> None:
     assert bound(divert=False) == (4443, 0)
 
 
@@ -72,17 +72,17 @@ def test_without_the_programs_it_takes_the_far_ends_port() -> None:
         (UID, UDP, ("127.0.0.1", 20_000)),  # a listener of clients
     ],
 )
-def test_all_other_sockets_are_left_alone(uid: int, kind: int, to: tuple[str, int]) -> None:
+def test_other_sockets_are_not_changed(uid: int, kind: int, to: tuple[str, int]) -> None:
     assert bound(uid=uid, kind=kind, to=to) == (to[1], 0)
 
 
-def test_a_socket_towards_the_outside_gets_a_port_of_the_kernels() -> None:
+def test_a_socket_to_an_outside_address_gets_a_port_from_the_kernel() -> None:
     port, mark = bound(to=("0.0.0.0", 0))
     assert port != ANSWER_PORT
     assert mark == 0
 
 
-def test_no_answer_is_given_in_an_ipv6_name_or_any() -> None:
+def test_an_ipv6_answer_from_the_wildcard_address_is_refused() -> None:
     assert bound(family=IPV6, to=("::", 4443)) == (1, 0)  # EPERM
     assert bound(family=IPV6, to=("::", 0))[0] > 1
 
@@ -94,7 +94,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     return Pool(folder, account, size=0, on_lost=print, on_trouble=print, mapped=lambda: ())
 
 
-def test_where_the_kernel_refuses_the_ports_in_the_way_are_told(
+def test_a_refusal_by_the_kernel_is_reported_with_the_ports_in_use(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.answers.divert", _refused)

@@ -38,7 +38,7 @@ def merged(*probes: Entry) -> Entry:
     return result
 
 
-def test_a_probe_is_reduced_to_what_its_final_outbound_needs() -> None:
+def test_a_probe_is_reduced_to_the_entries_of_its_final_outbound() -> None:
     assert merged(PROBE) == {
         "log": {"level": "error", "output": "/log"},
         "inbounds": [
@@ -79,7 +79,7 @@ def test_a_probe_is_reduced_to_what_its_final_outbound_needs() -> None:
     }
 
 
-def test_an_only_resolver_is_the_default_one() -> None:
+def test_a_single_resolver_becomes_the_default() -> None:
     probe = {
         "dns": {"servers": [{"tag": "d", "type": "udp", "server": "192.0.2.54"}]},
         "outbounds": [{"tag": "n", "type": "direct"}],
@@ -136,7 +136,7 @@ probes = st.builds(
 
 
 @given(st.lists(probes, min_size=1, max_size=3))
-def test_no_probe_refers_to_anothers_entries(several: list[Entry]) -> None:
+def test_no_probe_refers_to_entries_of_another_probe(several: list[Entry]) -> None:
     document = merged(*several)
     entries = [*document["outbounds"], *document["dns"]["servers"]]
     for kind in (document["outbounds"], document["dns"]["servers"]):
@@ -151,7 +151,7 @@ def test_no_probe_refers_to_anothers_entries(several: list[Entry]) -> None:
     }
 
 
-def test_only_documents_with_equal_surroundings_may_share() -> None:
+def test_only_documents_with_equal_other_settings_may_share() -> None:
     def surroundings(**rest: Any) -> bytes:
         return batch.part(json.dumps(PROBE | rest)).surroundings
 
@@ -170,12 +170,12 @@ def test_only_documents_with_equal_surroundings_may_share() -> None:
         ('{"route": {"final": "x"}}', "route.final must name an outbound, not 'x'"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_a_sentence(config: str, why: str) -> None:
+def test_an_unmeasurable_document_is_refused_with_a_sentence(config: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         batch.part(config)
 
 
-def test_errors_are_found_by_probe_and_the_first_counts() -> None:
+def test_errors_are_attributed_to_probes_and_the_first_counts() -> None:
     log = (
         "ERROR [1 1ms] connection: open connection to a.test:80 using outbound/socks[3/n]: first\n"
         "ERROR [1 1ms] connection: open connection to a.test:80 using outbound/socks[3/n]: then\n"

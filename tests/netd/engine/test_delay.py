@@ -100,7 +100,7 @@ def test_a_delay_is_measured_through_the_node(inside: Inside, run_dir: Path, kin
 
 
 @pytest.mark.parametrize("read_max", [13, 4096, 100_000])
-def test_a_probe_that_wants_the_page_gets_its_beginning(
+def test_a_probe_can_return_the_beginning_of_the_page(
     inside: Inside, run_dir: Path, read_max: int
 ) -> None:
     async def body() -> None:
@@ -184,7 +184,7 @@ WRONG = {
 
 
 @pytest.mark.usefixtures("black_hole")
-def test_a_failure_says_why(inside: Inside, run_dir: Path) -> None:
+def test_a_failed_measurement_has_a_reason(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with nodes(run_dir) as pool, site():
             resolver = {"servers": [{"type": "udp", "tag": "d", "server": "127.0.0.1"}]}
@@ -198,7 +198,7 @@ def test_a_failure_says_why(inside: Inside, run_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("black_hole")
-def test_the_time_limit_is_the_callers(inside: Inside, run_dir: Path) -> None:
+def test_the_time_limit_is_that_of_the_caller(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with nodes(run_dir) as pool, site():
             await delay(pool, SS, HTTP)
@@ -228,7 +228,7 @@ def test_a_node_is_reached_through_its_relay(inside: Inside, run_dir: Path) -> N
     inside(body)
 
 
-def test_one_bad_configuration_costs_the_others_nothing(inside: Inside, run_dir: Path) -> None:
+def test_one_bad_configuration_does_not_affect_the_others(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         probes = [probe(f"good {n}", SS) for n in range(20)]
         probes[7:7] = [
@@ -251,7 +251,7 @@ def test_one_bad_configuration_costs_the_others_nothing(inside: Inside, run_dir:
 
 
 @pytest.mark.usefixtures("black_hole")
-def test_many_probes_of_which_half_are_dead_take_little_more_than_the_time_limit(
+def test_hundreds_of_probes_half_of_them_dead_end_near_the_time_limit(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
@@ -274,7 +274,7 @@ def test_many_probes_of_which_half_are_dead_take_little_more_than_the_time_limit
     inside(body)
 
 
-def test_a_url_must_be_one(inside: Inside, run_dir: Path) -> None:
+def test_an_invalid_url_is_refused(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir) as pool:
             with pytest.raises(Invalid, match="url must be an http:// or https:// URL"):
@@ -285,7 +285,7 @@ def test_a_url_must_be_one(inside: Inside, run_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("black_hole")
-def test_sockets_without_a_mark_are_stopped_by_the_floor_and_loopback_is_not(
+def test_default_deny_rules_stop_unmarked_sockets_except_on_loopback(
     inside: Inside, run_dir: Path, namespace: Namespace
 ) -> None:
     """Under the engine's default-deny rules, as `planner` lays them, unmarked packets go

@@ -131,7 +131,7 @@ async def answer(port: int) -> bytes:
 
 
 @pytest.mark.parametrize("fingerprint", ["none", "chrome"])
-def test_a_nodes_ech_configuration_is_not_asked_for_through_the_node(
+def test_the_ech_query_of_a_node_does_not_go_through_the_node(
     inside: Inside, namespace: Namespace, run_dir: Path, tmp_path: Path, fingerprint: str
 ) -> None:
     namespace.shell(f"ip address add {HERE} dev lo")
@@ -158,7 +158,9 @@ def test_a_nodes_ech_configuration_is_not_asked_for_through_the_node(
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, MARK_REJECT])
-def test_who_calls_a_sniffer_itself_is_hung_up_on(inside: Inside, run_dir: Path, mark: int) -> None:
+def test_direct_connections_to_a_sniffer_are_closed(
+    inside: Inside, run_dir: Path, mark: int
+) -> None:
     listing = listing_of(Whitelist(domains="a.test", node="b"))
     listed = Listed(sets=listing.sets, is_direct=False)
     work = Sniffer(mark=mark, resolver=NOBODY, listed=listed)

@@ -36,9 +36,9 @@ def told(uid: int) -> list[str]:
     return done.stdout.split()
 
 
-def test_they_are_allowed_to_the_engines_sockets() -> None:
+def test_the_engines_sockets_may_fragment() -> None:
     assert told(UID) == ["0", "6", "0", "6"]
 
 
-def test_other_users_sockets_are_left_alone() -> None:
+def test_sockets_of_other_users_are_not_changed() -> None:
     assert told(UID + 1) == ["2", "6", "2", "6"]

@@ -25,17 +25,17 @@ def locked(path: Path, text: str) -> Iterator[None]:
         yield
 
 
-def test_nobody_is_found_where_no_worker_ever_was(tmp_path: Path) -> None:
+def test_no_holder_is_found_without_a_lock_file(tmp_path: Path) -> None:
     assert launch.holder(tmp_path / "worker-1.sock") is None
 
 
-def test_nobody_is_found_where_the_worker_is_dead(tmp_path: Path) -> None:
+def test_no_holder_is_found_if_the_worker_is_dead(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.sock"
     path.with_suffix(".lock").write_text(f"{os.getpid()} {start_time(os.getpid())}\n")
     assert launch.holder(path) is None
 
 
-def test_who_holds_the_lock_is_found(tmp_path: Path) -> None:
+def test_the_holder_of_the_lock_is_found(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.sock"
     with locked(path, f"{os.getpid()} {start_time(os.getpid())}\n"):
         holder = launch.holder(path)
@@ -46,7 +46,7 @@ def test_who_holds_the_lock_is_found(tmp_path: Path) -> None:
         os.close(pidfd)
 
 
-def test_a_process_that_got_a_dead_workers_pid_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_process_with_the_reused_pid_of_a_dead_worker_is_no_holder(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.sock"
     before = descriptors(os.getpid())
     with locked(path, f"{os.getpid()} {start_time(os.getpid()) - 1}\n"):
@@ -54,13 +54,13 @@ def test_a_process_that_got_a_dead_workers_pid_is_not_taken_for_it(tmp_path: Pat
     assert descriptors(os.getpid()) == before
 
 
-def test_a_worker_that_has_not_yet_said_who_it_is_is_given_up_in_time(tmp_path: Path) -> None:
+def test_a_worker_with_an_empty_lock_file_is_no_holder(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.sock"
     with locked(path, ""):
         assert launch.holder(path) is None
 
 
-def test_a_start_time_is_read_past_any_program_name(tmp_path: Path) -> None:
+def test_a_start_time_is_parsed_with_any_program_name(tmp_path: Path) -> None:
     program = tmp_path / "a) b (c"
     program.symlink_to(sys.executable)
     ended = subprocess.run(
@@ -73,7 +73,7 @@ def test_a_start_time_is_read_past_any_program_name(tmp_path: Path) -> None:
         process.communicate(b"\n", timeout=10)
 
 
-def test_the_last_words_are_the_line_that_names_the_fault(tmp_path: Path) -> None:
+def test_the_reported_log_line_is_the_one_that_names_the_fault(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.sock"
     assert launch.last_words(path) == ""
     launch.log_path(path).write_text("INFO x\n" * 20_000 + "panic: oh no\n\ngoroutine 1\n")

@@ -50,6 +50,6 @@ def test_a_trial_listens_on_free_loopback_ports() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "1", '"{}"', '{"inbounds": 1}', '{"inbounds": [1]}']
 )
-def test_what_is_no_document_is_refused_with_a_sentence(text: str) -> None:
+def test_invalid_json_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"^the configuration is not a sing-box document: .+"):
         Listeners(text)

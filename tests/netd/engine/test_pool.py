@@ -42,9 +42,7 @@ Inside = Callable[[Body], None]
 pytestmark = pytest.mark.lab
 
 
-def test_an_instance_listens_once_started_and_no_more_once_stopped(
-    inside: Inside, run_dir: Path
-) -> None:
+def test_an_instance_listens_from_its_start_to_its_stop(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir) as pool:
             instance = target("node:1")
@@ -61,7 +59,7 @@ def test_an_instance_listens_once_started_and_no_more_once_stopped(
     inside(body)
 
 
-def test_a_successor_runs_beside_the_one_it_replaces(inside: Inside, run_dir: Path) -> None:
+def test_a_successor_runs_beside_its_predecessor(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir, 2) as pool:
             old = await pool.start(target("node:1"))
@@ -77,7 +75,7 @@ def test_a_successor_runs_beside_the_one_it_replaces(inside: Inside, run_dir: Pa
     inside(body)
 
 
-def test_giving_up_a_successor_leaves_the_old_one_in_place(inside: Inside, run_dir: Path) -> None:
+def test_stopping_a_successor_leaves_its_predecessor(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir) as pool:
             old = await pool.start(target("node:1"))
@@ -100,7 +98,7 @@ def test_instances_are_spread_evenly(inside: Inside, run_dir: Path) -> None:
     inside(body)
 
 
-def test_a_port_that_a_stranger_has_is_passed_over(inside: Inside, run_dir: Path) -> None:
+def test_a_port_of_another_program_is_skipped(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         with socket.create_server(("127.0.0.1", ENGINE_PORTS[0])):
             async with opened(run_dir) as pool:
@@ -109,7 +107,7 @@ def test_a_port_that_a_stranger_has_is_passed_over(inside: Inside, run_dir: Path
     inside(body)
 
 
-def test_a_service_listens_where_its_document_says(inside: Inside, run_dir: Path) -> None:
+def test_a_service_listens_on_the_port_of_its_document(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
         async with opened(run_dir) as pool:
@@ -132,7 +130,7 @@ def test_a_service_listens_where_its_document_says(inside: Inside, run_dir: Path
         (document({"type": "direct"}, route={"final": "gone"}), "outbound not found: gone"),
     ],
 )
-def test_a_refused_configuration_says_why_and_leaves_nothing(
+def test_a_refused_configuration_has_a_reason_and_leaves_nothing(
     inside: Inside, run_dir: Path, config: str, why: str
 ) -> None:
     async def body() -> None:
@@ -145,7 +143,7 @@ def test_a_refused_configuration_says_why_and_leaves_nothing(
     inside(body)
 
 
-def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path) -> None:
+def test_a_cancelled_start_leaves_nothing(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir) as pool:
             (pid,) = pool.pids()
@@ -168,7 +166,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(inside: Inside, run_dir: Path)
 # --- Loss, replacement and adoption of workers. ----------------------------------------------
 
 
-def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
+def test_a_later_pool_adopts_running_instances(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
@@ -190,7 +188,7 @@ def test_a_later_pool_finds_what_runs(inside: Inside, run_dir: Path) -> None:
     inside(body)
 
 
-def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Path) -> None:
+def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> None:
     async def die() -> None:
         pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await pool.open()
@@ -209,7 +207,7 @@ def test_workers_outlive_a_netd_that_is_killed(namespace: Namespace, run_dir: Pa
     namespace.run(lambda: asyncio.run(find()))
 
 
-def test_closing_ends_every_worker(inside: Inside, run_dir: Path) -> None:
+def test_closing_the_pool_ends_every_worker(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir, 2) as pool:
             await pool.try_configs(["{}"])
@@ -219,9 +217,7 @@ def test_closing_ends_every_worker(inside: Inside, run_dir: Path) -> None:
     inside(body)
 
 
-def test_a_smaller_pool_empties_the_workers_that_are_too_many(
-    inside: Inside, run_dir: Path
-) -> None:
+def test_a_smaller_pool_drains_the_surplus_workers(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
         await first.open()
@@ -238,7 +234,7 @@ def test_a_smaller_pool_empties_the_workers_that_are_too_many(
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_worker_is_told_and_replaced(
+def test_a_lost_worker_is_reported_and_replaced(
     inside: Inside, run_dir: Path, signal_number: signal.Signals
 ) -> None:
     async def body() -> None:
@@ -261,7 +257,7 @@ def test_a_lost_worker_is_told_and_replaced(
     inside(body)
 
 
-def test_what_a_lost_worker_ran_goes_to_its_successor(inside: Inside, run_dir: Path) -> None:
+def test_instances_of_a_lost_worker_start_on_its_successor(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir, 2) as pool:
             runs = [await pool.start(target(f"node:{n}")) for n in range(20)]
@@ -276,7 +272,7 @@ def test_what_a_lost_worker_ran_goes_to_its_successor(inside: Inside, run_dir: P
     inside(body)
 
 
-def test_without_a_successor_others_take_what_a_lost_worker_ran(
+def test_without_a_successor_instances_start_on_another_worker(
     inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -295,7 +291,7 @@ def test_without_a_successor_others_take_what_a_lost_worker_ran(
     inside(body)
 
 
-def test_proxy_services_have_a_worker_of_their_own(inside: Inside, run_dir: Path) -> None:
+def test_proxy_services_have_a_separate_worker(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
         wanted = service("service:1", inbound)
@@ -336,7 +332,7 @@ def test_a_worker_that_hangs_is_not_adopted(
     inside(body)
 
 
-def test_a_worker_that_keeps_dying_is_replaced_ever_more_slowly(
+def test_a_worker_that_keeps_dying_is_replaced_with_growing_delays(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
@@ -353,7 +349,7 @@ def test_a_worker_that_keeps_dying_is_replaced_ever_more_slowly(
     inside(body)
 
 
-def test_without_a_worker_a_start_says_why(
+def test_without_a_worker_a_start_fails_with_its_reason(
     inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.pool._WORKER_WAIT_S", 0.5)
@@ -396,7 +392,7 @@ def test_a_configuration_that_crashes_the_engine_is_quarantined(
     inside(body)
 
 
-def test_a_quarantined_configuration_is_tried_before_clients_depend_on_it_again(
+def test_a_quarantined_configuration_is_tried_before_it_starts_again(
     inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.quarantine._TERM_S", 0.0)
@@ -416,7 +412,7 @@ def test_a_quarantined_configuration_is_tried_before_clients_depend_on_it_again(
     inside(body)
 
 
-def test_a_configuration_is_not_to_blame_for_a_worker_killed_from_outside(
+def test_a_worker_killed_from_outside_quarantines_no_configuration(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
@@ -432,7 +428,7 @@ def test_a_configuration_is_not_to_blame_for_a_worker_killed_from_outside(
     inside(body)
 
 
-def test_who_was_starting_beside_a_crash_is_started_elsewhere(
+def test_instances_starting_beside_a_crash_start_on_another_worker(
     inside: Inside, run_dir: Path
 ) -> None:
     async def body() -> None:
@@ -451,7 +447,9 @@ def test_who_was_starting_beside_a_crash_is_started_elsewhere(
     inside(body)
 
 
-def test_trials_say_why_in_order_and_hurt_nobody(inside: Inside, run_dir: Path) -> None:
+def test_trials_return_reasons_in_order_and_affect_no_instance(
+    inside: Inside, run_dir: Path
+) -> None:
     async def body() -> None:
         inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 1080}
         good = service("service:1", inbound)
@@ -480,9 +478,7 @@ def test_trials_say_why_in_order_and_hurt_nobody(inside: Inside, run_dir: Path) 
 # --- Nothing leaks, nothing waits. -------------------------------------------------------------
 
 
-def test_five_hundred_cycles_leave_descriptors_and_threads_flat(
-    inside: Inside, run_dir: Path
-) -> None:
+def test_five_hundred_cycles_leak_no_descriptors_or_threads(inside: Inside, run_dir: Path) -> None:
     async def body() -> None:
         async with opened(run_dir) as pool:
             (pid,) = pool.pids()
@@ -527,7 +523,7 @@ def test_the_worker_log_is_readable_by_root_only(inside: Inside, run_dir: Path) 
     inside(body)
 
 
-def test_nobody_gets_a_port_that_the_kernel_sends_a_lost_instances_clients_to(
+def test_ports_still_mapped_to_a_lost_instance_are_not_reused(
     inside: Inside, run_dir: Path
 ) -> None:
     """Past fault: a restarted instance could get the port of a lost one while the kernel still sent
@@ -548,7 +544,7 @@ def test_nobody_gets_a_port_that_the_kernel_sends_a_lost_instances_clients_to(
     inside(body)
 
 
-def test_a_worker_that_needs_long_to_start_is_given_longer_each_time(
+def test_a_slow_starting_worker_gets_more_time_at_each_attempt(
     inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.slot.START_S", 0.02)

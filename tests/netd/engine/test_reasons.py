@@ -53,7 +53,7 @@ from egressd.netd.engine.reasons import plain, refusal
         ("something new", "something new"),
     ],
 )
-def test_a_failed_connection(error: str, words: str) -> None:
+def test_a_failed_connection_has_a_reason_in_plain_words(error: str, words: str) -> None:
     assert plain(error) == words
 
 
@@ -94,5 +94,5 @@ def test_a_failed_connection(error: str, words: str) -> None:
         ("something new", "something new"),
     ],
 )
-def test_a_refused_document(error: str, words: str) -> None:
+def test_a_refused_document_has_a_reason_in_plain_words(error: str, words: str) -> None:
     assert refusal(error) == words

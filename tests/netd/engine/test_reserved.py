@@ -41,7 +41,7 @@ print(json.dumps(told))
 """
 
 
-def test_a_services_port_is_its_own_and_roots() -> None:
+def test_the_port_of_a_service_is_reserved_for_it_and_root() -> None:
     done = subprocess.run(
         ["unshare", "-n", sys.executable, "-c", BIND], capture_output=True, text=True, check=True
     )

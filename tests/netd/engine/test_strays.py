@@ -49,7 +49,7 @@ def test_workers_of_another_run_directory_are_ended(
     inside(body)
 
 
-def test_workers_whose_files_are_gone_are_ended(
+def test_workers_whose_files_are_deleted_are_ended(
     run_dir: Path, inside: Callable[[Body], None]
 ) -> None:
     async def body() -> None:
@@ -61,7 +61,7 @@ def test_workers_whose_files_are_gone_are_ended(
     inside(body)
 
 
-def test_workers_that_are_known_and_those_of_other_namespaces_are_left(
+def test_known_workers_and_those_of_other_namespaces_are_not_ended(
     run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
 ) -> None:
     async def body() -> None:
@@ -76,7 +76,9 @@ def test_workers_that_are_known_and_those_of_other_namespaces_are_left(
     inside(body)
 
 
-def test_a_process_that_only_looks_like_one_is_left(tmp_path: Path, namespace: Namespace) -> None:
+def test_a_process_with_the_arguments_of_a_worker_is_not_ended(
+    tmp_path: Path, namespace: Namespace
+) -> None:
     def body() -> None:
         argv = [sys.executable, "-c", "input()", *launch.WORKER, "--socket", "/x"]
         with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:

@@ -31,7 +31,7 @@ class Worker:
         self.ended.set_result("killed")
 
 
-def test_p2_measuring_that_hangs_is_given_up_and_the_next_has_another_worker(
+def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Past fault: groups kept a dead node for good once the engine hung in a measurement, which had

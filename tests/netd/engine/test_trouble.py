@@ -23,7 +23,7 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_keeps_no_complaint_from_netd() -> None:
+def test_an_error_reaches_netd_despite_a_full_disk() -> None:
     with open("/dev/full", "w") as log:
         done = subprocess.run(
             [sys.executable, "-c", WORKER, COMPLAINT],
@@ -36,7 +36,7 @@ def test_a_full_disk_keeps_no_complaint_from_netd() -> None:
     assert done.stdout == "node:1\n"
 
 
-def test_a_worker_without_descriptors_is_no_nodes_trouble() -> None:
+def test_a_worker_out_of_descriptors_is_no_error_of_a_node() -> None:
     none_left = f"{COMPLAINT.replace('node:1', 'node:2')}: dial tcp: socket: too many open files"
     done = subprocess.run(
         [sys.executable, "-c", WORKER, none_left, COMPLAINT],

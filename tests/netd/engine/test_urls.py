@@ -21,7 +21,7 @@ from egressd.netd.engine.urls import Url, parse_url
         ("http://192.0.2.1/%20", Url(False, "192.0.2.1", 80, "/%20"), "192.0.2.1"),
     ],
 )
-def test_a_url_is_read(text: str, url: Url, authority: str | None) -> None:
+def test_a_valid_url_is_parsed(text: str, url: Url, authority: str | None) -> None:
     assert parse_url(text) == url
     assert authority in (None, url.authority)
 
@@ -40,13 +40,13 @@ def test_a_url_is_read(text: str, url: Url, authority: str | None) -> None:
         "https://[::1",
     ],
 )
-def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
+def test_an_invalid_url_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"^url must "):
         parse_url(text)
 
 
 @given(st.text(min_size=1), st.text())
-def test_no_text_adds_a_line_to_the_request(path: str, query: str) -> None:
+def test_no_url_adds_a_line_to_the_request(path: str, query: str) -> None:
     try:
         url = parse_url(f"http://a.test/{path}?{query}")
     except ValueError:

@@ -14,7 +14,7 @@ rules = st.integers(1, 30)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(rules, max_size=10)), max_size=20))
-def test_no_two_rules_share_a_class_and_each_keeps_its_own(
+def test_rules_have_distinct_classes_that_do_not_change(
     steps: list[tuple[bool, list[int]]],
 ) -> None:
     numbers = ClassNumbers()
@@ -33,9 +33,7 @@ def test_no_two_rules_share_a_class_and_each_keeps_its_own(
 
 
 @given(st.dictionaries(rules, st.integers(-1, 3 * HTB_TREE_CLASSES)), st.lists(rules))
-def test_what_the_kernel_has_is_taken_over_as_far_as_it_can_be(
-    found: dict[int, int], more: list[int]
-) -> None:
+def test_usable_classes_in_the_kernel_are_adopted(found: dict[int, int], more: list[int]) -> None:
     numbers = ClassNumbers()
     numbers.recover(found)
     for rule, number in numbers.given.items():
@@ -46,7 +44,7 @@ def test_what_the_kernel_has_is_taken_over_as_far_as_it_can_be(
     assert len(set(numbers.given.values())) == len(numbers.given)
 
 
-def test_the_lowest_numbers_are_given_first() -> None:
+def test_the_lowest_free_numbers_are_given_first() -> None:
     numbers = ClassNumbers()
     numbers.give([70, 80, 90])
     assert numbers.given == {70: 1, 80: 2, 90: 3}
@@ -55,7 +53,7 @@ def test_the_lowest_numbers_are_given_first() -> None:
     assert numbers.given == {90: 3, 100: 1}
 
 
-def test_when_they_run_out_nobody_gets_one() -> None:
+def test_too_many_limited_rules_are_refused_and_get_no_number() -> None:
     numbers = ClassNumbers()
     assert numbers.capacity == 64 * 1023
     numbers.give(range(1, numbers.capacity))

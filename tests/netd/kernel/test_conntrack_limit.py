@@ -18,7 +18,7 @@ from egressd.netd.kernel.conntrack import crowding, why_full
         (100, 0, False, False),
     ],
 )
-def test_who_looks_is_told_before_connections_are_dropped(
+def test_a_warning_precedes_a_full_connection_table(
     tmp_path: Path, tracked: int, limit: int, is_told: bool, is_full: bool
 ) -> None:
     (tmp_path / "nf_conntrack_count").write_text(f"{tracked}\n")
@@ -29,6 +29,6 @@ def test_who_looks_is_told_before_connections_are_dropped(
     assert not told or (str(tracked) in told[0] and str(limit) in told[0])
 
 
-def test_nothing_is_said_before_anything_is_tracked(tmp_path: Path) -> None:
+def test_without_connection_tracking_there_is_no_warning(tmp_path: Path) -> None:
     assert crowding(tmp_path) == ()
     assert why_full(tmp_path) == ""

@@ -60,16 +60,16 @@ rules = st.builds(
 
 
 @given(routes)
-def test_a_route_survives_the_way_to_the_kernel_and_back(route: RouteEntry) -> None:
+def test_a_decoded_route_equals_the_encoded_one(route: RouteEntry) -> None:
     assert fib.decode_route(fib.encode_route(route, INDEXES), NAMES) == route
 
 
 @given(rules)
-def test_a_rule_survives_the_way_to_the_kernel_and_back(rule: PolicyRule) -> None:
+def test_a_decoded_rule_equals_the_encoded_one(rule: PolicyRule) -> None:
     assert fib.decode_rule(fib.encode_rule(rule)) == rule
 
 
-def test_what_others_made_is_not_ours() -> None:
+def test_entries_of_other_programs_are_not_ours() -> None:
     route = bytearray(
         fib.encode_route(
             RouteEntry(table=7, destination=IPv4Network("0.0.0.0/0"), device="lo"), INDEXES
@@ -86,7 +86,7 @@ def test_what_others_made_is_not_ours() -> None:
     assert fib.decode_rule(header) is None
 
 
-def test_a_route_whose_interface_is_gone_differs_from_every_wanted_one() -> None:
+def test_a_route_with_a_deleted_interface_differs_from_every_wanted_route() -> None:
     route = RouteEntry(table=7, destination=IPv4Network("10.0.0.0/8"), device="lan0")
     assert fib.decode_route(fib.encode_route(route, INDEXES), {}) != route
 

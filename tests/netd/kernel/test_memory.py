@@ -11,7 +11,7 @@ from egressd.netd.kernel.memory import available, resident
 MIB = 1 << 20
 
 
-def test_a_process_holds_what_it_allocates() -> None:
+def test_the_resident_memory_includes_allocations() -> None:
     before = resident([os.getpid()])
     held = bytearray(os.urandom(1024)) * (32 * 1024)
     after = resident([os.getpid()])
@@ -43,7 +43,7 @@ def test_shared_pages_count_once() -> None:
     assert len(held) == 32 * MIB
 
 
-def test_a_process_that_is_gone_holds_nothing() -> None:
+def test_a_process_that_ended_holds_nothing() -> None:
     assert resident([]) == 0
     assert resident([2**22 + 1]) == 0
 
@@ -55,7 +55,7 @@ def test_a_process_that_is_gone_holds_nothing() -> None:
         ("4:memory:/box/netd.service\n0::/\n", "memory", "memory.limit_in_bytes"),
     ],
 )
-def test_what_is_available_is_what_the_narrowest_control_group_allows(
+def test_available_memory_is_that_of_the_narrowest_control_group(
     tmp_path: Path, groups: str, root: str, name: str
 ) -> None:
     own = tmp_path / root / "box" / "netd.service"

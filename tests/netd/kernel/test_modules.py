@@ -22,7 +22,7 @@ UNKNOWN = "Could not process rule: No such file or directory"
         ("Could not process rule: Device or resource busy", "ct mark", ""),
     ],
 )
-def test_an_expression_names_its_module(reason: str, culprit: str, module: str) -> None:
+def test_an_unknown_expression_names_its_module(reason: str, culprit: str, module: str) -> None:
     told = for_nft(reason, culprit)
     assert told == (f"; the kernel lacks a module: modprobe {module}" if module else "")
 
@@ -35,18 +35,18 @@ def test_an_expression_names_its_module(reason: str, culprit: str, module: str) 
         ("No such device", ""),
     ],
 )
-def test_a_queue_and_a_device_name_theirs(reason: str, module: str) -> None:
+def test_an_unknown_queue_or_device_type_names_its_module(reason: str, module: str) -> None:
     assert (f"modprobe {module}" in for_netlink(reason)) == bool(module)
 
 
-def test_it_stands_behind_what_nft_says() -> None:
+def test_the_advice_follows_the_error_of_nft() -> None:
     source = "add rule inet t c tproxy to :9"
     said = f"/dev/stdin:1:1-1: Error: {UNKNOWN}\n{source}\n                  ^^^^^^^^^^^^\n"
     assert _reason(said).endswith("(tproxy to :9); the kernel lacks a module: modprobe nft_tproxy")
 
 
 @pytest.mark.lab
-def test_the_kernel_says_so() -> None:
+def test_the_running_kernels_error_has_the_advice() -> None:
     """The kernel that the tests run on reports an expression that it lacks."""
 
     def ask() -> str:

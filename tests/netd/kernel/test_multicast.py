@@ -19,11 +19,11 @@ Group    Origin   Iif     Pkts    Bytes    Wrong Oifs
 """
 
 
-def test_the_ways_of_routed_groups_are_found(tmp_path: Path) -> None:
+def test_destinations_of_routed_groups_are_found(tmp_path: Path) -> None:
     (tmp_path / "ip_mr_vif").write_text(VIFS)
     (tmp_path / "ip_mr_cache").write_text(CACHE)
     assert destinations(tmp_path) == {"lan0"}
 
 
-def test_a_kernel_without_multicast_routing_has_none(tmp_path: Path) -> None:
+def test_a_kernel_without_multicast_routing_has_no_destinations(tmp_path: Path) -> None:
     assert destinations(tmp_path) == frozenset()

@@ -11,7 +11,7 @@ import pytest
 from egressd.netd.kernel import open_files
 
 
-def test_those_that_are_open_are_counted_where_there_are_enough() -> None:
+def test_open_files_are_counted_above_the_threshold() -> None:
     before = open_files.count(os.getpid(), 1)
     with ExitStack() as held:
         for _ in range(100):
@@ -20,10 +20,10 @@ def test_those_that_are_open_are_counted_where_there_are_enough() -> None:
     assert open_files.count(os.getpid(), 1 << 20) < 1 << 20
 
 
-def test_the_limit_is_the_processes_own() -> None:
+def test_the_limit_is_that_of_the_process() -> None:
     assert open_files.limit(os.getpid()) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def test_a_process_that_is_gone_is_an_error() -> None:
+def test_a_process_that_ended_is_an_error() -> None:
     with pytest.raises(OSError, match=r"."):
         open_files.count(2**22 + 1, 1)

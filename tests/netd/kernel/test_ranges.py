@@ -17,7 +17,7 @@ spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(
 
 
 @given(st.lists(spans, max_size=6))
-def test_an_address_is_in_it_if_in_one_of_its_parts(
+def test_an_address_is_contained_if_in_one_of_the_ranges(
     parts: list[tuple[IPv4Address, IPv4Address]],
 ) -> None:
     ranges = Ranges(f"{first}-{last}" for first, last in parts)
@@ -28,7 +28,7 @@ def test_an_address_is_in_it_if_in_one_of_its_parts(
         assert any(address in network for network in ranges.networks()) == inside
 
 
-def test_all_three_notations() -> None:
+def test_all_three_notations_are_read() -> None:
     ranges = Ranges(["10.0.0.1", "10.1.0.0/16", "10.2.0.4-10.2.0.7"])
     assert list(ranges.networks()) == [
         IPv4Network("10.0.0.1/32"),
@@ -47,12 +47,12 @@ def test_all_three_notations() -> None:
         ("10.0.0.9-10.0.0.1", "greater"),
     ],
 )
-def test_what_is_no_address_is_refused(text: str, why: str) -> None:
+def test_an_invalid_range_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Ranges([text])
 
 
-def test_what_is_within() -> None:
+def test_clipping_keeps_the_parts_inside_the_ranges() -> None:
     lans = Ranges(["10.1.0.0/16", "10.3.0.0/24"])
     assert list(lans.clip(["10.1.0.7", "10.2.0.7", "10.3.0.0-10.3.0.0"])) == [
         "10.1.0.7",
@@ -66,7 +66,7 @@ def test_what_is_within() -> None:
 
 
 @given(st.lists(spans, max_size=4), st.lists(spans, max_size=4))
-def test_within_is_what_both_have(
+def test_clipping_gives_the_intersection(
     parts: list[tuple[IPv4Address, IPv4Address]], others: list[tuple[IPv4Address, IPv4Address]]
 ) -> None:
     texts = [f"{first}-{last}" for first, last in others]
@@ -91,7 +91,7 @@ def pieces(ends: dict[int, int]) -> dict[str, int]:
 
 
 @given(cuts, cuts)
-def test_numbers_of_ranges_and_where_they_differ(
+def test_maps_return_values_of_ranges_and_their_differences(
     before: dict[int, int], after: dict[int, int]
 ) -> None:
     maps = [RangeMap(pieces(before)), RangeMap(pieces(after))]
@@ -108,7 +108,7 @@ def test_numbers_of_ranges_and_where_they_differ(
     assert list(maps[0].differing(maps[0])) == []
 
 
-def test_the_whole_address_space_has_an_end() -> None:
+def test_the_last_address_of_the_address_space_is_contained() -> None:
     everything = RangeMap({"0.0.0.0-255.255.255.255": 1})
     assert everything.get(b"\xff" * 4) == 1
     assert list(everything.differing(RangeMap({}))) == ["0.0.0.0-255.255.255.255"]

@@ -7,7 +7,7 @@ import pytest
 from egressd.netd.kernel.sysctl import Written, make_room, write
 
 
-def test_only_what_differs_is_written(tmp_path: Path) -> None:
+def test_only_differing_values_are_written(tmp_path: Path) -> None:
     (tmp_path / "same").write_text("1\n")
     (tmp_path / "range").write_text("32768\t60999\n")
     (tmp_path / "other").write_text("0\n")
@@ -19,7 +19,7 @@ def test_only_what_differs_is_written(tmp_path: Path) -> None:
     assert write(wanted, tmp_path) == Written({}, ())
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_parameter_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert write({"folder": "1"}, tmp_path).problems == (
         "could not set folder to 1: Is a directory",
@@ -29,13 +29,13 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [("1024\n", "4096"), ("300000\n", "300000\n"), ("0\n", "0\n")]
 )
-def test_room_is_only_ever_made(tmp_path: Path, before: str, after: str) -> None:
+def test_a_limit_is_raised_and_never_lowered(tmp_path: Path, before: str, after: str) -> None:
     (tmp_path / "limit").write_text(before)
     make_room({"limit": 4096}, tmp_path)
     assert (tmp_path / "limit").read_text() == after
 
 
-def test_room_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
+def test_limits_that_cannot_be_raised_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "limit").write_text("1")
     make_room({"absent": 1, "folder": 1, "limit": 2}, tmp_path)

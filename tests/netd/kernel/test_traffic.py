@@ -18,7 +18,9 @@ eth0:1: 1 1 0 0 0 0 0 0 2 1 0 0 0 0 0 0
 """
 
 
-def test_the_table_is_read_by_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_table_is_parsed_by_its_columns(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "dev").write_text(TABLE)
     monkeypatch.setattr(traffic, "_TABLE", tmp_path / "dev")
     assert traffic.read() == {
@@ -28,7 +30,7 @@ def test_the_table_is_read_by_columns(monkeypatch: pytest.MonkeyPatch, tmp_path:
     }
 
 
-def test_this_machines_own_traffic_is_counted() -> None:
+def test_the_machines_own_traffic_is_counted() -> None:
     before = traffic.read()["lo"]
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

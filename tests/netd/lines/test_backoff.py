@@ -17,14 +17,14 @@ from egressd.netd.lines.backoff import (
 from egressd.netd.lines.diagnosis import Cause
 
 
-def test_it_doubles_from_one_second_to_a_minute() -> None:
+def test_the_delay_doubles_from_one_second_to_a_minute() -> None:
     backoff = Backoff()
     delays = [backoff.delay(Cause.FAILED, 0) for _ in range(40)]
     assert delays[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert set(delays[8:]) == {MAX_S}
 
 
-def test_a_silent_server_is_asked_often_for_some_time() -> None:
+def test_a_silent_server_is_dialled_often_at_first() -> None:
     backoff = Backoff()
     delays = [backoff.delay(Cause.UNREACHABLE, 0) for _ in range(EAGER_ATTEMPTS + 10)]
     assert delays[0] == 1
@@ -33,14 +33,14 @@ def test_a_silent_server_is_asked_often_for_some_time() -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.WRONG_PASSWORD, Cause.WRONG_SECRET])
-def test_a_wrong_password_waits_longer_from_the_first(cause: Cause) -> None:
+def test_a_wrong_password_waits_longer_from_the_first_attempt(cause: Cause) -> None:
     backoff = Backoff()
     backoff.delay(Cause.UNREACHABLE, 0)
     delays = [backoff.delay(cause, 0) for _ in range(6)]
     assert delays == [60, 120, 240, 480, REFUSED_MAX_S, REFUSED_MAX_S]
 
 
-def test_a_line_that_was_up_for_long_is_dialled_at_once() -> None:
+def test_a_line_that_was_up_for_long_is_redialled_at_once() -> None:
     backoff = Backoff()
     for _ in range(5):
         backoff.delay(Cause.UNREACHABLE, 0)
@@ -48,7 +48,7 @@ def test_a_line_that_was_up_for_long_is_dialled_at_once() -> None:
     assert backoff.delay(Cause.UNREACHABLE, 0) == 1
 
 
-def test_a_line_that_flaps_is_only_the_first_time() -> None:
+def test_a_flapping_line_is_redialled_at_once_only_the_first_time() -> None:
     backoff = Backoff()
     assert [backoff.delay(Cause.LOST, 2) for _ in range(4)] == [AT_ONCE_S, 2, 4, 8]
     failed_before = Backoff()
@@ -56,7 +56,7 @@ def test_a_line_that_flaps_is_only_the_first_time() -> None:
     assert failed_before.delay(Cause.LOST, 2) == 2
 
 
-def test_a_server_that_answers_again_is_asked_soon() -> None:
+def test_a_server_that_answers_again_is_dialled_soon() -> None:
     """A server that has just started refuses all logins before it has read its settings."""
     backoff = Backoff()
     for _ in range(20):
@@ -64,16 +64,16 @@ def test_a_server_that_answers_again_is_asked_soon() -> None:
     assert [backoff.delay(Cause.REFUSED, 0) for _ in range(3)] == [1, 2, 4]
 
 
-def test_what_is_missing_is_looked_for_at_a_steady_pace() -> None:
+def test_a_missing_requirement_is_checked_at_a_steady_interval() -> None:
     backoff = Backoff()
     assert {backoff.delay(Cause.MISSING, 0) for _ in range(5)} == {MISSING_S}
 
 
-def test_what_cannot_work_is_not_tried_again() -> None:
+def test_an_invalid_line_is_not_dialled_again() -> None:
     assert Backoff().delay(Cause.INVALID, 0) is None
 
 
-def test_a_change_of_the_way_starts_anew() -> None:
+def test_a_reset_starts_over() -> None:
     backoff = Backoff()
     for _ in range(5):
         backoff.delay(Cause.UNREACHABLE, 0)

@@ -72,7 +72,7 @@ def dial_from(port: int, secret: str) -> Dial:
 
 
 @pytest.mark.lab
-def test_p3_a_wrong_secret_of_one_line_is_not_left_to_others_of_its_server(
+def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
@@ -93,7 +93,7 @@ def test_p3_a_wrong_secret_of_one_line_is_not_left_to_others_of_its_server(
 
 
 @pytest.mark.lab
-def test_one_that_hangs_is_replaced(
+def test_a_hanging_daemon_is_replaced(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)

@@ -91,7 +91,7 @@ def verdict(ppp: str = "", daemon: str = "", *, was_online: bool = False) -> tup
         ),
     ],
 )
-def test_pppd_tells(ppp: str, cause: Cause, reason: str) -> None:
+def test_pppd_messages_become_a_cause_and_a_reason(ppp: str, cause: Cause, reason: str) -> None:
     assert verdict(BEGINNING + ppp) == (cause, reason)
 
 
@@ -122,11 +122,13 @@ def test_pppd_tells(ppp: str, cause: Cause, reason: str) -> None:
         ),
     ],
 )
-def test_the_daemons_around_it_tell(daemon: str, cause: Cause, reason: str) -> None:
+def test_messages_of_daemons_around_pppd_become_a_cause_and_a_reason(
+    daemon: str, cause: Cause, reason: str
+) -> None:
     assert verdict("", XL2TPD + daemon) == (cause, reason)
 
 
-def test_pppd_knows_better_than_what_is_around_it() -> None:
+def test_the_cause_from_pppd_takes_precedence() -> None:
     cause, _ = verdict(
         "CHAP authentication failed\n", "xl2tpd[1]: Connection closed to 1.2.3.4, serial 1 ()\n"
     )
@@ -145,12 +147,12 @@ def test_a_line_that_was_online_is_lost(ppp: str, reason: str) -> None:
     assert verdict(BEGINNING + ADDRESSED + ppp, XL2TPD, was_online=True) == (Cause.LOST, reason)
 
 
-def test_what_is_not_known_is_told_in_the_daemons_words() -> None:
+def test_an_unknown_message_is_quoted_as_the_reason() -> None:
     cause, reason = verdict(BEGINNING + "The moon is in the way\nConnection terminated.\n")
     assert (cause, reason) == (Cause.FAILED, "its daemon ended: The moon is in the way")
 
 
-def test_a_servers_words_are_made_harmless() -> None:
+def test_messages_of_a_server_are_sanitised() -> None:
     _, reason = verdict(f"LCP terminated by peer (\x1b[2J{'x' * 500})\n")
     assert reason == f"the server ended the line: [2J{'x' * 117}"
 
@@ -165,11 +167,11 @@ def test_a_servers_words_are_made_harmless() -> None:
         (XL2TPD + "xl2tpd[1]: control_finish: Connection closed to 1.2.3.4, serial 1 ()\n", True),
     ],
 )
-def test_xl2tpd_goes_on_when_a_line_is_over(log: str, is_over: bool) -> None:
+def test_the_end_of_a_line_is_recognised_while_xl2tpd_continues(log: str, is_over: bool) -> None:
     assert diagnosis.is_over(log) is is_over
 
 
-def test_resolvers_are_known_once_the_address_is() -> None:
+def test_resolvers_are_known_once_the_address_is_known() -> None:
     assert diagnosis.resolvers(BEGINNING) is None
     assert diagnosis.resolvers(BEGINNING + ADDRESSED) == ()
     dns = "primary   DNS address 192.168.101.1\nsecondary DNS address 9.9.9.9\n"
@@ -199,7 +201,7 @@ def retransmits(seq: int, message: str = "0") -> list[str]:
 
 
 @pytest.mark.parametrize("said", [[], FIRST, AGREED, PROVING, [*FIRST, *retransmits(1)[:2]]])
-def test_there_is_hope(said: list[str]) -> None:
+def test_ike_messages_of_a_pending_negotiation_give_no_verdict(said: list[str]) -> None:
     assert diagnosis.ike_verdict(DIAL, said) is None
 
 
@@ -250,7 +252,9 @@ def test_there_is_hope(said: list[str]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_charon_tells(said: list[str], cause: Cause, reason: str) -> None:
+def test_ike_messages_become_a_cause_and_a_reason(
+    said: list[str], cause: Cause, reason: str
+) -> None:
     found = diagnosis.ike_verdict(DIAL, said)
     assert found is not None
     assert (found.cause, str(found)) == (cause, reason)

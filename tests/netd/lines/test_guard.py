@@ -90,7 +90,7 @@ def heard(own: socket.socket, callers: dict[str, socket.socket], to: int = PORT)
     return found
 
 
-def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) -> None:
+def test_only_the_dialled_server_may_reply(namespace: Namespace, far: Namespace) -> None:
     with ExitStack() as stack:
 
         def udp(host: Namespace, address: str, port: int) -> socket.socket:
@@ -120,7 +120,7 @@ def test_only_who_was_called_may_answer(namespace: Namespace, far: Namespace) ->
         assert "stranger" not in heard(own, callers)
 
 
-def test_p1_what_a_line_sends_does_not_leave_by_another_interface(
+def test_p1_packets_of_a_line_do_not_leave_by_another_interface(
     namespace: Namespace, far: Namespace
 ) -> None:
     """Past fault: a line without a secret, or a PPTP line, that is pinned to a WAN sent by another

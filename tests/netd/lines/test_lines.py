@@ -46,7 +46,7 @@ def test_a_line_comes_online(run_dir: Path, inside: Inside) -> None:
     inside(body)
 
 
-def test_it_is_gone_when_it_is_not_wanted(run_dir: Path, inside: Inside) -> None:
+def test_a_line_that_is_not_wanted_is_taken_down(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(1), line(2))
@@ -66,7 +66,7 @@ def test_it_is_gone_when_it_is_not_wanted(run_dir: Path, inside: Inside) -> None
     inside(body)
 
 
-def test_only_what_the_daemons_see_dials_anew(run_dir: Path, inside: Inside) -> None:
+def test_only_edits_that_the_daemons_see_redial_a_line(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(), line(2))
@@ -85,9 +85,7 @@ def test_only_what_the_daemons_see_dials_anew(run_dir: Path, inside: Inside) -> 
     inside(body)
 
 
-def test_lines_that_are_switched_off_and_on_at_once_are_dialled_anew(
-    run_dir: Path, inside: Inside
-) -> None:
+def test_lines_disabled_and_enabled_at_once_are_redialled(run_dir: Path, inside: Inside) -> None:
     """Scripts that rotate addresses do so, one line after the other."""
 
     async def body() -> None:
@@ -112,7 +110,7 @@ def test_lines_that_are_switched_off_and_on_at_once_are_dialled_anew(
     inside(body)
 
 
-def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
+def test_a_rename_renames_the_interface(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -125,9 +123,7 @@ def test_a_rename_follows(run_dir: Path, inside: Inside) -> None:
     inside(body)
 
 
-def test_a_line_is_outdated_from_its_edit_on_until_it_is_down(
-    run_dir: Path, inside: Inside
-) -> None:
+def test_a_line_is_outdated_from_its_edit_until_it_is_down(run_dir: Path, inside: Inside) -> None:
     """Past fault: for up to 2 s after an edit of a line its clients used the old server, and
     packets of a line pinned to a WAN could leave by another WAN.
     """
@@ -151,7 +147,7 @@ def test_a_line_is_outdated_from_its_edit_on_until_it_is_down(
     inside(body)
 
 
-def test_two_lines_may_swap_their_names(run_dir: Path, inside: Inside) -> None:
+def test_two_lines_may_swap_names(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(1, password="a"), line(2, password="b"))
@@ -173,7 +169,9 @@ def wait_s(status: LineStatus) -> float:
     return (at - datetime.now(UTC)).total_seconds()
 
 
-def test_a_wrong_password_waits_long_and_a_right_one_not(run_dir: Path, inside: Inside) -> None:
+def test_a_wrong_password_waits_long_and_a_corrected_one_does_not(
+    run_dir: Path, inside: Inside
+) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(username="wrong"))
@@ -187,7 +185,7 @@ def test_a_wrong_password_waits_long_and_a_right_one_not(run_dir: Path, inside: 
     inside(body)
 
 
-def test_a_daemon_that_dies_is_tried_again(run_dir: Path, inside: Inside) -> None:
+def test_a_line_whose_daemon_dies_is_redialled(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(username="dies"))
@@ -200,7 +198,7 @@ def test_a_daemon_that_dies_is_tried_again(run_dir: Path, inside: Inside) -> Non
     inside(body)
 
 
-def test_a_killed_line_comes_back(run_dir: Path, inside: Inside) -> None:
+def test_a_killed_line_is_redialled(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -218,7 +216,7 @@ def test_a_killed_line_comes_back(run_dir: Path, inside: Inside) -> None:
     inside(body)
 
 
-def test_a_line_that_was_up_for_long_comes_back_at_once(
+def test_a_line_that_was_up_for_long_is_redialled_at_once(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.lines.backoff.STEADY_S", 0.0)
@@ -235,7 +233,7 @@ def test_a_line_that_was_up_for_long_comes_back_at_once(
     inside(body)
 
 
-def test_a_link_that_goes_is_a_line_that_is_lost(run_dir: Path, inside: Inside) -> None:
+def test_a_deleted_link_is_a_lost_line(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -252,7 +250,7 @@ def test_a_link_that_goes_is_a_line_that_is_lost(run_dir: Path, inside: Inside) 
     inside(body)
 
 
-def test_an_address_without_a_far_end_is_not_online(run_dir: Path, inside: Inside) -> None:
+def test_an_address_without_a_peer_is_not_online(run_dir: Path, inside: Inside) -> None:
     """pppd first adds the local address alone."""
 
     async def body() -> None:
@@ -269,7 +267,7 @@ def test_an_address_without_a_far_end_is_not_online(run_dir: Path, inside: Insid
     inside(body)
 
 
-def test_a_dial_that_takes_too_long_is_given_up(
+def test_a_slow_dial_times_out(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_DIAL_S", 0.5)
@@ -284,7 +282,7 @@ def test_a_dial_that_takes_too_long_is_given_up(
     inside(body)
 
 
-def test_a_pptp_server_that_takes_no_connection_is_given_up_soon(
+def test_a_pptp_server_without_a_tcp_connection_times_out_early(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_CONNECT_S", 0.5)
@@ -304,7 +302,7 @@ def test_a_pptp_server_that_takes_no_connection_is_given_up_soon(
     inside(body)
 
 
-def test_a_pptp_server_that_only_takes_its_time_is_waited_for(
+def test_a_slow_pptp_server_with_a_tcp_connection_is_waited_for(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_CONNECT_S", 0.3)
@@ -320,7 +318,7 @@ def test_a_pptp_server_that_only_takes_its_time_is_waited_for(
     inside(body)
 
 
-def test_a_name_that_cannot_be_resolved(
+def test_an_unresolvable_server_name_is_the_reason(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surroundings, "_TOOL_S", 0.5)
@@ -334,7 +332,7 @@ def test_a_name_that_cannot_be_resolved(
     inside(body)
 
 
-def test_a_resolver_that_hangs_holds_up_no_line_by_address(
+def test_a_hanging_resolver_delays_no_line_with_an_address(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surroundings, "_missing", lambda _line: "")
@@ -359,7 +357,7 @@ def test_a_resolver_that_hangs_holds_up_no_line_by_address(
     inside(body)
 
 
-def test_a_line_that_cannot_be_dialled_says_so_and_rests(run_dir: Path, inside: Inside) -> None:
+def test_an_invalid_line_has_a_reason_and_is_not_dialled(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             bad = line(type="pptp", name="pptp_1", port=1724)
@@ -380,7 +378,9 @@ def note(site: Site) -> dict[str, str]:
     return {key: found[key] for key in ("carrier", "local")}
 
 
-def test_a_line_left_to_itself_follows_the_default_route(run_dir: Path, inside: Inside) -> None:
+def test_a_line_without_an_interface_follows_the_default_route(
+    run_dir: Path, inside: Inside
+) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -395,7 +395,7 @@ def test_a_line_left_to_itself_follows_the_default_route(run_dir: Path, inside: 
     inside(body)
 
 
-def test_a_line_follows_its_wans_new_address(run_dir: Path, inside: Inside) -> None:
+def test_a_line_is_redialled_from_its_wans_new_address(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(interface="wan1"))
@@ -410,7 +410,7 @@ def test_a_line_follows_its_wans_new_address(run_dir: Path, inside: Inside) -> N
     inside(body)
 
 
-def test_it_waits_out_a_moment_without_any_route(run_dir: Path, inside: Inside) -> None:
+def test_a_line_outlasts_a_moment_without_a_route(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -460,7 +460,9 @@ def test_p2_a_pinned_line_waits_for_the_route_of_its_wan(run_dir: Path, inside: 
     inside(body)
 
 
-def test_a_line_with_somebody_elses_address_is_refused(run_dir: Path, inside: Inside) -> None:
+def test_a_line_with_the_address_of_another_network_is_refused(
+    run_dir: Path, inside: Inside
+) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             lan = Taken(lan_networks=(("lan0", IPv4Network("10.9.0.0/24")),))
@@ -499,7 +501,7 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
 # --- netd stops and starts. -----------------------------------------------------------------
 
 
-def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
+def test_lines_survive_a_release(run_dir: Path, inside: Inside) -> None:
     """Past fault: clients of a line asked the device's resolvers after netd had started, until the
     line was attended to and the peer's resolvers were read.
     """
@@ -536,7 +538,7 @@ def test_lines_outlive_a_release(run_dir: Path, inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("is_cleared", [False, True])
-def test_daemons_that_the_run_directory_does_not_know_are_ended(
+def test_daemons_unknown_to_the_run_directory_are_ended(
     run_dir: Path, inside: Inside, is_cleared: bool
 ) -> None:
     """Past fault: after `[run] dir` was changed or cleared lines' daemons continued."""
@@ -562,7 +564,7 @@ def test_daemons_that_the_run_directory_does_not_know_are_ended(
     inside(body)
 
 
-def test_daemons_of_other_namespaces_are_left(run_dir: Path, inside: Inside) -> None:
+def test_daemons_of_other_namespaces_are_not_ended(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line(1))
@@ -580,9 +582,7 @@ def port_of(site: Site, name: str) -> int:
     return int(text.partition("\nport = ")[2].partition("\n")[0])
 
 
-def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
-    run_dir: Path, inside: Inside
-) -> None:
+def test_a_line_without_a_secret_has_its_own_guarded_port(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             one, two, three = line(1), line(2), line(3)
@@ -605,7 +605,7 @@ def test_a_line_without_a_secret_has_a_guarded_port_of_its_own(
     inside(body)
 
 
-def test_lines_outlive_a_kill(run_dir: Path, namespace: Namespace) -> None:
+def test_lines_survive_a_kill(run_dir: Path, namespace: Namespace) -> None:
     """The killed netd cannot prepare anything, and its successor finds every line."""
 
     def first() -> None:
@@ -657,7 +657,7 @@ class _Folder:
         return self.run_dir / "units" / name
 
 
-def test_a_line_that_died_meanwhile_is_dialled(run_dir: Path, inside: Inside) -> None:
+def test_a_line_that_died_while_netd_was_down_is_redialled(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(line())
@@ -678,7 +678,7 @@ def test_a_line_that_died_meanwhile_is_dialled(run_dir: Path, inside: Inside) ->
     inside(body)
 
 
-def test_an_end_takes_everything_down(run_dir: Path, inside: Inside) -> None:
+def test_closing_takes_all_lines_down(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
             await site.apply(*(line(n) for n in range(1, 9)))
@@ -736,7 +736,7 @@ def test_a_missing_program_is_named_with_its_package(
     inside(body)
 
 
-def test_each_attempt_is_told_with_the_time_of_the_next(
+def test_each_attempt_is_reported_with_the_time_of_the_next(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(surroundings._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd"})
@@ -790,7 +790,7 @@ def test_a_missing_module_is_named(
     assert found == (f"{reason}; Debian's linux-image-amd64 has it" if reason else "")
 
 
-def test_a_module_is_looked_for_where_the_kernel_would_load_it_from(
+def test_a_module_is_looked_up_in_the_kernels_module_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(surroundings, "_MODULES", tmp_path)
@@ -804,7 +804,7 @@ def test_a_module_is_looked_for_where_the_kernel_would_load_it_from(
     assert not surroundings._has_module("ppp")
 
 
-def test_who_may_not_look_for_modules_takes_them_to_be_there(
+def test_modules_count_as_present_if_the_folder_is_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_self: Path) -> str:

@@ -24,13 +24,13 @@ def told(before: LineStatus | None, now: LineStatus) -> list[str]:
     return [event.text for event in news.events(known, {"l2tp_1": now})]
 
 
-def test_a_line_that_comes_up_is_news_once() -> None:
+def test_a_line_that_comes_up_is_reported_once() -> None:
     assert told(DIALING, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
     assert told(None, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
     assert told(ONLINE, ONLINE) == []
 
 
-def test_a_line_that_is_down_is_news_once_for_each_reason() -> None:
+def test_a_line_that_is_down_is_reported_once_for_each_reason() -> None:
     assert told(ONLINE, REFUSED) == ["l2tp_1 is down: the password is wrong"]
     later = LineStatus(
         is_online=False, state="wrong_password", reason=REFUSED.reason, next_attempt="later"
@@ -38,12 +38,12 @@ def test_a_line_that_is_down_is_news_once_for_each_reason() -> None:
     assert told(REFUSED, later) == []
 
 
-def test_an_attempt_is_no_news() -> None:
+def test_an_attempt_is_not_reported() -> None:
     assert told(REFUSED, DIALING) == []
     assert told(None, LineStatus(is_online=False, state="waiting")) == []
 
 
-def test_a_line_that_is_dialled_in_vain_is_told_of_once_for_each_reason() -> None:
+def test_repeated_failures_of_a_line_are_reported_once_for_each_reason() -> None:
     told: list[str] = []
 
     def note(published: Event | LineNews) -> None:
@@ -75,7 +75,7 @@ class _Machine:
     status_news = StatusNews(Status(state="running", revision=0))
 
 
-def test_the_api_knows_without_asking(tmp_path: Path) -> None:
+def test_the_api_receives_line_states_without_a_request(tmp_path: Path) -> None:
     async def body() -> None:
         path = tmp_path / "netd.sock"
         server = Server(path, os.getuid(), cast(Reconciler, _Machine()))

@@ -33,7 +33,9 @@ async def ready(folder: Path) -> None:
     await eventually((folder / "ready").exists, 10)
 
 
-def test_all_of_a_unit_is_found_and_ended(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_all_processes_of_a_unit_are_found_and_ended(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         folder = run_dir / "a"
         started = start(folder, FAMILY)
@@ -49,7 +51,7 @@ def test_all_of_a_unit_is_found_and_ended(run_dir: Path, inside: Callable[[Body]
     inside(body)
 
 
-def test_one_that_no_later_netd_would_find_does_not_begin(
+def test_a_unit_whose_record_cannot_be_written_does_not_start(
     run_dir: Path, inside: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -70,7 +72,7 @@ def test_one_that_no_later_netd_would_find_does_not_begin(
     inside(body)
 
 
-def test_logs_do_not_grow_for_ever(
+def test_logs_have_a_size_limit(
     run_dir: Path, inside: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process reads them while a line is online; a later netd limits them, too."""
@@ -100,7 +102,7 @@ def test_logs_do_not_grow_for_ever(
     inside(body)
 
 
-def test_nothing_else_is_touched(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_other_processes_are_not_ended(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
         one, two = start(run_dir / "a", FAMILY), start(run_dir / "b", FAMILY)
         await ready(run_dir / "a")
@@ -114,7 +116,7 @@ def test_nothing_else_is_touched(run_dir: Path, inside: Callable[[Body], None]) 
     inside(body)
 
 
-def test_files_are_for_root_alone(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_files_are_readable_by_root_only(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
         folder = run_dir / "a"
         started = start(folder, "echo secret > made; echo ready > ready; sleep 60")
@@ -127,7 +129,7 @@ def test_files_are_for_root_alone(run_dir: Path, inside: Callable[[Body], None])
     inside(body)
 
 
-def test_it_sees_its_own_folders_in_place_of_the_systems(
+def test_a_unit_sees_its_own_folders_in_place_of_the_systems(
     run_dir: Path, inside: Callable[[Body], None]
 ) -> None:
     async def body() -> None:
@@ -142,7 +144,9 @@ def test_it_sees_its_own_folders_in_place_of_the_systems(
     inside(body)
 
 
-def test_a_polite_end_lets_it_take_its_leave(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_a_polite_end_lets_the_process_clean_up(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         folder = run_dir / "a"
         script = (
@@ -157,7 +161,9 @@ def test_a_polite_end_lets_it_take_its_leave(run_dir: Path, inside: Callable[[Bo
     inside(body)
 
 
-def test_who_does_not_listen_is_killed(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         folder = run_dir / "a"
         started = start(folder, "trap '' TERM; echo ready > ready; while :; do sleep 1; done")
@@ -170,7 +176,9 @@ def test_who_does_not_listen_is_killed(run_dir: Path, inside: Callable[[Body], N
     inside(body)
 
 
-def test_its_end_is_told_with_how(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_the_end_of_a_unit_is_reported_with_its_status(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         ended = asyncio.Event()
         started = start(run_dir / "a", "echo last words; exit 7")
@@ -183,7 +191,9 @@ def test_its_end_is_told_with_how(run_dir: Path, inside: Callable[[Body], None])
     inside(body)
 
 
-def test_what_cannot_be_run_ends(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_a_program_that_cannot_be_run_ends_the_unit(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         prepare(run_dir / "a", {})
         started = Unit.start(run_dir / "a", ["/nowhere"], covers={}, note={})
@@ -212,7 +222,9 @@ def test_a_released_unit_is_found_again(run_dir: Path, inside: Callable[[Body], 
     inside(body)
 
 
-def test_what_a_dead_leader_leaves_is_killed(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_children_of_a_dead_leader_are_killed(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     async def body() -> None:
         folder = run_dir / "a"
         started = start(folder, FAMILY)
@@ -227,7 +239,7 @@ def test_what_a_dead_leader_leaves_is_killed(run_dir: Path, inside: Callable[[Bo
 
 
 @pytest.mark.parametrize("record", [b"", b"{", b'{"pid": 1, "started": 1, "note": {}}'])
-def test_a_record_that_names_another_process_is_not_believed(
+def test_a_record_with_the_pid_of_another_process_is_ignored(
     run_dir: Path, inside: Callable[[Body], None], record: bytes
 ) -> None:
     async def body() -> None:
@@ -242,7 +254,7 @@ def test_a_record_that_names_another_process_is_not_believed(
     inside(body)
 
 
-def test_there_may_be_nothing(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_a_missing_unit_is_no_error(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
         assert await Unit.find(run_dir / "none") is None
         await kill_all(run_dir / "none")
@@ -251,7 +263,9 @@ def test_there_may_be_nothing(run_dir: Path, inside: Callable[[Body], None]) -> 
     inside(body)
 
 
-def test_others_mounts_may_have_any_name(run_dir: Path, inside: Callable[[Body], None]) -> None:
+def test_mounts_of_other_programs_may_have_any_name(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
     """Past fault: one mount with a name that is not UTF-8 kept netd from starting, and an edited
     line continued to its old server.
     """

@@ -77,7 +77,7 @@ def converse(tmp_path: Path, charon: StandIn, body: Conversation) -> list[str]:
     return told
 
 
-def test_two_who_list_at_once_each_get_their_own(tmp_path: Path) -> None:
+def test_concurrent_lists_each_get_their_own_events(tmp_path: Path) -> None:
     async def body(connection: Connection) -> None:
         async def listed(of: str) -> list[Any]:
             found = await connection.collect("list-sas", "list-sa", {"of": of})
@@ -90,7 +90,7 @@ def test_two_who_list_at_once_each_get_their_own(tmp_path: Path) -> None:
     assert converse(tmp_path, StandIn(), body) == []
 
 
-def test_a_refusal_is_told_in_charons_words(tmp_path: Path) -> None:
+def test_a_refusal_is_raised_with_charons_words(tmp_path: Path) -> None:
     async def body(connection: Connection) -> None:
         with pytest.raises(Refused, match="no such thing"):
             await connection.ask("terminate", {"ike": "x"})
@@ -100,7 +100,9 @@ def test_a_refusal_is_told_in_charons_words(tmp_path: Path) -> None:
     converse(tmp_path, StandIn(), body)
 
 
-def test_who_cannot_register_hangs_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_registration_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
     told: list[str] = []
 
@@ -126,7 +128,7 @@ def test_who_cannot_register_hangs_up(tmp_path: Path, monkeypatch: pytest.Monkey
     assert told == [], "a connection that never was cannot be lost"
 
 
-def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All callers get their answer within the time-out of the first request."""
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.4)
     charon = StandIn()
@@ -143,7 +145,7 @@ def test_silence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert converse(tmp_path, charon, body) == ["closed"]
 
 
-def test_who_was_stopped_itself_still_hears_the_answer(
+def test_an_answer_is_received_after_a_pause_of_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
