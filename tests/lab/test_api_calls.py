@@ -83,7 +83,7 @@ def answers(host: Host, address: str) -> bool:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_client_that_floods_is_told_and_hurts_nobody(lab: Lab, family: int) -> None:
+def test_a_flooding_client_is_reported_and_others_are_served(lab: Lab, family: int) -> None:
     flooder, other = lab.client(1), lab.client(2)
     address = str(LAN_ADDRESS) if family == socket.AF_INET else ROUTER6
     source = flooder.address if family == socket.AF_INET else flooder.address6
@@ -95,13 +95,13 @@ def test_a_client_that_floods_is_told_and_hurts_nobody(lab: Lab, family: int) ->
     assert answers(flooder.host, address)
 
 
-def test_who_calls_often_meets_with_no_bound(lab: Lab) -> None:
+def test_a_client_with_frequent_calls_reaches_no_bound(lab: Lab) -> None:
     for _ in range(3 * CALLS_PER_S):
         assert answers(lab.client(3).host, str(LAN_ADDRESS))
     assert reached(lab) == set()
 
 
-def test_a_local_user_that_floods_is_told_and_hurts_nobody(lab: Lab) -> None:
+def test_a_flooding_local_user_is_reported_and_others_are_served(lab: Lab) -> None:
     with flooding(lab.router, "127.0.0.1", NOBODY):
         eventually(lambda: reached(lab) == {"127.0.0.1"}, 15)
         for _ in range(5):

@@ -9,7 +9,7 @@ from egressd.lab.attack.story import Attack
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 
-def test_half_a_minute_of_attacks_is_noticed_by_nobody(namespaces: None) -> None:
+def test_half_a_minute_of_attacks_affects_no_client(namespaces: None) -> None:
     told: list[str] = []
     report = Attack(minutes=0.6, seed=7, say=told.append).run()
     assert report.breaches == [], "\n".join(["seed 7", *told])

@@ -28,18 +28,18 @@ def shake_hands(authority: Authority, named: str, *, trusted: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["site.test", "127.0.0.1"])
-def test_its_certificates_pass_strict_verification(tmp_path: Path, named: str) -> None:
+def test_certificates_of_the_authority_pass_strict_verification(tmp_path: Path, named: str) -> None:
     authority = Authority(tmp_path)
     shake_hands(authority, named, trusted=authority.file)
 
 
-def test_an_authority_that_people_made_does_not_pass_it(tmp_path: Path) -> None:
+def test_a_certificate_of_a_non_strict_authority_fails_verification(tmp_path: Path) -> None:
     authority = Authority(tmp_path, strict=False)
     with pytest.raises(ssl.SSLCertVerificationError, match="CERTIFICATE_VERIFY_FAILED"):
         shake_hands(authority, "site.test", trusted=authority.file)
 
 
-def test_another_authority_vouches_for_nothing(tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_not_trusted(tmp_path: Path) -> None:
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:
         folder.mkdir()

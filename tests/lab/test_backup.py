@@ -54,7 +54,7 @@ def way_out(lab: Lab, client: int) -> str:
     return lab.client(client).http(WEB).seen
 
 
-def test_a_backup_made_while_changes_go_on_is_put_back_into_force(lab: Lab, tmp_path: Path) -> None:
+def test_a_backup_made_during_changes_is_restored_and_in_force(lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "device.backup"
     send(lab, 1, "ss")
     send(lab, 2, "Interface:wan2")
@@ -116,7 +116,7 @@ def test_a_damaged_file_is_refused_and_nothing_changes(
     assert way_out(lab, 1) == lab.nodes["socks5"].address
 
 
-def test_a_device_that_does_not_run_starts_with_what_was_restored(lab: Lab, tmp_path: Path) -> None:
+def test_a_stopped_device_starts_with_the_restored_state(lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "device.backup"
     send(lab, 1, "ss")
     wanted = rules(lab)
@@ -134,7 +134,9 @@ def test_a_device_that_does_not_run_starts_with_what_was_restored(lab: Lab, tmp_
     assert way_out(lab, 1) == lab.nodes["ss"].address
 
 
-def test_a_running_service_is_not_restored_behind_its_back(lab: Lab, tmp_path: Path) -> None:
+def test_a_restore_is_refused_if_the_running_service_does_not_answer(
+    lab: Lab, tmp_path: Path
+) -> None:
     file = tmp_path / "device.backup"
     send(lab, 1, "ss")
     lab.device.run("backup", str(file))
@@ -149,9 +151,7 @@ def test_a_running_service_is_not_restored_behind_its_back(lab: Lab, tmp_path: P
     assert way_out(lab, 1) == lab.wan(2).address
 
 
-def test_a_database_that_cannot_be_opened_is_set_aside_when_asked_to(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_an_unreadable_database_is_set_aside_on_request(lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "device.backup"
     send(lab, 1, "ss")
     wanted = rules(lab)

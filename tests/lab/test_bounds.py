@@ -278,7 +278,7 @@ def ended(
 # --- Connections and sessions. ----------------------------------------------------------------
 
 
-def test_a_clients_connections_are_bounded_and_nobody_else_notices(
+def test_the_connections_of_a_client_are_limited_and_others_are_served(
     lab: Lab, greedy: JoinedNamespace
 ) -> None:
     most = bound(lab, "tcp_of")
@@ -302,7 +302,9 @@ def test_a_clients_connections_are_bounded_and_nobody_else_notices(
     assert not explained(lab, GREEDY)["is_blocked"]
 
 
-def test_what_conntrack_has_forgotten_counts(lab: Lab, greedy: JoinedNamespace) -> None:
+def test_connections_that_conntrack_has_forgotten_are_counted(
+    lab: Lab, greedy: JoinedNamespace
+) -> None:
     """conntrack forgets a connection closed by its client before the engine's socket ends."""
     most = bound(lab, "tcp_of")
     send(lab, GREEDY, "patient")
@@ -354,7 +356,7 @@ def take_all(port: int) -> None:
             held.append(listener.accept())
 
 
-def test_a_clients_udp_sessions_are_bounded_and_nobody_else_notices(
+def test_the_udp_sessions_of_a_client_are_limited_and_others_are_served(
     lab: Lab, greedy: JoinedNamespace
 ) -> None:
     with heard(lab) as five:
@@ -365,7 +367,7 @@ def test_a_clients_udp_sessions_are_bounded_and_nobody_else_notices(
         assert taking.result(60) < bound(lab, "udp_of")
 
 
-def test_connections_of_all_addresses_of_a_network_are_bounded(
+def test_connections_of_all_addresses_of_a_network_are_limited(
     lab: Lab, greedy: JoinedNamespace, many: list[str]
 ) -> None:
     """A host may use many addresses. Each of them stays below a client's bound."""
@@ -390,7 +392,7 @@ def test_connections_of_all_addresses_of_a_network_are_bounded(
         assert greedy.run(connect, 1, ECHO, 0.0, b"x", sources=sources[:1]) == 1
 
 
-def test_udp_sessions_of_all_addresses_of_a_network_are_bounded(
+def test_udp_sessions_of_all_addresses_of_a_network_are_limited(
     lab: Lab, greedy: JoinedNamespace, many: list[str]
 ) -> None:
     each = bounds(lab).sessions - 50
@@ -408,7 +410,7 @@ def test_udp_sessions_of_all_addresses_of_a_network_are_bounded(
         assert taking.result(60) < each * len(sources)
 
 
-def test_many_far_ends_of_one_socket_are_one_session(lab: Lab, greedy: JoinedNamespace) -> None:
+def test_many_destinations_of_one_socket_are_one_session(lab: Lab, greedy: JoinedNamespace) -> None:
     """A program that shares files has such sockets."""
     many = bound(lab, "tcp_of")
     assert greedy.run(speak_to_many, many) == 0
@@ -429,7 +431,7 @@ def speak_to_many(number: int) -> int:
     return refused
 
 
-def test_a_household_behind_one_address_is_refused_nothing(
+def test_a_nat_address_with_fifty_devices_reaches_no_bound(
     lab: Lab, greedy: JoinedNamespace
 ) -> None:
     """The household has fifty devices, some of which load pages."""
@@ -474,7 +476,7 @@ ASKING_S: Final = 5.0
     [(ask, 1), (ask, 300), (ask_by_tcp, 1), (ask_by_tcp, 40)],
     ids=["udp", "udp-flows", "tcp", "tcp-flows"],
 )
-def test_questions_of_one_client_do_not_fill_the_engine(
+def test_dns_queries_of_one_client_do_not_fill_the_engine(
     lab: Lab, greedy: JoinedNamespace, way: Callable[[int, float, int], int], flows: int
 ) -> None:
     words = f"{address(lab)}: more than 24 names a second are asked for"
@@ -493,7 +495,7 @@ def test_questions_of_one_client_do_not_fill_the_engine(
 
 
 @pytest.mark.parametrize("flows", [1, 300])
-def test_questions_that_the_kernel_sends_on_are_metered(lab: Lab, flows: int) -> None:
+def test_dns_queries_forwarded_by_the_kernel_are_metered(lab: Lab, flows: int) -> None:
     with silent_resolvers(lab) as count:
         before = count()
         with JoinedNamespace(netns.namespace(lab.name, "client3")) as network:
@@ -504,7 +506,7 @@ def test_questions_that_the_kernel_sends_on_are_metered(lab: Lab, flows: int) ->
         assert is_served(lab, DIRECT)
 
 
-def test_connections_to_resolvers_are_few_and_end_when_they_are_idle(
+def test_connections_to_resolvers_are_limited_and_end_when_idle(
     lab: Lab, greedy: JoinedNamespace
 ) -> None:
     most = bound(lab, "dns_of")

@@ -62,7 +62,7 @@ def untouched(lab: Lab, *clients: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("target", ["ss", "Interface:wan2"])
-def test_a_rule_beside_clients_comes_changes_and_goes(lab: Lab, target: str) -> None:
+def test_a_rule_for_other_addresses_does_not_cut_connections(lab: Lab, target: str) -> None:
     rule(lab, LAN, target)
     with untouched(lab, 1, 2, 3):
         rule(lab, BESIDE, "DIRECT")
@@ -73,7 +73,9 @@ def test_a_rule_beside_clients_comes_changes_and_goes(lab: Lab, target: str) -> 
 
 
 @pytest.mark.parametrize("target", ["ss", "Interface:wan2"])
-def test_a_rule_inside_another_with_the_same_target(lab: Lab, target: str) -> None:
+def test_a_more_specific_rule_with_the_same_target_cuts_no_connection(
+    lab: Lab, target: str
+) -> None:
     rule(lab, LAN, target)
     address = lab.client(1).address
     for inside in (address, "10.77.0.8/29"):
@@ -83,7 +85,7 @@ def test_a_rule_inside_another_with_the_same_target(lab: Lab, target: str) -> No
             drop(lab, inside)
 
 
-def test_those_who_move_are_cut_but_not_who_has_a_rule_of_its_own_among_them(lab: Lab) -> None:
+def test_moved_clients_are_cut_and_one_with_its_own_rule_is_not(lab: Lab) -> None:
     rule(lab, LAN, "ss")
     send(lab, 2, "ss")
     with closing(lab.client(1).connect()) as moved, untouched(lab, 2):
@@ -93,7 +95,7 @@ def test_those_who_move_are_cut_but_not_who_has_a_rule_of_its_own_among_them(lab
     assert lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(1).address
 
 
-def test_a_rule_for_everybody_is_no_concern_of_who_has_one_of_its_own(lab: Lab) -> None:
+def test_a_rule_for_all_addresses_does_not_cut_clients_with_own_rules(lab: Lab) -> None:
     for client, target in ((1, "DIRECT"), (2, "Interface:wan2"), (3, "ss")):
         send(lab, client, target)
     for target in ("REJECT", "DIRECT", "ss", "Interface:wan2", "REJECT"):
@@ -103,7 +105,7 @@ def test_a_rule_for_everybody_is_no_concern_of_who_has_one_of_its_own(lab: Lab) 
         drop(lab, EVERYBODY)
 
 
-def test_a_rule_for_everybody_leaves_the_routers_own_connections_alone(lab: Lab) -> None:
+def test_a_rule_for_all_addresses_does_not_cut_the_routers_connections(lab: Lab) -> None:
     rule(lab, EVERYBODY, "DIRECT")
     with lab.router.socket(*API) as connection:
         connection.settimeout(5.0)

@@ -62,7 +62,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
                 program.stop(30)
 
 
-def test_netd_does_all_its_work_with_the_units_capabilities(lab: Lab) -> None:
+def test_netd_works_with_the_units_capabilities(lab: Lab) -> None:
     add_nodes(lab)
     send(lab, 1, "ss")
     send(lab, 2, "Interface:wan2")
@@ -83,7 +83,7 @@ def test_netd_does_all_its_work_with_the_units_capabilities(lab: Lab) -> None:
     assert "NoNewPrivs:\t1" in status
 
 
-def test_a_worker_that_is_killed_is_replaced_under_them_too(lab: Lab) -> None:
+def test_a_killed_worker_is_replaced_with_the_units_capabilities(lab: Lab) -> None:
     send(lab, 1, "ss")
     for pid in lab.device.pids("egressd.netd.engine.worker"):
         os.kill(pid, signal.SIGKILL)

@@ -86,7 +86,7 @@ def test_a_rule_saved_in_the_console_moves_a_client(lab: Lab, browser: Browser) 
     assert recorded["data"][0]["source"] == lab.client(2).address
 
 
-def test_what_is_explained_is_what_happens(lab: Lab, browser: Browser) -> None:
+def test_explanations_match_the_actual_egress(lab: Lab, browser: Browser) -> None:
     send(lab, 1, "ss")
     send(lab, 2, "Interface:wan2")
     for client, exit_ip in ((1, lab.nodes["ss"].address), (2, lab.wan(2).address)):
@@ -107,7 +107,7 @@ def test_what_is_explained_is_what_happens(lab: Lab, browser: Browser) -> None:
     assert (told["is_blocked"], way_out(lab, 3)) == (True, "")
 
 
-def test_stop_blocks_and_opening_is_another_word(lab: Lab, browser: Browser) -> None:
+def test_stop_blocks_and_open_needs_a_confirmation(lab: Lab, browser: Browser) -> None:
     send(lab, 1, "socks5")
     try:
         assert browser.send("POST", "/ops/stop")[0] == 200
@@ -138,7 +138,7 @@ def test_traffic_is_counted_by_interface(lab: Lab, browser: Browser) -> None:
     assert after["wan1"] - before["wan1"] < 100_000
 
 
-def test_sessions_outlive_a_restart_of_the_service(lab: Lab, browser: Browser) -> None:
+def test_sessions_survive_a_restart_of_the_service(lab: Lab, browser: Browser) -> None:
     assert browser.send("GET", "/ops/settings")[0] == 200
     lab.device.stop()
     lab.device.start()
@@ -149,7 +149,7 @@ def test_sessions_outlive_a_restart_of_the_service(lab: Lab, browser: Browser) -
     assert browser.send("GET", "/ops/settings")[0] == 401
 
 
-def test_guessing_from_one_client_leaves_the_others_in(lab: Lab, browser: Browser) -> None:
+def test_wrong_passwords_from_one_client_do_not_lock_out_others(lab: Lab, browser: Browser) -> None:
     guesser = Browser(lab, 3)
     statuses = [
         guesser.send("POST", "/console/login", {"password": f"guess number {n}"})[0]

@@ -49,7 +49,7 @@ def question(name: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["REJECT", "", "ss", "Interface:wan2"])
-def test_no_resolver_of_the_routers_asks_the_world_for_a_client(lab: Lab, target: str) -> None:
+def test_no_resolver_on_the_router_forwards_a_clients_query_outside(lab: Lab, target: str) -> None:
     if target:
         send(lab, 1, target)
     client = lab.client(1 if target else 4)
@@ -66,7 +66,7 @@ def test_no_resolver_of_the_routers_asks_the_world_for_a_client(lab: Lab, target
         assert capture.flows(token) == []
 
 
-def test_a_client_is_still_answered_at_the_router_by_its_own_way(lab: Lab) -> None:
+def test_the_router_answers_a_client_by_the_clients_egress(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     assert lab.client(1).dns("www.example.com", str(LAN_ADDRESS)).ok
     assert lab.client(1).dns("www.example.com", str(LAN_ADDRESS), tcp=True).ok

@@ -68,7 +68,7 @@ def server_on(lab: Lab, port: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("client", [1, 2])
 @pytest.mark.parametrize("port", PORTS)
-def test_a_server_on_that_port_does_not_keep_answers_from_clients(
+def test_a_server_on_the_remote_port_takes_no_answers_from_clients(
     lab: Lab, client: int, port: int
 ) -> None:
     with server_on(lab, port):
@@ -78,13 +78,13 @@ def test_a_server_on_that_port_does_not_keep_answers_from_clients(
 
 
 @pytest.mark.parametrize("client", [1, 2])
-def test_a_server_can_be_started_while_clients_talk_to_that_port(lab: Lab, client: int) -> None:
+def test_a_server_can_start_on_the_remote_port_of_clients_flows(lab: Lab, client: int) -> None:
     assert lab.client(client).udp_echo("hello", SERVER, 3478, source_port=41_500).ok
     with server_on(lab, 3478):
         assert lab.client(client).udp_echo("hello", SERVER, 3478, source_port=41_500).ok
 
 
-def test_connection_tracking_sees_one_flow_with_the_far_ends_port(lab: Lab) -> None:
+def test_conntrack_sees_one_flow_with_the_remote_port(lab: Lab) -> None:
     assert lab.client(1).udp_echo("hello", SERVER, 443, source_port=41_501).ok
     assert lab.client(1).udp_echo("hello", SERVER, 443, source_port=41_501).ok
     listed = lab.router.run("conntrack", "-L", "-p", "udp").stdout
@@ -95,7 +95,7 @@ def test_connection_tracking_sees_one_flow_with_the_far_ends_port(lab: Lab) -> N
     assert str(ANSWER_PORT) not in listed
 
 
-def test_the_routers_resolver_gets_all_questions_that_are_its(lab: Lab) -> None:
+def test_the_routers_resolver_gets_all_queries_for_it(lab: Lab) -> None:
     with dnsmasq(lab, lab.router, f"--address=/own.test/{OWN}"):
         eventually(lambda: own(lab).dns("own.test", str(LAN_ADDRESS), timeout=0.5).ok)
         for _ in range(20):
@@ -141,7 +141,7 @@ def forger(lab: Lab) -> Iterator[None]:
         program.stop(10)
 
 
-def test_p1_no_node_speaks_in_the_name_of_the_router_or_a_lan_host(lab: Lab) -> None:
+def test_p1_a_node_cannot_send_in_the_name_of_the_router_or_a_lan_host(lab: Lab) -> None:
     client = lab.client(1)
     with forger(lab), client.host.capture("eth0", keep=True) as capture:
         capture.prove()

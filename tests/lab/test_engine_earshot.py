@@ -85,18 +85,18 @@ def after(script: str) -> list[int]:
         ("ip link set wan0 txqueuelen 500", []),
     ],
 )
-def test_only_what_may_change_the_main_way_out_is_heard(
+def test_only_messages_about_the_default_interface_pass_the_filter(
     namespace: Namespace, script: str, types: list[int]
 ) -> None:
     assert namespace.run(after, script) == types
 
 
-def test_a_link_that_goes_down_is_heard(namespace: Namespace) -> None:
+def test_a_link_that_goes_down_passes_the_filter(namespace: Namespace) -> None:
     assert NEW_LINK in namespace.run(after, "ip link set far0 down")
     assert NEW_LINK in namespace.run(after, "ip link set wan0 down")
 
 
-def test_sockets_that_ask_get_all_of_the_answer(namespace: Namespace) -> None:
+def test_sockets_that_request_a_dump_get_all_of_it(namespace: Namespace) -> None:
     def names() -> set[str]:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asking:
             earshot.narrow()
@@ -111,7 +111,7 @@ def test_sockets_that_ask_get_all_of_the_answer(namespace: Namespace) -> None:
     assert namespace.run(names) == {"lo", "wan0", "br0"}
 
 
-def test_nothing_is_left_open(namespace: Namespace) -> None:
+def test_no_descriptor_is_leaked(namespace: Namespace) -> None:
     def left() -> int:
         with subscribed(), open(os.devnull):
             before = len(list(Path("/proc/self/fd").iterdir()))
@@ -143,7 +143,9 @@ def filters(pid: int) -> list[int]:
     return found
 
 
-def test_every_instance_of_a_worker_is_narrowed(namespace: Namespace, tmp_path: Path) -> None:
+def test_the_filter_is_attached_to_every_instance_of_a_worker(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     async def body() -> None:
         async with opened(tmp_path / "run") as pool:
             await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(20)))
@@ -156,7 +158,7 @@ def test_every_instance_of_a_worker_is_narrowed(namespace: Namespace, tmp_path: 
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_worker_answers_while_its_sockets_are_looked_through(
+def test_a_worker_answers_while_its_sockets_are_searched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With 100,000 sockets the search takes seconds, and after two seconds netd takes a worker for

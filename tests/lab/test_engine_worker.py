@@ -80,7 +80,7 @@ def test_every_thread_of_a_worker_has_exactly_its_rights(
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_threads_that_serve_wait_for_their_turn_and_those_that_measure_do_not(
+def test_serving_threads_run_as_batch_and_measuring_ones_do_not(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     def policies(pid: int) -> set[int]:
@@ -99,7 +99,7 @@ def test_threads_that_serve_wait_for_their_turn_and_those_that_measure_do_not(
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_worker_holds_nothing_of_netds(
+def test_a_worker_inherits_nothing_from_netd(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
@@ -130,7 +130,7 @@ def test_a_worker_holds_nothing_of_netds(
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_worker_leaves_no_core_and_cannot_be_traced_by_its_user(
+def test_a_worker_dumps_no_core_and_cannot_be_traced_by_its_user(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     async def body() -> None:
@@ -163,9 +163,7 @@ def test_a_worker_serves_low_ports_and_marked_sockets(namespace: Namespace, tmp_
 DESCRIPTORS = 1024
 
 
-def test_a_worker_that_has_no_descriptors_left_is_told(
-    namespace: Namespace, tmp_path: Path
-) -> None:
+def test_a_worker_out_of_descriptors_is_reported(namespace: Namespace, tmp_path: Path) -> None:
     async def body() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -229,7 +227,7 @@ def answer_to(uid: int, path: Path) -> bytes:
         return pipe.read()
 
 
-def test_only_root_is_answered(namespace: Namespace) -> None:
+def test_the_control_socket_serves_root_only(namespace: Namespace) -> None:
     async def body() -> None:
         # Only root can enter pytest's folder.
         with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +248,7 @@ def test_only_root_is_answered(namespace: Namespace) -> None:
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_second_worker_of_the_same_socket_gives_way(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_second_worker_on_the_same_socket_exits(namespace: Namespace, tmp_path: Path) -> None:
     async def body() -> None:
         run_dir = tmp_path / "run"
         async with opened(run_dir) as pool:
@@ -267,7 +265,9 @@ def test_a_second_worker_of_the_same_socket_gives_way(namespace: Namespace, tmp_
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_worker_answers_no_user_but_root(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_worker_refuses_requests_of_other_users_than_root(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     """Its folder keeps other users out; a socket that one of them has all the same is closed."""
 
     async def body() -> None:
@@ -292,7 +292,7 @@ def test_a_worker_answers_no_user_but_root(namespace: Namespace, tmp_path: Path)
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_process_may_give_up_everything(namespace: Namespace) -> None:
+def test_a_process_can_drop_all_privileges(namespace: Namespace) -> None:
     """The API does so: between the steps it can read as root, afterwards it cannot."""
 
     def drop() -> None:
@@ -320,7 +320,7 @@ def test_a_process_may_give_up_everything(namespace: Namespace) -> None:
     namespace.run(drop)
 
 
-def test_both_steps_at_once_keep_what_is_asked(namespace: Namespace) -> None:
+def test_dropping_in_one_step_keeps_the_given_capabilities(namespace: Namespace) -> None:
     def drop() -> None:
         privileges.become(UID, GID, {Capability.NET_BIND_SERVICE})
         with socket.create_server(("127.0.0.1", 80)):
@@ -330,7 +330,7 @@ def test_both_steps_at_once_keep_what_is_asked(namespace: Namespace) -> None:
     namespace.run(drop)
 
 
-def test_privileges_are_not_dropped_by_halves(namespace: Namespace) -> None:
+def test_dropping_privileges_with_threads_or_to_root_is_refused(namespace: Namespace) -> None:
     def with_threads() -> None:
         async def body() -> None:
             await asyncio.to_thread(str)
@@ -346,9 +346,7 @@ def test_privileges_are_not_dropped_by_halves(namespace: Namespace) -> None:
         namespace.run(privileges.become, UID, 0)
 
 
-def test_a_trial_worker_that_nobody_speaks_to_is_not_left_behind(
-    namespace: Namespace, tmp_path: Path
-) -> None:
+def test_an_idle_trial_worker_ends_with_its_pool(namespace: Namespace, tmp_path: Path) -> None:
     async def body() -> None:
         run_dir = tmp_path / "run"
         pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)

@@ -110,7 +110,7 @@ def kill(lab: Lab, part: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def test_the_floods_are_seen_where_they_should_be(lab: Lab) -> None:
+def test_control_each_flood_is_captured_on_its_egress(lab: Lab) -> None:
     assert_all_reach(lab)
     with watched(lab) as watch:
         eventually(lambda: all(watch.seen_on(client) for client in (2, 3)))
@@ -118,7 +118,7 @@ def test_the_floods_are_seen_where_they_should_be(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("part", ["egressd.app netd", "egressd.app api"])
-def test_traffic_goes_on_while_a_process_is_dead(lab: Lab, part: str) -> None:
+def test_traffic_continues_while_a_process_is_dead(lab: Lab, part: str) -> None:
     with watched(lab):
         connections = [lab.client(number).connect() for number in (1, 2, 3)]
         kill(lab, part)
@@ -140,7 +140,7 @@ def test_p2_an_api_that_starts_after_netds_socket_was_removed_reaches_netd(lab: 
         assert_all_reach(lab)
 
 
-def test_both_processes_and_their_keeper_die(lab: Lab) -> None:
+def test_traffic_continues_while_both_processes_and_their_keeper_are_dead(lab: Lab) -> None:
     with watched(lab):
         connection = lab.client(1).connect()
         lab.device.kill()
@@ -163,7 +163,7 @@ def test_a_dead_or_stuck_worker_blocks_and_is_replaced(lab: Lab, number: signal.
         assert_all_reach(lab)
 
 
-def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: Lab) -> None:
+def test_an_instance_never_gets_a_port_still_mapped_to_another(lab: Lab) -> None:
     """Past fault: after netd was restarted, a worker's death sent clients of one node to another
     node for some milliseconds: a restarted instance could get the port of a lost one, to which the
     kernel still sent that node's clients.
@@ -176,7 +176,7 @@ def test_no_instance_gets_the_port_that_another_ones_clients_are_sent_to(lab: La
             assert_all_reach(lab)
 
 
-def test_flows_of_a_plan_that_did_not_last_go_at_the_next_start(lab: Lab) -> None:
+def test_flows_of_a_plan_that_was_not_stored_end_at_the_next_start(lab: Lab) -> None:
     """Past fault: flows of a plan that was taken back could look like flows of a later plan."""
     client = lab.client(3).address
     tuple_ = ("-p", "udp", "-s", client, "-d", "192.0.2.77", "--sport", "77", "--dport", "77")
@@ -203,7 +203,7 @@ def test_a_dead_node_blocks_its_clients_only(lab: Lab) -> None:
         eventually(reaches(lab, 1), BACK_WITHIN_S)
 
 
-def test_a_node_whose_clients_get_nowhere_is_told(lab: Lab) -> None:
+def test_a_node_that_does_not_answer_its_clients_is_reported(lab: Lab) -> None:
     configure(lab, delay_url=f"{WEB}generate_204")
     node = lab.nodes["ss"]
 
@@ -223,7 +223,7 @@ def test_a_node_whose_clients_get_nowhere_is_told(lab: Lab) -> None:
     eventually(lambda: problem() == "", 30)
 
 
-def test_a_flushed_ruleset_leaks_nothing_and_is_healed_within_a_second(lab: Lab) -> None:
+def test_a_flushed_ruleset_leaks_nothing_and_is_restored_within_a_second(lab: Lab) -> None:
     with watched(lab):
         for _ in range(5):
             lab.router.run("nft", "flush", "ruleset")
@@ -231,7 +231,7 @@ def test_a_flushed_ruleset_leaks_nothing_and_is_healed_within_a_second(lab: Lab)
         assert_all_reach(lab)
 
 
-def test_another_programs_firewall_that_blocks_clients_is_told(lab: Lab) -> None:
+def test_a_foreign_firewall_that_blocks_clients_is_reported(lab: Lab) -> None:
     def problems() -> list[str]:
         found: list[str] = lab.api.ask("GET", "/ops/overview").body["problems"]
         return [problem for problem in found if "firewall" in problem]
@@ -252,7 +252,7 @@ def test_another_programs_firewall_that_blocks_clients_is_told(lab: Lab) -> None
         lab.router.run("nft", "delete", "table", "ip", "filter")
 
 
-def test_flushed_policy_rules_leak_nothing_and_are_healed(lab: Lab) -> None:
+def test_flushed_policy_rules_leak_nothing_and_are_restored(lab: Lab) -> None:
     with watched(lab):
         for _ in range(3):
             lab.router.run("ip", "rule", "flush")
@@ -265,7 +265,7 @@ def test_flushed_policy_rules_leak_nothing_and_are_healed(lab: Lab) -> None:
     ("setting", "foreign"),
     [("conf.wan2.rp_filter", "2"), ("conf.all.rp_filter", "1"), ("ip_forward", "0")],
 )
-def test_p2_a_kernel_setting_that_another_program_changes_is_healed(
+def test_p2_a_kernel_setting_that_another_program_changes_is_restored(
     lab: Lab, setting: str, foreign: str
 ) -> None:
     def value() -> str:
@@ -279,7 +279,7 @@ def test_p2_a_kernel_setting_that_another_program_changes_is_healed(
             assert eventually(reaches(lab, client), BACK_WITHIN_S) < 2
 
 
-def test_a_wan_that_goes_and_comes_back(lab: Lab) -> None:
+def test_clients_of_a_wan_are_blocked_until_it_is_back(lab: Lab) -> None:
     wan = lab.wan(2)
     token = new_token()
     with lab.internet.capture(lab.wan(1).far) as capture:
@@ -298,7 +298,7 @@ def test_a_wan_that_goes_and_comes_back(lab: Lab) -> None:
         assert not capture.flows(token)
 
 
-def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
+def test_stopping_the_service_blocks_all_clients(lab: Lab) -> None:
     with ExitStack() as stack:
         watch = Watch(lab, stack)
         eventually(reaches(lab, 2), BACK_WITHIN_S)
@@ -315,7 +315,7 @@ def test_stopping_the_service_blocks_everybody(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5])
-def test_stopping_the_service_while_it_starts_blocks_everybody(lab: Lab, seconds: float) -> None:
+def test_stopping_the_service_while_it_starts_blocks_all_clients(lab: Lab, seconds: float) -> None:
     lab.device.kill()
     assert_all_reach(lab)
     lab.device.program.start()
@@ -348,7 +348,7 @@ def without_a_configuration(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("befalls", [between_two_netds, frozen, without_a_configuration])
-def test_p1_stopping_the_service_blocks_everybody_when_netd_cannot(
+def test_p1_stopping_the_service_blocks_all_clients_if_netd_cannot(
     lab: Lab, befalls: Callable[[Lab], None]
 ) -> None:
     """Past fault: a stop blocked no client while netd was dead, frozen or unable to start, because
@@ -368,7 +368,7 @@ def test_p1_stopping_the_service_blocks_everybody_when_netd_cannot(
     assert_all_reach(lab)
 
 
-def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
+def test_an_unwritable_token_does_not_block_clients(lab: Lab) -> None:
     token = Path(lab.device.data) / "api" / "token"
     lab.device.stop()
     kept = token.read_bytes()
@@ -387,7 +387,7 @@ def test_what_is_not_the_configuration_blocks_nobody(lab: Lab) -> None:
     assert_all_reach(lab)
 
 
-def test_what_is_flushed_while_netd_starts_is_put_back(lab: Lab) -> None:
+def test_elements_flushed_while_netd_starts_are_restored(lab: Lab) -> None:
     """Past fault: elements that another program deleted while netd started were not restored,
     because netd listened for events only after it had loaded the table.
     """
@@ -404,7 +404,7 @@ def test_what_is_flushed_while_netd_starts_is_put_back(lab: Lab) -> None:
     assert_all_reach(lab)
 
 
-def test_p2_healing_does_not_wait_for_an_engine_that_will_not_live(namespaces: None) -> None:
+def test_p2_restoring_does_not_wait_for_an_engine_that_does_not_start(namespaces: None) -> None:
     """Past fault: a flush was repaired 10 s late while the engine did not start, because the repair
     waited for it.
     """
@@ -432,7 +432,7 @@ def test_p2_healing_does_not_wait_for_an_engine_that_will_not_live(namespaces: N
         eventually(lambda: lab.client(1).http(WEB, timeout=0.4).ok, 40)
 
 
-def test_an_unreadable_database_blocks_everybody(lab: Lab) -> None:
+def test_an_unreadable_database_blocks_all_clients(lab: Lab) -> None:
     database = Path(lab.device.data) / "api" / "state.db"
     lab.device.stop()
     kept = database.read_bytes()

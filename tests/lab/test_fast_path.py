@@ -109,7 +109,7 @@ def limit(lab: Lab, client: int, kbps: int) -> None:
 
 
 @pytest.mark.parametrize("target", KERNEL)
-def test_a_download_goes_it_and_arrives_whole(lab: Lab, target: str) -> None:
+def test_a_download_takes_the_fast_path_and_arrives_whole(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     before = passed(lab, 1)
     reply = lab.client(1).http(f"http://{SERVER}/bytes/{50 * MIB}", verify=True, timeout=30)
@@ -120,7 +120,7 @@ def test_a_download_goes_it_and_arrives_whole(lab: Lab, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", KERNEL)
-def test_an_upload_goes_it_and_is_seen_from_the_targets_address(lab: Lab, target: str) -> None:
+def test_an_upload_takes_the_fast_path_with_the_targets_address(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     before = passed(lab, 1)
     reply = lab.client(1).http(f"http://{SERVER}/", method="POST", upload=50 * MIB, timeout=30)
@@ -152,7 +152,7 @@ def _ask_again(source: str, times: int) -> int:
         return answered
 
 
-def test_checksums_are_right_where_no_device_makes_them(lab: Lab) -> None:
+def test_checksums_are_correct_without_offloading(lab: Lab) -> None:
     # Otherwise the ends, which are one machine, never check them.
     send(lab, 2, "Interface:wan2")
     for role, names in (("client2", ["eth0"]), ("internet", ["isp2"])):
@@ -168,7 +168,7 @@ def test_checksums_are_right_where_no_device_makes_them(lab: Lab) -> None:
     assert passed(lab, 2).down_packets - before.down_packets > 10
 
 
-def test_all_bytes_are_counted_whichever_way_they_go(lab: Lab) -> None:
+def test_all_bytes_are_counted_on_either_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     before = counted(lab, 1)
     assert lab.client(1).http(f"http://{SERVER}/bytes/{20 * MIB}", timeout=20).error == ""
@@ -186,7 +186,7 @@ def tracked(lab: Lab, side: str, port: int) -> str:
     return lab.router.run("conntrack", "-L", "-s", source, "-p", "tcp", side, str(port)).stdout
 
 
-def test_connections_end_in_the_kernels_eyes_too(lab: Lab) -> None:
+def test_conntrack_sees_connections_end(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -245,9 +245,7 @@ def exchange(client: socket.socket, server: socket.socket, times: int = 20) -> N
 
 @pytest.mark.parametrize("by_client", [True, False])
 @pytest.mark.parametrize("silent_s", [0.0, 1.5])
-def test_connections_that_are_reset_are_soon_forgotten(
-    lab: Lab, by_client: bool, silent_s: float
-) -> None:
+def test_connections_that_are_reset_expire_soon(lab: Lab, by_client: bool, silent_s: float) -> None:
     # Thousands of such entries would otherwise fill the conntrack table for hours.
     with talked(lab) as (client, server):
         time.sleep(silent_s)
@@ -258,7 +256,7 @@ def test_connections_that_are_reset_are_soon_forgotten(
             (server if by_client else client).recv(100)
 
 
-def test_a_reset_that_nobody_believes_ends_nothing(lab: Lab) -> None:
+def test_a_forged_reset_does_not_shorten_a_timeout(lab: Lab) -> None:
     with talked(lab) as (client, server):
         source, target = server.getsockname(), server.getpeername()
         with JoinedNamespace(netns.namespace(lab.name, "internet")) as there:
@@ -267,7 +265,7 @@ def test_a_reset_that_nobody_believes_ends_nothing(lab: Lab) -> None:
         assert _seconds_left(lab, target[1]) > 7200
 
 
-def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -> None:
+def test_a_connection_may_be_idle_for_hours_after_a_large_transfer(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     download = lab.client(1).download(f"http://{SERVER}/bytes/{10**12}")
     try:
@@ -281,7 +279,7 @@ def test_a_connection_may_be_silent_for_hours_after_a_large_transfer(lab: Lab) -
         download.stop()
 
 
-def test_it_is_gone_in_one_arm_use_too(namespaces: None) -> None:
+def test_the_fast_path_is_used_in_one_arm_use(namespaces: None) -> None:
     with Lab(LabSpec(one_arm=True, wans=1, nodes=())) as lab:
         lab.start_egressd()
         send(lab, 1, "DIRECT")
@@ -293,7 +291,7 @@ def test_it_is_gone_in_one_arm_use_too(namespaces: None) -> None:
 # --- Flows that do not take it. ---------------------------------------------------------------
 
 
-def test_a_limited_client_does_not(lab: Lab) -> None:
+def test_a_limited_client_takes_the_slow_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -303,14 +301,14 @@ def test_a_limited_client_does_not(lab: Lab) -> None:
     assert goes_it(lab, 1, connection)
 
 
-def test_a_nodes_client_does_not(lab: Lab) -> None:
+def test_a_nodes_client_takes_the_slow_path(lab: Lab) -> None:
     lab.api.post("/nodes", lab.nodes["ss"].draft())
     send(lab, 1, "ss")
     assert not goes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "REJECT", "Interface:wan9"])
-def test_p1_who_moves_is_cut_at_once(lab: Lab, target: str) -> None:
+def test_p1_connections_of_a_moved_client_are_cut_at_once(lab: Lab, target: str) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -324,7 +322,7 @@ def test_p1_who_moves_is_cut_at_once(lab: Lab, target: str) -> None:
         assert capture.interfaces_of(token) == set()
 
 
-def test_p1_a_flood_that_goes_it_leaves_as_its_rule_says(lab: Lab) -> None:
+def test_p1_a_flood_on_the_fast_path_leaves_by_its_rules_target(lab: Lab) -> None:
     with watched(lab, {1: "DIRECT", 2: "Interface:wan2"}) as watch:
         for target in ("Interface:wan2", "DIRECT", "Interface:wan9", "Interface:wan2") * 3:
             before = {client: passed(lab, client).up_packets for client in (1, 2)}
@@ -333,7 +331,7 @@ def test_p1_a_flood_that_goes_it_leaves_as_its_rule_says(lab: Lab) -> None:
             eventually(partial(have_sent, lab, {c: before[c] + 20 for c in going}))
 
 
-def test_p3_others_go_on(lab: Lab) -> None:
+def test_p3_connections_of_other_clients_continue(lab: Lab) -> None:
     for client in (1, 2):
         send(lab, client, "DIRECT")
     other = lab.client(2).connect(SERVER)
@@ -343,7 +341,7 @@ def test_p3_others_go_on(lab: Lab) -> None:
         assert goes_it(lab, 2, other)
 
 
-def test_p1_another_whitelist_cuts_flows_that_went_it(lab: Lab) -> None:
+def test_p1_a_whitelist_change_cuts_flows_on_the_fast_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -359,7 +357,7 @@ def test_p1_another_whitelist_cuts_flows_that_went_it(lab: Lab) -> None:
 # --- Failures. --------------------------------------------------------------------------------
 
 
-def test_flows_go_on_and_counts_last_while_netd_dies(lab: Lab) -> None:
+def test_flows_continue_and_counters_are_kept_while_netd_is_dead(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -372,7 +370,7 @@ def test_flows_go_on_and_counts_last_while_netd_dies(lab: Lab) -> None:
     eventually(lambda: counted(lab, 1) > before)
 
 
-def test_p1_a_stop_blocks_flows_that_went_it_and_keeps_counts(lab: Lab) -> None:
+def test_p1_a_stop_blocks_flows_on_the_fast_path_and_keeps_counters(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -388,7 +386,7 @@ def test_p1_a_stop_blocks_flows_that_went_it_and_keeps_counts(lab: Lab) -> None:
     assert goes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
-def test_p1_a_stop_in_netds_place_blocks_them(lab: Lab) -> None:
+def test_p1_a_block_in_place_of_netd_blocks_flows_on_the_fast_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -404,7 +402,7 @@ def test_p1_a_stop_in_netds_place_blocks_them(lab: Lab) -> None:
     assert goes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
-def test_p2_a_wan_that_goes_down_blocks_flows_that_went_it(lab: Lab) -> None:
+def test_p2_a_wan_that_goes_down_blocks_flows_on_the_fast_path(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -422,7 +420,7 @@ def test_p2_a_wan_that_goes_down_blocks_flows_that_went_it(lab: Lab) -> None:
     assert goes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
-def test_p1_no_flow_goes_on_by_another_wan_with_the_first_ones_address(lab: Lab) -> None:
+def test_p1_no_flow_continues_by_another_wan_with_the_first_ones_address(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -446,7 +444,7 @@ def take_away(interface: str) -> None:
     system.detach(socket.if_nametoindex(interface), programs_here()[interface])
 
 
-def test_what_another_program_takes_away_is_put_back(lab: Lab) -> None:
+def test_deleted_programs_are_attached_again(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert goes_it(lab, 1, connection)
@@ -503,7 +501,9 @@ def router(namespace: Namespace) -> Iterator[Namespace]:
         yield namespace
 
 
-def test_without_it_all_go_the_long_way(router: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kernel_types_all_flows_take_the_slow_path(
+    router: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(system, "kernel_types", lambda: refuse(errno.ENOENT))
 
     def body() -> tuple[str, dict[str, int]]:
@@ -518,7 +518,7 @@ def test_without_it_all_go_the_long_way(router: Namespace, monkeypatch: pytest.M
     assert there == {}
 
 
-def test_what_was_refused_for_want_of_memory_is_tried_again(
+def test_a_load_refused_for_lack_of_memory_is_tried_again(
     router: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(path_module, "_REST_S", 0.5)
@@ -539,7 +539,7 @@ def test_what_was_refused_for_want_of_memory_is_tried_again(
     assert router.run(body) == [refused, refused, (False, {"lan0", "wan1"})]
 
 
-def test_what_was_counted_outlives_a_refusal(
+def test_counters_survive_a_refused_load(
     router: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(path_module, "_REST_S", 0.0)
@@ -563,7 +563,7 @@ def test_what_was_counted_outlives_a_refusal(
     assert router.run(body) == [{CLIENT: SOME}, {CLIENT: twice}, {}]
 
 
-def test_time_outs_that_change_are_followed(router: Namespace) -> None:
+def test_changed_conntrack_timeouts_are_adopted(router: Namespace) -> None:
     def body() -> tuple[set[int], set[int]]:
         path = FastPath()
         ask_again(path)

@@ -137,7 +137,7 @@ def site(namespace: Namespace) -> Iterator[Site]:
 # --- As a filter, on kernels before 6.6. ------------------------------------------------------
 
 
-def test_sqm_takes_the_place_of_ours(site: Site) -> None:
+def test_sqm_replaces_our_qdisc_and_is_reported(site: Site) -> None:
     look = site.look(has_tcx=False)
     assert (look.obstacle, look.problems, set(look.hooked)) == ("", (), BOTH)
     assert site.shown() == "ingress"
@@ -154,7 +154,7 @@ def test_sqm_takes_the_place_of_ours(site: Site) -> None:
     assert site.goes_it()
 
 
-def test_sqm_that_was_first_stays(site: Site) -> None:
+def test_an_existing_sqm_stays(site: Site) -> None:
     site.router.shell(SQM)
     before = site.router.shell("tc filter show dev wan1 ingress")
     look = site.look(has_tcx=False)
@@ -168,7 +168,7 @@ def test_sqm_that_was_first_stays(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ingress", "clsact"])
-def test_anothers_empty_qdisc_is_used_and_left(site: Site, kind: str) -> None:
+def test_an_empty_foreign_qdisc_is_used_and_left(site: Site, kind: str) -> None:
     site.router.shell(f"tc qdisc add dev wan1 {kind}")
     assert set(site.look(has_tcx=False).hooked) == BOTH
     assert site.goes_it()
@@ -178,7 +178,7 @@ def test_anothers_empty_qdisc_is_used_and_left(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "prio 1", "prio 500"])
-def test_a_filter_of_anothers_in_our_qdisc_has_all_to_itself(site: Site, place: str) -> None:
+def test_a_foreign_filter_in_our_qdisc_makes_us_leave(site: Site, place: str) -> None:
     site.look(has_tcx=False)
     site.router.shell(
         f"tc filter add dev wan1 ingress protocol ip {place} u32 match u32 0 0 flowid 1:1"
@@ -192,7 +192,7 @@ def test_a_filter_of_anothers_in_our_qdisc_has_all_to_itself(site: Site, place: 
     assert set(site.look(has_tcx=False).hooked) == BOTH
 
 
-def test_a_block_of_filters_that_interfaces_share_is_not_touched(site: Site) -> None:
+def test_a_shared_filter_block_is_not_touched(site: Site) -> None:
     for name in ("wan1", "sqm"):
         site.router.shell(f"tc qdisc add dev {name} ingress_block 7 ingress")
     look = site.look(has_tcx=False)
@@ -202,7 +202,7 @@ def test_a_block_of_filters_that_interfaces_share_is_not_touched(site: Site) -> 
     assert set(site.look(has_tcx=True).hooked) == BOTH  # TCX shares no hook with them
 
 
-def test_what_was_deleted_leaves_room_for_a_while(
+def test_a_deleted_qdisc_is_added_again_after_a_pause(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "REST_S", 0.5)
@@ -241,7 +241,7 @@ def as_before() -> None:
 
 
 @pytest.mark.parametrize("has_tcx", [True, False])
-def test_an_earlier_versions_is_taken_over(site: Site, has_tcx: bool) -> None:
+def test_the_qdisc_of_an_earlier_version_is_adopted(site: Site, has_tcx: bool) -> None:
     site.router.run(as_before)
     assert site.shown() == "clsact"
     assert site.goes_it()
@@ -257,7 +257,9 @@ def test_an_earlier_versions_is_taken_over(site: Site, has_tcx: bool) -> None:
 
 
 @pytest.mark.parametrize("has_tcx", [True, False])
-def test_a_filter_of_anothers_in_an_earlier_versions_stays(site: Site, has_tcx: bool) -> None:
+def test_a_foreign_filter_in_the_qdisc_of_an_earlier_version_stays(
+    site: Site, has_tcx: bool
+) -> None:
     site.router.run(as_before)
     site.router.shell("tc filter add dev wan1 egress protocol ip u32 match u32 0 0 flowid 1:1")
     look = site.look(has_tcx=has_tcx)
@@ -279,7 +281,7 @@ def program_of(name: str) -> int:
     return system.load(name, code.assembled())
 
 
-def test_anothers_program_sees_what_comes_in_before_ours(site: Site) -> None:
+def test_a_foreign_program_sees_incoming_packets_before_ours(site: Site) -> None:
     assert set(site.look(has_tcx=True).hooked) == BOTH
 
     def body() -> list[str]:
@@ -298,7 +300,7 @@ def test_anothers_program_sees_what_comes_in_before_ours(site: Site) -> None:
     assert site.router.run(body) == ["theirs", "egressd"]
 
 
-def test_anothers_program_that_sees_what_goes_out_is_told(site: Site) -> None:
+def test_a_foreign_program_for_outgoing_packets_is_reported(site: Site) -> None:
     def body() -> None:
         index, descriptor = socket.if_nametoindex("wan1"), program_of("theirs")
         attributes = system._ATTACH_ATTRIBUTES.pack(
@@ -312,7 +314,7 @@ def test_anothers_program_that_sees_what_goes_out_is_told(site: Site) -> None:
     assert "bpftool net show dev wan1" in look.problems[0]
 
 
-def test_who_may_not_ask_for_programs_routes_all_the_same(
+def test_without_permission_for_programs_flows_are_routed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -330,7 +332,7 @@ def test_who_may_not_ask_for_programs_routes_all_the_same(
     assert "not permitted" in site.router.run(body)
 
 
-def test_a_kernel_without_tcx_is_known_by_its_refusal(
+def test_a_kernel_without_tcx_is_recognised_by_its_error(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -48,7 +48,7 @@ def is_healthy(lab: Lab) -> bool:
     ("process", "number"),
     [("api", signal.SIGTERM), ("netd", signal.SIGUSR1), ("netd", signal.SIGKILL)],
 )
-def test_a_process_that_starts_anew_takes_nobody_offline(
+def test_a_process_that_restarts_interrupts_no_client(
     full: tuple[Lab, Path], process: str, number: signal.Signals
 ) -> None:
     lab, filler = full

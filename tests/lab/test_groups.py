@@ -91,7 +91,7 @@ def node_id(lab: Lab, node: Node) -> int:
     return next(int(row["id"]) for row in rows if row["name"] == node.name)
 
 
-def test_the_fastest_serves(lab: Lab) -> None:
+def test_the_fastest_node_serves(lab: Lab) -> None:
     use(lab, "urltest", members=0)
     slow, fast, slower, _ = lab.nodes.values()
     with detour(lab, slow, 0.2) as first, detour(lab, slower, 0.3) as third:
@@ -107,7 +107,7 @@ def test_the_fastest_serves(lab: Lab) -> None:
         assert held.exchange("a faster one came").ok
 
 
-def test_fallback_goes_by_the_order_and_comes_back_without_a_cut(lab: Lab) -> None:
+def test_fallback_uses_the_order_and_returns_without_a_cut(lab: Lab) -> None:
     nodes = use(lab, "fallback")
     send(lab, 1, "Group_g")
     assert seen(lab, 1) == nodes[0].address
@@ -122,7 +122,7 @@ def test_fallback_goes_by_the_order_and_comes_back_without_a_cut(lab: Lab) -> No
     held.close()
 
 
-def test_a_node_that_falls_silent_is_left_within_the_interval(lab: Lab) -> None:
+def test_a_silent_node_is_replaced_within_the_interval(lab: Lab) -> None:
     nodes = use(lab, "fallback")
     send(lab, 1, "Group_g")
     assert seen(lab, 1) == nodes[0].address
@@ -140,7 +140,7 @@ def spread(lab: Lab, clients: range) -> dict[int, str]:
     return {number: seen(lab, number) for number in clients}
 
 
-def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
+def test_a_group_is_served_after_a_start_with_a_flushed_table(lab: Lab) -> None:
     """Past fault: with a group in use netd ended at each start while its table was missing, because
     the first load of the table needed the group's choice before it was known.
     """
@@ -154,7 +154,7 @@ def test_a_group_is_served_after_a_start_without_a_table(lab: Lab) -> None:
     eventually(lambda: seen(lab, 1) == nodes[0].address)
 
 
-def test_p2_a_flow_is_served_again_though_its_node_stood_by_and_was_lost(lab: Lab) -> None:
+def test_p2_a_flow_is_served_again_after_its_standby_node_was_lost(lab: Lab) -> None:
     """Past fault: a UDP flow with fixed ports was dropped for good once its worker was lost, if its
     node only stood by for a group. Its conntrack entry outlived the node.
     """
@@ -180,7 +180,7 @@ def test_p2_a_flow_is_served_again_though_its_node_stood_by_and_was_lost(lab: La
         talker.kill()
 
 
-def test_sticky_spreads_evenly_and_moves_only_clients_of_a_dead_node(lab: Lab) -> None:
+def test_sticky_spreads_evenly_and_moves_clients_of_dead_nodes_only(lab: Lab) -> None:
     nodes = use(lab, "sticky")
     clients = range(1, 13)
     for number in clients:
@@ -212,7 +212,7 @@ def test_sticky_spreads_evenly_and_moves_only_clients_of_a_dead_node(lab: Lab) -
     assert spread(lab, clients) == after
 
 
-def test_a_client_that_comes_gets_the_node_that_the_fewest_have(lab: Lab) -> None:
+def test_a_new_client_gets_the_node_with_the_fewest_clients(lab: Lab) -> None:
     use(lab, "sticky")
     for number in range(1, 5):
         send(lab, number, "Group_g")
@@ -235,7 +235,7 @@ def test_clients_of_a_cidr_keep_their_node(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "sticky"])
-def test_members_come_and_go_without_a_cut_for_those_who_stay(lab: Lab, strategy: str) -> None:
+def test_added_and_removed_members_cut_only_their_own_clients(lab: Lab, strategy: str) -> None:
     nodes = use(lab, strategy, members=2)
     for number in (1, 2):
         send(lab, number, "Group_g")
@@ -253,7 +253,7 @@ def test_members_come_and_go_without_a_cut_for_those_who_stay(lab: Lab, strategy
         assert seen(lab, number) not in (leaving.address, "")
 
 
-def test_a_group_without_nodes_blocks(lab: Lab) -> None:
+def test_a_group_without_nodes_blocks_its_clients(lab: Lab) -> None:
     (node,) = use(lab, "urltest", members=1)
     send(lab, 1, "Group_g")
     assert seen(lab, 1) == node.address
@@ -271,7 +271,7 @@ def test_a_group_without_nodes_blocks(lab: Lab) -> None:
     assert seen(lab, 1) == node.address
 
 
-def test_the_whitelist_may_go_to_a_group(lab: Lab) -> None:
+def test_a_group_can_be_the_whitelists_destination(lab: Lab) -> None:
     nodes = use(lab, "fallback")
     send(lab, 1, "DIRECT")
     lab.api.put("/whitelist", {"domains": "", "ips": SERVER, "node": "Group_g"})
@@ -281,7 +281,7 @@ def test_the_whitelist_may_go_to_a_group(lab: Lab) -> None:
         lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
 
 
-def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
+def test_traffic_recognised_by_its_domain_goes_to_a_group(lab: Lab) -> None:
     """This includes clients of one of its nodes, whose instance must not make the flow loop."""
     nodes = use(lab, "fallback", members=2)
     outsider = list(lab.nodes.values())[2]
@@ -298,7 +298,7 @@ def test_what_is_found_to_be_listed_goes_to_a_group(lab: Lab) -> None:
         lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
 
 
-def test_what_names_send_to_a_sticky_group_is_spread_too(lab: Lab) -> None:
+def test_traffic_recognised_by_its_domain_is_spread_in_a_sticky_group(lab: Lab) -> None:
     # The instance that knows the name returns such flows as its own, so all have one source.
     use(lab, "sticky")
     for number, address in enumerate(WEB_SERVERS):

@@ -99,14 +99,14 @@ def through(server: str, mark: int) -> NodePath:
     return NodePath(hops=(Hop(node=1, outbound=proxy),), mark=mark, resolver=RESOLVER)
 
 
-def test_what_is_on_the_internet_answers(lab: Lab) -> None:
+def test_control_a_measurement_of_a_server_outside_succeeds(lab: Lab) -> None:
     for mark in (MARK_DIRECT, egress_mark(1)):
         found = measured(lab, routed(mark), f"http://{SERVER}/")
         assert isinstance(found, Delay)
         assert found.page, found
 
 
-def test_this_machine_answers_itself(lab: Lab, called: Called) -> None:
+def test_control_the_local_service_answers_local_requests(lab: Lab, called: Called) -> None:
     own = Client(lab.router, Place(name="router", role="router", address="127.0.0.1"))
     before = called.number
     assert own.http(f"http://127.0.0.1:{PORT}/").status == 200
@@ -115,7 +115,9 @@ def test_this_machine_answers_itself(lab: Lab, called: Called) -> None:
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1)], ids=hex)
 @pytest.mark.parametrize("host", HERE)
-def test_no_way_out_leads_here(lab: Lab, called: Called, mark: int, host: str) -> None:
+def test_no_egress_reaches_services_of_this_machine(
+    lab: Lab, called: Called, mark: int, host: str
+) -> None:
     before = called.number
     found = measured(lab, routed(mark), f"http://{host}:{PORT}/")
     assert isinstance(found, Delay), found
@@ -131,7 +133,7 @@ def test_no_way_out_leads_here(lab: Lab, called: Called, mark: int, host: str) -
     [0, 1, 51_820, MARK_ENGINE | 1, MARK_LISTED, MARK_LOCAL, MARK_ANSWER, MARK_ASKED_LOCALLY],
     ids=hex,
 )
-def test_nothing_is_asked_by_another_mark(lab: Lab, called: Called, mark: int) -> None:
+def test_measurements_with_other_marks_are_refused(lab: Lab, called: Called, mark: int) -> None:
     before = called.number
     for path in (routed(mark), through("127.0.0.1", mark)):
         found = measured(lab, path, f"http://127.0.0.1:{PORT}/")

@@ -72,7 +72,7 @@ def is_answered(client: Client, *, tcp: bool) -> bool:
 
 
 @pytest.mark.parametrize("target", ["DIRECT", "Interface:wan1", "Interface:wan2"])
-def test_clients_that_the_kernel_routes_are_answered(site: Site, target: str) -> None:
+def test_kernel_routed_clients_get_answers(site: Site, target: str) -> None:
     send(site.lab, 1, target)
     client = site.lab.client(1)
     with dnsmasq(site.lab, site.host, OWN) as program:
@@ -87,7 +87,7 @@ def test_clients_that_the_kernel_routes_are_answered(site: Site, target: str) ->
 
 
 @pytest.mark.parametrize("way", ["", "wan1", "wan2"])
-def test_a_nodes_server_is_found_by_its_name(site: Site, way: str) -> None:
+def test_the_server_of_a_node_is_resolved_by_name(site: Site, way: str) -> None:
     lab = site.lab
     node = lab.nodes["socks5"]
     config = {**node.clash, "server": NODE} | ({"interface-name": way} if way else {})
@@ -98,7 +98,7 @@ def test_a_nodes_server_is_found_by_its_name(site: Site, way: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["REJECT", "Interface:wan9", ""])
-def test_a_client_that_is_blocked_is_answered_by_nobody(site: Site, target: str) -> None:
+def test_queries_of_a_blocked_client_reach_no_resolver(site: Site, target: str) -> None:
     lab, token = site.lab, new_token()
     client = lab.client(2)
     if target:
@@ -122,7 +122,7 @@ def test_a_client_that_is_blocked_is_answered_by_nobody(site: Site, target: str)
         assert all("seen." in line for line in questions), questions
 
 
-def test_a_lan_that_is_down_takes_its_resolver_along(namespaces: None) -> None:
+def test_a_lan_that_is_down_blocks_queries_to_its_resolver(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), second_lan=True)) as lab:
         resolver, host = sites(lab)["guest"]
         lab.start_egressd({"dns": {"device": [resolver]}})
@@ -139,7 +139,7 @@ def test_a_lan_that_is_down_takes_its_resolver_along(namespaces: None) -> None:
             eventually(lambda: client.dns("up.inner.test", ROUTER, timeout=1).ok, 10)
 
 
-def test_an_inner_resolver_and_one_outside_stand_in_for_each_other(namespaces: None) -> None:
+def test_an_inner_and_an_outer_resolver_replace_each_other(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), second_lan=True)) as lab:
         inner, host = sites(lab)["guest"]
         lab.start_egressd({"dns": {"device": [inner, RESOLVERS["device"]]}})
@@ -161,7 +161,7 @@ def test_an_inner_resolver_and_one_outside_stand_in_for_each_other(namespaces: N
 
 
 @pytest.mark.parametrize("place", ["router", "guest"])
-def test_a_client_in_a_local_network_is_answered_too(namespaces: None, place: str) -> None:
+def test_a_client_in_a_local_network_gets_answers(namespaces: None, place: str) -> None:
     with Lab(LabSpec(nodes=(), second_lan=True)) as lab:
         resolver, host = sites(lab)[place]
         lab.start_egressd({"dns": {"device": [resolver]}})
@@ -180,7 +180,7 @@ def test_a_client_in_a_local_network_is_answered_too(namespaces: None, place: st
                 client.host.close()
 
 
-def test_a_container_may_be_the_resolver(namespaces: None) -> None:
+def test_the_resolver_can_be_in_a_container(namespaces: None) -> None:
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd({"dns": {"device": [CONTAINER]}})
         containers = Containers(lab)

@@ -81,7 +81,7 @@ def ways(lab: Lab, numbers: Sequence[int] = (1, 2)) -> set[str]:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_by_the_wan_that_it_is_told_to_leave_by_or_not_at_all(site: Lab, number: int) -> None:
+def test_a_node_leaves_by_its_configured_wan_or_not_at_all(site: Lab, number: int) -> None:
     wan = site.wan(number)
     add(site, **{"interface-name": wan.interface})
     assert is_served(site)
@@ -103,7 +103,7 @@ def test_by_the_wan_that_it_is_told_to_leave_by_or_not_at_all(site: Lab, number:
     assert ways(site) == {wan.interface}
 
 
-def test_without_nftables_it_leaves_by_its_own_wan_or_not_at_all(site: Lab) -> None:
+def test_without_nftables_a_node_leaves_by_its_own_wan_or_not_at_all(site: Lab) -> None:
     add(site, **{"interface-name": "wan2"})
     assert is_served(site)
     site.router.run("ip", "-6", "route", "del", "default", "dev", "wan2")
@@ -119,13 +119,13 @@ def test_without_nftables_it_leaves_by_its_own_wan_or_not_at_all(site: Lab) -> N
         ]
 
 
-def test_straight_out_where_it_is_told_nothing(site: Lab) -> None:
+def test_a_node_without_an_interface_leaves_by_the_default_wan(site: Lab) -> None:
     add(site)
     assert is_served(site)
     assert ways(site) == {"wan1"}
 
 
-def test_as_a_relay_and_behind_one(site: Lab) -> None:
+def test_a_node_works_as_a_relay_and_behind_one(site: Lab) -> None:
     add(site, **{"interface-name": "wan2"})
     node = site.nodes["ss"]
     config = json.dumps({**node.clash, "dialer-proxy": "six"})
@@ -138,13 +138,13 @@ def test_as_a_relay_and_behind_one(site: Lab) -> None:
 
 
 @pytest.mark.parametrize("version", ["ipv6", "ipv6-prefer", "dual", "ipv4-prefer"])
-def test_by_a_name_that_has_no_other_address(site: Lab, version: str) -> None:
+def test_a_node_is_reached_by_a_name_with_ipv6_addresses_only(site: Lab, version: str) -> None:
     add(site, ONLY6, **{"interface-name": "wan2", "ip-version": version})
     assert is_served(site)
     assert ways(site) == {"wan2"}
 
 
-def test_a_name_without_an_ipv4_address_is_told(site: Lab) -> None:
+def test_a_name_without_an_ipv4_address_is_reported(site: Lab) -> None:
     add(site, ONLY6)
     path = f"/svc/api/v1/nodes/delay?name=six&url={WEB}&timeout=2000"
     assert "no address of the asked kind" in site.api.ask("GET", path).body["error"]

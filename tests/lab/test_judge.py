@@ -32,7 +32,7 @@ def era(*exits: str) -> Era:
     return Era(client="client1", token=TOKEN, exits=frozenset(exits))
 
 
-def test_packets_on_their_way_are_fine() -> None:
+def test_packets_on_the_expected_egress_are_accepted() -> None:
     assert judged(era("198.51.100.2"), flow("isp1", "198.51.100.2")) == []
     assert judged(era("192.0.2.10"), flow("to-a", "192.0.2.10")) == []
     assert judged(era("192.0.2.10"), flow("isp1", "198.51.100.2", "192.0.2.10")) == []
@@ -50,11 +50,11 @@ def test_packets_on_their_way_are_fine() -> None:
         (["198.51.100.2"], flow("lo", "198.51.100.2")),
     ],
 )
-def test_p1_packets_elsewhere_are_a_breach(exits: list[str], seen: Flow) -> None:
+def test_p1_packets_on_another_egress_are_a_breach(exits: list[str], seen: Flow) -> None:
     assert len(judged(era(*exits), seen)) == 1
 
 
-def test_p1_a_change_allows_the_new_way_from_the_request_and_the_old_until_the_answer() -> None:
+def test_p1_a_change_allows_the_new_egress_from_its_request_on() -> None:
     moving = era("198.51.100.2")
     moving.begin_change(frozenset({"198.51.100.6"}), 1_000)
     assert judged(moving, flow("isp2", "198.51.100.6", at=999))
@@ -64,14 +64,14 @@ def test_p1_a_change_allows_the_new_way_from_the_request_and_the_old_until_the_a
     assert judged(moving, flow("isp1", "198.51.100.2", at=2_001 + LATE_NS))
 
 
-def test_tokens_of_others_are_passed_over() -> None:
+def test_tokens_of_other_tests_are_ignored() -> None:
     assert Judge(WANS, NODES).judge([flow("isp1", "198.51.100.2")]) == []
 
 
 @pytest.mark.parametrize(
     "seen", [flow("isp1", "198.51.100.2", "192.0.2.151"), flow("to-v", "192.0.2.201")]
 )
-def test_p1_a_lines_packets_leave_with_the_address_that_it_was_given(seen: Flow) -> None:
+def test_p1_packets_of_a_line_leave_with_the_lines_address(seen: Flow) -> None:
     judge = Judge(WANS, {"to-v": "192.0.2.151"}, {"192.0.2.151": "192.0.2.201"})
     judge.eras[TOKEN] = era("192.0.2.201")
     assert judge.judge([seen]) == []

@@ -153,7 +153,7 @@ def drop(lab: Lab, mend: ExitStack, rule: str) -> None:
         (nothing_behind, 2, "nothing that is asked by wan2 answers"),
     ],
 )
-def test_each_cause_is_told_by_all_and_its_end_too(
+def test_each_cause_is_reported_by_all_sources_and_so_is_its_end(
     lab: Lab, cause: Cause, client: int, words: str
 ) -> None:
     eventually(lambda: is_well(lab), 30)
@@ -191,7 +191,7 @@ def fill_table(lab: Lab, file: Path) -> None:
     lab.router.run("conntrack", "-R", str(file), check=False)
 
 
-def test_a_full_connection_table_is_told(lab: Lab, tmp_path: Path) -> None:
+def test_a_full_connection_table_is_reported(lab: Lab, tmp_path: Path) -> None:
     words = "the connection table is full"
     eventually(lambda: is_well(lab), 30)
     with heard(lab) as five:
@@ -231,7 +231,7 @@ def test_without_a_resolver_names_are_blocked_and_addresses_are_not(lab: Lab) ->
         mended(lab, five, lambda: is_well(lab), 40)
 
 
-def test_a_dead_node_is_told_by_its_name_once_a_client_meets_with_it(lab: Lab) -> None:
+def test_a_dead_node_is_reported_by_name_once_a_client_uses_it(lab: Lab) -> None:
     eventually(lambda: is_well(lab), 30)
     node = lab.nodes["ss"]
     with heard(lab) as five:
@@ -249,7 +249,7 @@ def test_a_dead_node_is_told_by_its_name_once_a_client_meets_with_it(lab: Lab) -
         assert any(each["text"] == "ss answers again" for each in five.events)
 
 
-def test_a_group_without_a_node_that_lives_is_told(lab: Lab) -> None:
+def test_a_group_with_dead_nodes_only_is_reported(lab: Lab) -> None:
     eventually(lambda: is_well(lab), 30)
     nodes = [lab.add_node("socks5", f"g{number}") for number in (1, 2)]
     for node in nodes:
@@ -271,7 +271,7 @@ def test_a_group_without_a_node_that_lives_is_told(lab: Lab) -> None:
         send(lab, 3, "ss")
 
 
-def test_another_programs_firewall_is_a_doubt_that_all_tell(lab: Lab) -> None:
+def test_a_foreign_firewall_is_reported_as_a_doubt_by_all_sources(lab: Lab) -> None:
     words = "another program's firewall drops"
     eventually(lambda: is_well(lab), 30)
     with heard(lab) as five:
@@ -306,7 +306,7 @@ def bare(namespaces: None) -> Iterator[Lab]:
         yield lab
 
 
-def test_without_lan_and_wan_it_says_what_to_set(bare: Lab) -> None:
+def test_without_lan_and_wan_the_missing_settings_are_reported(bare: Lab) -> None:
     send(bare, 1, "DIRECT")
     seen = overview(bare)
     assert any("set [lan] interfaces" in problem for problem in seen["problems"])
@@ -324,7 +324,7 @@ def test_without_lan_and_wan_it_says_what_to_set(bare: Lab) -> None:
         mended(bare, five, lambda: all_is_well(bare, 1) and reaches(bare, 1), 20)
 
 
-def test_why_netd_cannot_go_on_is_told(lab: Lab) -> None:
+def test_the_reason_why_netd_cannot_restart_is_reported(lab: Lab) -> None:
     eventually(lambda: is_well(lab), 30)
     held = lab.folder / "egressd" / "run" / "netd.sock"
     with heard(lab) as five:

@@ -112,7 +112,7 @@ def without(wanted: set[str], everything: set[tuple[str, str, int]]) -> set[tupl
         ([], set()),
     ],
 )
-def test_only_the_clients_entries_go(
+def test_only_entries_of_the_client_are_deleted(
     namespace: Namespace, clients: list[str], gone: set[str]
 ) -> None:
     forwards = {("10.1.0.2", 4000), ("10.1.0.3", 4001)}
@@ -133,7 +133,7 @@ def test_only_the_clients_entries_go(
     namespace.run(body)
 
 
-def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
+def test_queries_to_a_resolver_are_deleted(namespace: Namespace) -> None:
     def body() -> None:
         silent, other = "192.0.2.53", "192.0.2.54"
         track("10.1.0.2", silent, 1000, asked_port=53)
@@ -149,7 +149,7 @@ def test_questions_to_a_resolver_are_forgotten(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_flows_to_what_was_an_address_of_this_machine_are_forgotten(namespace: Namespace) -> None:
+def test_flows_to_a_former_address_of_this_machine_are_deleted(namespace: Namespace) -> None:
     def body() -> None:
         own, other = "192.0.2.53", "192.0.2.54"
         track("10.1.0.2", own, 1000)
@@ -164,7 +164,7 @@ def test_flows_to_what_was_an_address_of_this_machine_are_forgotten(namespace: N
     namespace.run(body)
 
 
-def test_entries_that_are_current_stay(namespace: Namespace) -> None:
+def test_current_entries_are_kept(namespace: Namespace) -> None:
     def body() -> None:
         track("10.1.0.2", OUTSIDE, 1000, mark=0x1000_0001)
         track("10.1.0.2", OUTSIDE, 1001, mark=0x3000_0000)
@@ -193,7 +193,7 @@ def test_entries_that_are_current_stay(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_a_flow_is_judged_by_the_client_and_not_by_whom_it_asks(namespace: Namespace) -> None:
+def test_a_flow_is_judged_by_its_client_and_not_by_its_destination(namespace: Namespace) -> None:
     def body() -> None:
         track("10.1.0.2", OUTSIDE, 1000)
         track("10.1.0.2", "10.1.1.2", 1001)  # such as a resolver on another LAN
@@ -212,7 +212,7 @@ def test_a_flow_is_judged_by_the_client_and_not_by_whom_it_asks(namespace: Names
     namespace.run(body)
 
 
-def test_counting_those_that_clients_opened(namespace: Namespace) -> None:
+def test_flows_opened_by_clients_are_counted(namespace: Namespace) -> None:
     def body() -> None:
         assert conntrack.count([IPv4Network("10.1.0.0/16")]) == 0
         flows()
@@ -224,7 +224,7 @@ def test_counting_those_that_clients_opened(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_a_real_flow(namespace: Namespace) -> None:
+def test_a_real_flow_is_deleted(namespace: Namespace) -> None:
     namespace.shell("""
         nft 'add table ip track'
         nft 'add chain ip track out { type filter hook output priority 0; }'
@@ -246,7 +246,7 @@ def test_a_real_flow(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_20_000_entries(namespace: Namespace) -> None:
+def test_20_000_entries_are_deleted_quickly(namespace: Namespace) -> None:
     def body() -> tuple[float, float]:
         for client in range(200):
             for port in range(100):

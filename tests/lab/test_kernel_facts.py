@@ -30,7 +30,7 @@ def add(name: str, index: int) -> None:
     shell(f"ip link set {name}-end up; ip link set {name} up")
 
 
-def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
+def test_an_empty_namespace_has_only_the_loopback(namespace: Namespace) -> None:
     read = namespace.run(facts.read)
     assert read == Facts(
         interfaces={
@@ -48,7 +48,7 @@ def test_a_namespace_with_nothing_in_it(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize("name", ['a"b', "eth*", "a;b", "{x}", "$(x)", "-x", "é"])
-def test_p6_an_interface_with_an_odd_name_is_not_there(namespace: Namespace, name: str) -> None:
+def test_p6_an_interface_with_an_odd_name_is_ignored(namespace: Namespace, name: str) -> None:
     """Past fault: an interface called `a"b` or `eth*` became part of the ruleset's text."""
 
     # A private address makes it a LAN, and its name would then stand in nftables' text.
@@ -66,7 +66,7 @@ def test_p6_an_interface_with_an_odd_name_is_not_there(namespace: Namespace, nam
     assert read.routes == ()
 
 
-def test_interfaces(namespace: Namespace) -> None:
+def test_interfaces_are_read(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add br-lan index 20 type bridge
         ip link add port type veth peer name port-end
@@ -111,7 +111,7 @@ def test_interfaces(namespace: Namespace) -> None:
     assert not read["idle"].is_point_to_point
 
 
-def test_routes(namespace: Namespace) -> None:
+def test_routes_are_read(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add wan0 type veth peer name wan0-end
         ip link add wan1 type veth peer name wan1-end
@@ -142,7 +142,7 @@ def test_routes(namespace: Namespace) -> None:
     }
 
 
-def test_ipv6_routes_and_word_of_them(namespace: Namespace) -> None:
+def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add wan0 type veth peer name wan0-end
         for i in wan0 wan0-end; do ip link set $i up; done
@@ -183,7 +183,7 @@ class Seen:
         return 0 if interface is None else interface.index
 
 
-def test_an_interface_that_goes_and_comes_back_with_another_index(namespace: Namespace) -> None:
+def test_a_recreated_interface_with_another_index_is_seen(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
         async with Watcher(seen.look):
@@ -203,7 +203,7 @@ def test_an_interface_that_goes_and_comes_back_with_another_index(namespace: Nam
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_a_rename(namespace: Namespace) -> None:
+def test_a_rename_is_seen(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
         async with Watcher(seen.look):
@@ -219,7 +219,7 @@ def test_a_rename(namespace: Namespace) -> None:
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_word_comes_within_100_ms_and_in_few_calls(namespace: Namespace) -> None:
+def test_events_arrive_within_100_ms_in_few_calls(namespace: Namespace) -> None:
     async def body() -> tuple[float, int]:
         seen = Seen()
         add("lan0", 100)
@@ -238,7 +238,7 @@ def test_word_comes_within_100_ms_and_in_few_calls(namespace: Namespace) -> None
     assert calls <= 2
 
 
-def test_a_loop_that_is_busy_catches_up_after_lost_events(namespace: Namespace) -> None:
+def test_a_busy_loop_catches_up_after_lost_events(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
         add("lan0", 100)
@@ -266,7 +266,7 @@ def lost() -> int:
     return sum(int(row[column]) for row in rows[1:])
 
 
-def test_a_call_that_changes_routes_comes_to_rest(namespace: Namespace) -> None:
+def test_a_callback_that_changes_routes_is_not_called_endlessly(namespace: Namespace) -> None:
     async def body() -> int:
         calls = 0
 
@@ -294,7 +294,7 @@ def test_a_call_that_changes_routes_comes_to_rest(namespace: Namespace) -> None:
     assert 1 <= namespace.run(lambda: asyncio.run(body())) <= 10
 
 
-def test_p2_kernel_settings_that_others_change_are_told_and_setting_them_comes_to_rest(
+def test_p2_foreign_kernel_settings_are_reported_and_restored_in_few_calls(
     namespace: Namespace,
 ) -> None:
     # The slow look alone would see the changes up to 10 s later.
@@ -327,7 +327,7 @@ def test_p2_kernel_settings_that_others_change_are_told_and_setting_them_comes_t
     namespace.run(lambda: asyncio.run(body()))
 
 
-def test_reading_is_quick(namespace: Namespace) -> None:
+def test_interfaces_and_routes_are_read_quickly(namespace: Namespace) -> None:
     def body() -> float:
         began = time.perf_counter()
         for _ in range(20):
@@ -338,7 +338,7 @@ def test_reading_is_quick(namespace: Namespace) -> None:
     assert namespace.run(body) < 0.02
 
 
-def test_the_device_that_packets_leave_by(namespace: Namespace) -> None:
+def test_the_interface_towards_an_address_is_found_by_source(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add wan0 index 20 type veth peer name wan0-end
         ip link add wan1 index 21 type veth peer name wan1-end

@@ -39,7 +39,7 @@ def told(namespace: Namespace, commands: Sequence[str]) -> tuple[str, ...]:
     return namespace.run(body)
 
 
-def test_a_chain_that_drops_what_it_does_not_know_is_told(namespace: Namespace) -> None:
+def test_a_chain_that_drops_unknown_packets_is_reported(namespace: Namespace) -> None:
     (sentence,) = told(namespace, DROPPING)
     assert "none of them names lan0, guests" in sentence
     assert "table ip filter, FORWARD" in sentence
@@ -57,14 +57,14 @@ def test_every_table_and_chain_is_named(namespace: Namespace) -> None:
     assert "table inet firewalld, pre" in sentences[1]
 
 
-def test_a_lan_that_a_rule_names_has_been_thought_of(namespace: Namespace) -> None:
+def test_a_lan_named_in_a_rule_is_not_reported(namespace: Namespace) -> None:
     (sentence,) = told(namespace, (*DROPPING, LET_THROUGH))
     assert "names guests:" in sentence
     by_network = "add rule ip filter FORWARD ip saddr 10.78.0.0/24 accept"
     assert told(namespace, (by_network,)) == ()
 
 
-def test_a_longer_name_is_another_interface(namespace: Namespace) -> None:
+def test_a_longer_interface_name_or_part_of_a_network_does_not_count(namespace: Namespace) -> None:
     rules = (
         'add rule ip filter FORWARD iifname "lan01" accept',
         "add rule ip filter FORWARD ip saddr 10.78.0.0/25 accept",
@@ -94,11 +94,11 @@ def test_a_longer_name_is_another_interface(namespace: Namespace) -> None:
     ],
     ids=["no chain", "accepting", "IPv6", "our own"],
 )
-def test_what_is_no_obstacle_is_not_told(namespace: Namespace, commands: Sequence[str]) -> None:
+def test_harmless_chains_are_not_reported(namespace: Namespace, commands: Sequence[str]) -> None:
     assert told(namespace, commands) == ()
 
 
-def test_a_chain_that_ends_with_a_drop_is_told(namespace: Namespace) -> None:
+def test_a_chain_with_a_final_drop_is_reported(namespace: Namespace) -> None:
     """firewalld's chains end with a drop, although their policy is to accept."""
     commands = (
         "add table inet firewalld",
@@ -123,9 +123,7 @@ PRE = "add chain inet marks pre { type filter hook prerouting priority %d; }"
         (-100, "iifname lan0 meta mark set 0x7"),
     ],
 )
-def test_marks_that_egressd_would_meet_are_told(
-    namespace: Namespace, priority: int, rule: str
-) -> None:
+def test_conflicting_marks_are_reported(namespace: Namespace, priority: int, rule: str) -> None:
     commands = (MARKS, PRE % priority, f"add rule inet marks pre {rule}")
     (sentence,) = told(namespace, commands)
     assert "marks connections" in sentence
@@ -140,13 +138,11 @@ def test_marks_that_egressd_would_meet_are_told(
         (0, "meta l4proto udp meta mark 51820 ct mark set meta mark"),
     ],
 )
-def test_marks_that_make_no_difference_are_not_told(
-    namespace: Namespace, priority: int, rule: str
-) -> None:
+def test_harmless_marks_are_not_reported(namespace: Namespace, priority: int, rule: str) -> None:
     assert told(namespace, (MARKS, PRE % priority, f"add rule inet marks pre {rule}")) == ()
 
 
-def test_iptables_own_tables_are_read(namespace: Namespace) -> None:
+def test_tables_of_legacy_iptables_are_read(namespace: Namespace) -> None:
     assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
     namespace.shell("iptables-legacy -P FORWARD DROP; iptables-legacy -P INPUT DROP")
     (sentence,) = namespace.run(legacy_obstacles, TOPOLOGY)
@@ -159,6 +155,6 @@ def test_iptables_own_tables_are_read(namespace: Namespace) -> None:
     assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
 
 
-def test_to_look_makes_no_table(namespace: Namespace) -> None:
+def test_reading_legacy_iptables_creates_no_table(namespace: Namespace) -> None:
     assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
     assert namespace.shell("cat /proc/self/net/ip_tables_names").strip() == ""

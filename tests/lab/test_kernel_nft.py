@@ -53,7 +53,7 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_a_script_that_comes_after_the_end_fails(namespace: Namespace) -> None:
+def test_a_script_after_closing_fails(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.close()
@@ -66,7 +66,7 @@ def test_a_script_that_comes_after_the_end_fails(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_hosts_move_without_the_library(namespace: Namespace) -> None:
+def test_hosts_are_moved_without_the_library(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.run(TABLE)
@@ -87,7 +87,7 @@ def test_hosts_move_without_the_library(namespace: Namespace) -> None:
         (["192.0.2.1"] * 2, {"192.0.2.9": 1}),
     ],
 )
-def test_a_move_of_hosts_that_fails_changes_nothing(
+def test_a_failed_move_of_hosts_changes_nothing(
     namespace: Namespace, stale: list[str], fresh: dict[str, int]
 ) -> None:
     def body() -> None:
@@ -106,7 +106,7 @@ def test_a_move_of_hosts_that_fails_changes_nothing(
     namespace.run(body)
 
 
-def test_as_many_hosts_move_at_once_as_one_message_has_room_for(namespace: Namespace) -> None:
+def test_hosts_that_fill_a_message_are_moved_at_once(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.run(TABLE)
@@ -119,7 +119,7 @@ def test_as_many_hosts_move_at_once_as_one_message_has_room_for(namespace: Names
     namespace.run(body)
 
 
-def test_a_load_takes_away_the_base_chains_of_earlier_versions(namespace: Namespace) -> None:
+def test_a_load_deletes_base_chains_of_earlier_versions(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.run(
@@ -156,7 +156,7 @@ def test_a_load_replaces_the_map_of_version_0_1_in_place(namespace: Namespace) -
     namespace.run(body)
 
 
-def test_a_table_whose_sets_are_of_other_types_is_replaced_at_once(namespace: Namespace) -> None:
+def test_a_table_with_other_set_types_is_replaced_at_once(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
@@ -173,7 +173,7 @@ def test_a_table_whose_sets_are_of_other_types_is_replaced_at_once(namespace: Na
     namespace.run(body)
 
 
-def test_the_reason_is_told_in_short(namespace: Namespace) -> None:
+def test_the_reason_of_an_error_is_short(namespace: Namespace) -> None:
     def body() -> list[str]:
         nft = Nft()
         nft.run(TABLE + "add element inet egressd hosts { 192.0.2.1 : 1 }\n")
@@ -197,7 +197,7 @@ def test_the_reason_is_told_in_short(namespace: Namespace) -> None:
     assert all(0 < len(reason) < 1000 for reason in reasons), reasons
 
 
-def test_check_does_nothing(namespace: Namespace) -> None:
+def test_a_check_changes_nothing(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         nft.check(TABLE)
@@ -210,7 +210,7 @@ def test_check_does_nothing(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> None:
+def test_sets_are_read_back_as_written_by_the_planner(namespace: Namespace) -> None:
     topology = Topology(
         lans=("br-lan", "eth0.100"),
         lan_networks=(
@@ -250,7 +250,7 @@ def test_sets_are_read_back_as_the_planner_wrote_them(namespace: Namespace) -> N
     namespace.run(body)
 
 
-def test_what_is_not_there_is_none(namespace: Namespace) -> None:
+def test_missing_tables_and_sets_are_none(namespace: Namespace) -> None:
     def body() -> None:
         nft = Nft()
         assert nft.chains() is None
@@ -262,7 +262,7 @@ def test_what_is_not_there_is_none(namespace: Namespace) -> None:
     namespace.run(body)
 
 
-def test_threads_take_turns(namespace: Namespace) -> None:
+def test_concurrent_threads_take_turns(namespace: Namespace) -> None:
     def body() -> dict[str, str] | None:
         nft = Nft()
         nft.run(TABLE)
@@ -283,7 +283,7 @@ def test_threads_take_turns(namespace: Namespace) -> None:
     assert elements == {f"10.0.{p}.{i}": f"{p + 1:#010x}" for p in range(4) for i in range(100)}
 
 
-def test_looking_does_not_slow_the_next_change(namespace: Namespace) -> None:
+def test_reading_does_not_slow_the_next_change(namespace: Namespace) -> None:
     def body() -> tuple[float, float]:
         nft = Nft()
         many = ", ".join(f"10.{i >> 8}.{i & 255}.1 : 7" for i in range(20_000))
@@ -308,7 +308,7 @@ def test_looking_does_not_slow_the_next_change(namespace: Namespace) -> None:
     assert after < 8 * alone
 
 
-def test_it_acts_on_its_own_namespace_only(namespace: Namespace) -> None:
+def test_transactions_affect_their_own_namespace_only(namespace: Namespace) -> None:
     with Namespace() as other:
         namespace.run(lambda: Nft().run(TABLE))
         assert other.shell("nft list ruleset") == ""

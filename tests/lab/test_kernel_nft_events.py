@@ -53,7 +53,7 @@ def flip(nft: Nft, times: int) -> None:
         )
 
 
-def test_another_process_is_told_within_100_ms(namespace: Namespace) -> None:
+def test_a_change_by_another_process_is_reported_within_100_ms(namespace: Namespace) -> None:
     async def body() -> tuple[list[str], float]:
         nft = Nft()
         nft.run(TABLE)
@@ -71,7 +71,7 @@ def test_another_process_is_told_within_100_ms(namespace: Namespace) -> None:
     assert delay < 0.1
 
 
-def test_our_own_are_not_told_and_do_not_wake_us(namespace: Namespace) -> None:
+def test_our_own_changes_are_not_reported_and_cause_no_wake_up(namespace: Namespace) -> None:
     async def body() -> tuple[list[str], int]:
         first = Nft()
         first.run(TABLE)
@@ -98,7 +98,7 @@ def test_our_own_are_not_told_and_do_not_wake_us(namespace: Namespace) -> None:
     assert woken <= 2
 
 
-def test_a_foreign_change_amid_our_own_is_told(namespace: Namespace) -> None:
+def test_a_foreign_change_among_our_own_is_reported(namespace: Namespace) -> None:
     async def body() -> list[str]:
         nft = Nft()
         nft.run(TABLE)
@@ -116,7 +116,7 @@ def test_a_foreign_change_amid_our_own_is_told(namespace: Namespace) -> None:
     assert reasons[0].startswith("nft (process ")
 
 
-def test_only_changes_of_one_familys_tables_are_told_if_asked_for(namespace: Namespace) -> None:
+def test_with_a_family_given_only_changes_of_its_tables_are_reported(namespace: Namespace) -> None:
     ours = "add table netdev egressd\nadd set netdev egressd s { type ipv4_addr; }\n"
 
     def shell(script: str) -> None:
@@ -140,7 +140,7 @@ def test_only_changes_of_one_familys_tables_are_told_if_asked_for(namespace: Nam
     assert namespace.run(lambda: asyncio.run(body())) == [0, 1, 2]
 
 
-def test_lost_announcements_count_as_foreign(namespace: Namespace) -> None:
+def test_lost_events_count_as_foreign(namespace: Namespace) -> None:
     namespace.run(lambda: Nft().run(TABLE))
 
     async def body() -> list[str]:
@@ -154,7 +154,7 @@ def test_lost_announcements_count_as_foreign(namespace: Namespace) -> None:
     assert reasons[0] == nft_events.LOST
 
 
-def test_a_call_that_fails_is_made_again(
+def test_a_failed_callback_is_called_again(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.kernel.follower._RETRY_S", 0.01)

@@ -60,7 +60,7 @@ def rules(namespace: Namespace, family: int = 4) -> list[str]:
     return [" ".join(line.replace("proto 230", "").split()) for line in shown.splitlines()]
 
 
-def test_every_kind_of_entry_as_ip_route_shows_it(namespace: Namespace) -> None:
+def test_every_kind_of_entry_is_shown_by_ip_route(namespace: Namespace) -> None:
     wanted = [
         unreachable(1001),
         default(1001, "wan0", "192.0.0.1"),
@@ -123,7 +123,7 @@ NOWHERE6 = RouteEntry(
 )
 
 
-def test_ipv6_goes_by_an_egress_of_its_own_too(namespace: Namespace) -> None:
+def test_ipv6_routes_of_an_egress_are_added_and_removed(namespace: Namespace) -> None:
     def shown() -> set[str]:
         lines = namespace.shell("ip -6 route show table 1001").splitlines()
         return {
@@ -154,7 +154,7 @@ def test_ipv6_goes_by_an_egress_of_its_own_too(namespace: Namespace) -> None:
     assert shown() == set()
 
 
-def test_no_ipv6_is_no_problem(namespace: Namespace) -> None:
+def test_without_ipv6_there_is_no_problem(namespace: Namespace) -> None:
     namespace.shell("echo 1 | tee /proc/sys/net/ipv6/conf/*/disable_ipv6")
     rule = PolicyRule(priority=200, mark=1, mask=0xFFFF_FFFF, table=1001, family=6)
     done = namespace.run(sync, [NOWHERE6, unreachable(1001)], [rule, by_mark(1, 1001)])
@@ -173,7 +173,7 @@ def test_a_rule_waits_for_its_interface(namespace: Namespace) -> None:
     assert namespace.run(sync, [], floor) == NOTHING
 
 
-def test_only_what_differs_is_touched(namespace: Namespace) -> None:
+def test_only_differing_entries_are_changed(namespace: Namespace) -> None:
     first = [unreachable(1001), default(1001, "wan0", "192.0.0.1"), default(1002, "wan1")]
     policy = [by_mark(1, 1001), by_mark(2, 1002)]
     namespace.run(sync, first, policy)
@@ -188,7 +188,7 @@ def test_only_what_differs_is_touched(namespace: Namespace) -> None:
     assert namespace.run(sync, second, [by_mark(1, 1001), by_mark(3, 1003)]) == NOTHING
 
 
-def test_others_entries_are_left_alone(namespace: Namespace) -> None:
+def test_entries_of_other_programs_are_not_changed(namespace: Namespace) -> None:
     namespace.shell("""
         ip route add 10.3.0.0/16 dev wan0 table 1001
         ip route add default via 192.0.1.1
@@ -206,7 +206,7 @@ def test_others_entries_are_left_alone(namespace: Namespace) -> None:
     assert "10.3.0.0/16 dev wan0 scope link" in table(namespace, 1001)
 
 
-def test_a_link_that_was_down_gets_its_routes_back(namespace: Namespace) -> None:
+def test_a_link_that_was_down_gets_its_routes_again(namespace: Namespace) -> None:
     wanted = [unreachable(1001), default(1001, "wan0", "192.0.0.1")]
     namespace.run(sync, wanted, [])
     namespace.shell("ip link set wan0 down")
@@ -221,7 +221,7 @@ def test_a_link_that_was_down_gets_its_routes_back(namespace: Namespace) -> None
     assert len(table(namespace, 1001)) == 2
 
 
-def test_an_interface_made_again_and_one_renamed(namespace: Namespace) -> None:
+def test_routes_follow_a_recreated_and_a_renamed_interface(namespace: Namespace) -> None:
     wanted = [unreachable(1001), default(1001, "wan0")]
     namespace.run(sync, wanted, [])
     namespace.shell("""
@@ -241,7 +241,7 @@ def test_an_interface_made_again_and_one_renamed(namespace: Namespace) -> None:
     assert namespace.run(sync, renamed, []) == NOTHING
 
 
-def test_what_the_kernel_refuses_does_not_stop_the_rest(namespace: Namespace) -> None:
+def test_an_entry_refused_by_the_kernel_does_not_stop_the_others(namespace: Namespace) -> None:
     wanted = [default(1001, "wan0", "192.0.0.2"), default(1002, "wan1", "192.0.1.1")]
     done = namespace.run(sync, wanted, [by_mark(1, 1001)])
     assert done.problems == (
@@ -250,7 +250,7 @@ def test_what_the_kernel_refuses_does_not_stop_the_rest(namespace: Namespace) ->
     assert done.added == (str(wanted[1]), f"rule {by_mark(1, 1001)}")
 
 
-def test_everything_is_removed_but_nothing_else(namespace: Namespace) -> None:
+def test_all_our_entries_are_removed_and_no_others(namespace: Namespace) -> None:
     before = rules(namespace), rules(namespace, 6), namespace.shell("ip route show table all")
     floor = [PolicyRule(priority=900, iif="lo", action="prohibit", family=f) for f in (4, 6)]
     namespace.run(sync, [unreachable(1001), default(1001, "wan0")], [by_mark(1, 1001), *floor])
@@ -262,7 +262,7 @@ def test_everything_is_removed_but_nothing_else(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(200, 90), (90, 200)])
-def test_rules_that_move_are_in_force_all_the_time(
+def test_moved_rules_are_in_force_all_the_time(
     namespace: Namespace, before: int, after: int
 ) -> None:
     """The prohibiting rule never stands before rules that are still to be added."""
@@ -277,7 +277,7 @@ def test_rules_that_move_are_in_force_all_the_time(
     assert [text.endswith("prohibit") for text in done.removed] == [True, False, False]
 
 
-def test_rules_of_others_are_told_from_ours_and_the_kernels(namespace: Namespace) -> None:
+def test_foreign_rules_are_distinguished_from_ours_and_the_kernels(namespace: Namespace) -> None:
     namespace.run(sync, [], [by_mark(1, 1001)])
     assert namespace.run(read).policy_rules == ()
     namespace.shell("""
@@ -294,7 +294,7 @@ def test_rules_of_others_are_told_from_ours_and_the_kernels(namespace: Namespace
     ]
 
 
-def test_64_egresses_are_quick(namespace: Namespace) -> None:
+def test_64_egresses_are_synchronised_quickly(namespace: Namespace) -> None:
     wanted = [
         entry
         for number in range(64)

@@ -136,7 +136,7 @@ def until_there(router: Namespace, clients: list[str], count: int) -> list[Clien
     pytest.fail(f"{len(found)} sockets, not {count}")
 
 
-def test_only_the_moved_clients_connections_end(networks: Networks) -> None:
+def test_only_connections_of_the_moved_clients_end(networks: Networks) -> None:
     clients, router = networks
     talker = clients.start(talk, 2)
     found = until_there(router, [MOVED, OTHER], 4)
@@ -156,7 +156,7 @@ def test_only_the_moved_clients_connections_end(networks: Networks) -> None:
     }
 
 
-def test_a_network_is_a_client_too(networks: Networks) -> None:
+def test_a_client_can_be_a_network(networks: Networks) -> None:
     clients, router = networks
     talker = clients.start(talk, 4)
     until_there(router, [MOVED, OTHER], 4)
@@ -168,7 +168,7 @@ def test_a_network_is_a_client_too(networks: Networks) -> None:
     assert not any(talker.result().values())
 
 
-def test_a_closed_connection_that_the_client_keeps_counts_for_nothing(networks: Networks) -> None:
+def test_a_closed_connection_kept_by_the_client_is_ignored(networks: Networks) -> None:
     """The kernel keeps one for 60 s in FIN_WAIT2 (tcp_fin_timeout, tcp(7)), without a tcp_info."""
     clients, router = networks
 
@@ -198,7 +198,9 @@ def test_a_closed_connection_that_the_client_keeps_counts_for_nothing(networks: 
 
 
 @pytest.mark.parametrize("others", [range(0), range(2000, 2100)])
-def test_a_port_of_the_routers_own_is_not_a_far_ends(networks: Networks, others: range) -> None:
+def test_only_connections_to_the_routers_own_ports_are_ended(
+    networks: Networks, others: range
+) -> None:
     clients, router = networks
     talker = clients.start(talk, 1)
     until_there(router, [MOVED, OTHER], 4)
@@ -212,7 +214,7 @@ def test_a_port_of_the_routers_own_is_not_a_far_ends(networks: Networks, others:
     }
 
 
-def test_connected_udp_sockets_end_too(networks: Networks) -> None:
+def test_connected_udp_sockets_are_ended(networks: Networks) -> None:
     _, router = networks
 
     def body() -> tuple[int, int]:
@@ -239,7 +241,7 @@ def test_connected_udp_sockets_end_too(networks: Networks) -> None:
     assert router.run(body) == (1, 1)
 
 
-def test_what_the_routers_programs_tell_each_other_lives_on(networks: Networks) -> None:
+def test_connections_between_the_routers_programs_continue(networks: Networks) -> None:
     _, router = networks
 
     def body() -> int:
@@ -256,7 +258,7 @@ def test_what_the_routers_programs_tell_each_other_lives_on(networks: Networks) 
     assert router.run(body) == 0
 
 
-def test_what_stalls_ends_where_it_is_meant(networks: Networks) -> None:
+def test_only_stalled_connections_to_the_given_ends_are_ended(networks: Networks) -> None:
     """Past fault: a stalled TCP connection that all clients of a node share kept the node dead for
     long after an outage.
     """
@@ -294,7 +296,7 @@ def test_what_stalls_ends_where_it_is_meant(networks: Networks) -> None:
     assert router.run(body) == ([0, 0, 1], [errno.ECONNABORTED, 0, 0])
 
 
-def test_2_000_sockets(networks: Networks) -> None:
+def test_2_000_sockets_are_ended_quickly(networks: Networks) -> None:
     _, router = networks
     router.shell("ip address add 10.9.0.1/16 dev lo")
 

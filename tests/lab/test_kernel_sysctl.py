@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 FORWARD = "net/ipv4/ip_forward"
 
 
-def test_each_namespace_has_its_own() -> None:
+def test_each_namespace_has_its_own_parameters() -> None:
     outside = Path("/proc/sys", FORWARD).read_text()
     with Namespace() as one, Namespace() as two:
         assert one.run(sysctl.write, {FORWARD: "1"}).changed == {FORWARD: "0"}
@@ -23,7 +23,7 @@ def test_each_namespace_has_its_own() -> None:
     assert Path("/proc/sys", FORWARD).read_text() == outside
 
 
-def test_interfaces_with_dots_and_interfaces_that_are_not_there() -> None:
+def test_interfaces_may_have_dots_or_be_missing() -> None:
     with Namespace() as namespace:
         namespace.shell("ip link add eth0.7 type veth peer name eth0.8")
         wanted = {
@@ -36,14 +36,14 @@ def test_interfaces_with_dots_and_interfaces_that_are_not_there() -> None:
         assert done.problems == ()
 
 
-def test_what_cannot_be_set_is_told_and_the_rest_is_set() -> None:
+def test_an_invalid_value_is_reported_and_the_others_are_set() -> None:
     with Namespace() as namespace:
         done = namespace.run(sysctl.write, {"net/ipv4/ip_default_ttl": "9999", FORWARD: "1"})
         assert done.problems == ("could not set net/ipv4/ip_default_ttl to 9999: Invalid argument",)
         assert done.changed == {FORWARD: "0"}
 
 
-def test_reserved_ports_are_given_to_nobody_and_others_stay_reserved() -> None:
+def test_reserved_ports_are_not_given_and_foreign_reservations_stay() -> None:
     with Namespace() as namespace:
         namespace.shell("ip link set lo up")
         namespace.shell("echo 1024-1030 > /proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -53,7 +53,7 @@ def test_reserved_ports_are_given_to_nobody_and_others_stay_reserved() -> None:
         assert namespace.run(_given, 3) == {1031, 1032, 1040}
 
 
-def test_a_long_list_of_reserved_ports_stays_whole() -> None:
+def test_a_long_list_of_reserved_ports_is_kept_whole() -> None:
     many = range(20_000, 24_000, 2)
     with Namespace() as namespace:
         namespace.run(sysctl.reserve_ports, [range(port, port + 1) for port in many])

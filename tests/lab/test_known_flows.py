@@ -60,7 +60,7 @@ def packets(lab: Lab, chain: str) -> int:
     return int(found[1])
 
 
-def test_its_packets_meet_few_rules(still: Lab) -> None:
+def test_packets_of_a_known_flow_meet_few_rules(still: Lab) -> None:
     chains = ("known_host_to_engine", "unknown")
     source = still.client(CLIENT).address
     for chain in chains:
@@ -76,7 +76,7 @@ def test_its_packets_meet_few_rules(still: Lab) -> None:
     connection.close()
 
 
-def test_p1_another_mark_of_its_client_cuts_it(still: Lab) -> None:
+def test_p1_another_mark_of_its_client_cuts_a_flow(still: Lab) -> None:
     address, other = still.client(CLIENT).address, mark(still, 2)
     connection, bystander = still.client(CLIENT).connect(), still.client(2).connect()
     assert connection.exchange("as it was").ok
@@ -87,7 +87,7 @@ def test_p1_another_mark_of_its_client_cuts_it(still: Lab) -> None:
     assert still.client(CLIENT).http(f"http://{SERVER}/").seen == still.nodes["ss"].address
 
 
-def test_one_with_the_ports_of_an_old_one_waits_until_that_is_forgotten(still: Lab) -> None:
+def test_a_flow_with_the_ports_of_a_tracked_one_waits_until_that_expires(still: Lab) -> None:
     source, port = still.client(CLIENT).address, 15_009
     old = ["-p", "tcp", "-s", source, "-d", SERVER, "--sport", str(port), "--dport", "7"]
     marked = ["--state", "ESTABLISHED", "-t", "100", "-m", str(int(mark(still, 2), 16))]
@@ -102,7 +102,7 @@ def test_one_with_the_ports_of_an_old_one_waits_until_that_is_forgotten(still: L
         assert connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 
 
-def test_p1_no_mark_of_its_client_cuts_it(still: Lab) -> None:
+def test_p1_a_deleted_mark_of_its_client_cuts_a_flow(still: Lab) -> None:
     address = still.client(CLIENT).address
     connection = still.client(CLIENT).connect()
     assert connection.exchange("as it was").ok
@@ -110,7 +110,7 @@ def test_p1_no_mark_of_its_client_cuts_it(still: Lab) -> None:
     assert not connection.exchange("cut", timeout=2).ok
 
 
-def test_p1_it_is_cut_once_where_it_goes_is_listed(still: Lab) -> None:
+def test_p1_a_flow_is_cut_once_its_destination_is_listed(still: Lab) -> None:
     other = mark(still, 2)
     connection = still.client(CLIENT).connect()
     assert connection.exchange("as it was").ok
@@ -119,7 +119,7 @@ def test_p1_it_is_cut_once_where_it_goes_is_listed(still: Lab) -> None:
     assert still.client(CLIENT).http(f"http://{SERVER}/").seen == still.nodes["ss"].address
 
 
-def test_p1_it_is_refused_where_nobody_serves_its_node(still: Lab) -> None:
+def test_p1_a_flow_is_refused_if_its_node_has_no_instance(still: Lab) -> None:
     own = mark(still, CLIENT)
     connection = still.client(CLIENT).connect()
     assert connection.exchange("as it was").ok

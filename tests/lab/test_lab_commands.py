@@ -31,7 +31,7 @@ def stage(namespaces: None) -> Iterator[Lab]:
 
 
 @pytest.mark.lab
-def test_the_story_tells_a_leak_when_there_is_one(stage: Lab) -> None:
+def test_the_demonstration_reports_a_leak(stage: Lab) -> None:
     story = Story(stage)
     assert story.control().ok
     with stage.internet.capture() as capture:
@@ -49,7 +49,7 @@ def test_the_story_tells_a_leak_when_there_is_one(stage: Lab) -> None:
 
 
 @pytest.mark.lab
-def test_the_story_finds_nothing_where_nothing_left(stage: Lab) -> None:
+def test_the_demonstration_reports_no_leak_without_one(stage: Lab) -> None:
     story = Story(stage)
     with stage.internet.capture() as capture:
         departures = story.departures()
@@ -58,7 +58,7 @@ def test_the_story_finds_nothing_where_nothing_left(stage: Lab) -> None:
 
 
 @pytest.mark.lab
-def test_the_demonstration_goes_as_promised(namespaces: None) -> None:
+def test_the_demonstration_succeeds(namespaces: None) -> None:
     shown = _lab_command("demo", "--json")
     story = msgspec.json.decode(shown.stdout, type=scenes.Story)
     assert [scene for scene in story.scenes if not scene.ok] == []
@@ -128,7 +128,7 @@ def test_a_verdict_names_every_leak() -> None:
     assert "What leaked: nothing." in _shown(scenes.Verdict(packets=10, tokens=1, leaks=[]))
 
 
-def test_a_bystander_that_was_cut_is_shown_as_a_fault() -> None:
+def test_a_cut_connection_of_a_bystander_is_shown_as_a_fault() -> None:
     held = [
         scenes.Held(
             client=f"client{n}",

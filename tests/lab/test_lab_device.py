@@ -24,7 +24,7 @@ def _wait_until_seen(lab: Lab, seen: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_client_leaves_as_its_rule_says_through_every_restart(lab: Lab) -> None:
+def test_a_client_keeps_its_egress_through_every_restart(lab: Lab) -> None:
     node = lab.nodes["socks5"]
     lab.api.post("/nodes", node.draft())
     lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": node.name})
@@ -54,7 +54,7 @@ def test_a_client_leaves_as_its_rule_says_through_every_restart(lab: Lab) -> Non
     _wait_until_seen(lab, node.address)
 
 
-def test_the_api_says_what_it_was_that_failed(lab: Lab) -> None:
+def test_a_failed_api_call_names_its_reason(lab: Lab) -> None:
     with pytest.raises(Failed, match=r"POST /rules: 400: .*target_node"):
         lab.api.post("/rules", {"ip": "10.77.0.12"})
     answer = lab.api.ask("GET", "/svc/api/v1/rules", headers={"Authorization": "Bearer x"})
@@ -66,7 +66,7 @@ def test_commands_run_with_the_devices_configuration(lab: Lab) -> None:
     assert lab.device.run("token", "show").strip() == lab.api.token
 
 
-def test_a_shell_whose_umask_is_narrow_may_start_it(namespaces: None) -> None:
+def test_egressd_starts_from_a_shell_with_a_restrictive_umask(namespaces: None) -> None:
     before = os.umask(0o077)
     try:
         with Lab(LabSpec(nodes=())) as lab:

@@ -56,7 +56,7 @@ def lan_down(lab: Lab) -> Iterator[None]:
 # --- The positive control. ---------------------------------------------------------------
 
 
-def test_control_a_plain_router_lets_every_probe_out_and_the_capture_sees_it(
+def test_control_every_probe_leaves_a_plain_router_and_is_captured(
     namespaces: None,
 ) -> None:
     with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
@@ -76,7 +76,7 @@ def test_control_a_plain_router_lets_every_probe_out_and_the_capture_sees_it(
 
 
 @pytest.mark.parametrize("target", [*ENGINE, *KERNEL, *BLOCKED])
-def test_p1_every_way_out_leads_to_the_target_or_nowhere(lab: Lab, target: str) -> None:
+def test_p1_every_protocol_leads_to_the_target_or_nowhere(lab: Lab, target: str) -> None:
     with watched(lab, {1: target}) as watch:
         results = watch.every_way(1)
         answered = {kind for kind, result in results.items() if result.ok}
@@ -87,7 +87,7 @@ def test_p1_every_way_out_leads_to_the_target_or_nowhere(lab: Lab, target: str) 
             assert results["icmp"].error != "timeout", "refused, not swallowed"
 
 
-def test_p1_a_clients_own_address_never_shows_and_foreign_ones_are_dropped(lab: Lab) -> None:
+def test_p1_client_addresses_never_show_and_foreign_ones_are_dropped(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     with lab.internet.capture() as capture:
         capture.prove()
@@ -103,7 +103,7 @@ def test_p1_a_clients_own_address_never_shows_and_foreign_ones_are_dropped(lab: 
         assert seen.isdisjoint(tokens.values())
 
 
-def test_p1_nobody_outside_can_pose_as_a_client_or_as_the_router(lab: Lab) -> None:
+def test_p1_an_outside_host_cannot_pose_as_a_client_or_the_router(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     wan, client = lab.wan(1), lab.client(2)
     stranger = outsider(lab, "internet", wan.gateway)
@@ -121,7 +121,7 @@ def test_p1_nobody_outside_can_pose_as_a_client_or_as_the_router(lab: Lab) -> No
         lab.internet.run("ip", "route", "delete", client.address)
 
 
-def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: Lab) -> None:
+def test_p1_packets_for_clients_leave_by_no_wan_while_their_lan_is_down(lab: Lab) -> None:
     """Past fault: the router's ICMP errors to a client, which quote the client's packet, left by a
     WAN while the LAN was down, because the LAN's route goes with its link. `unreachable` routes now
     lie beneath the LANs' routes.
@@ -140,7 +140,7 @@ def test_p1_what_is_for_clients_leaves_by_no_wan_while_their_lan_is_down(lab: La
     eventually(lambda: lab.client(1).http(WEB, timeout=1).error != "timeout")
 
 
-def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: Lab) -> None:
+def test_p1_errors_about_a_flow_leave_by_the_flows_own_egress(lab: Lab) -> None:
     """Past fault: an ICMP error to a far end, about an answer that could not be delivered, left by
     the default WAN with the address of the flow's own WAN.
     """
@@ -164,7 +164,7 @@ def test_p1_what_the_router_says_about_a_flow_leaves_by_the_flows_own_way(lab: L
     eventually(lambda: lab.client(1).http(WEB, timeout=1).ok)
 
 
-def test_p1_what_the_router_says_about_its_own_flow_leaves_by_its_address_own_way(
+def test_p1_errors_about_an_own_flow_leave_by_the_wan_with_its_address(
     lab: Lab,
 ) -> None:
     """Such a flow is the engine's on behalf of a client, whose socket has been closed. Past fault:
@@ -186,7 +186,7 @@ def test_p1_what_the_router_says_about_its_own_flow_leaves_by_its_address_own_wa
         assert capture.flows(answer, interface="isp1") == []
 
 
-def test_p1_errors_about_ipv6_leave_by_no_wan_when_the_lan_has_lost_its_addresses(
+def test_p1_icmpv6_errors_leave_by_no_wan_if_the_lan_lost_its_addresses(
     lab: Lab,
 ) -> None:
     """Past fault: ICMPv6 errors for clients left by a WAN once the LAN, being down, had lost its
@@ -216,7 +216,7 @@ def test_p2_a_blocked_client_cannot_reach_a_nodes_own_server(lab: Lab) -> None:
         time.sleep(0.3)
 
 
-def test_p1_l2tp_without_ipsec_does_not_leave(lab: Lab) -> None:
+def test_p1_l2tp_without_ipsec_is_blocked(lab: Lab) -> None:
     address = lab.wan(1).address
     router = outsider(lab, "router", address)
     with lab.internet.capture("isp1") as capture:
@@ -230,7 +230,7 @@ def test_p1_l2tp_without_ipsec_does_not_leave(lab: Lab) -> None:
 # --- Changes under a flood. --------------------------------------------------------------
 
 
-def test_p1_p3_forty_changes_of_one_rule_leak_nothing_and_cut_nobody_else(lab: Lab) -> None:
+def test_p1_p3_forty_changes_of_a_rule_leak_nothing_and_cut_no_others(lab: Lab) -> None:
     rng = random.Random(9)
     with watched(lab, {1: "ss", 2: "ss", 3: "DIRECT", 4: "Interface:wan2"}) as watch:
         others = [lab.client(number).connect() for number in (2, 3, 4)]
@@ -243,7 +243,7 @@ def test_p1_p3_forty_changes_of_one_rule_leak_nothing_and_cut_nobody_else(lab: L
 
 
 @pytest.mark.parametrize(("before", "after"), [("DIRECT", "ss"), ("ss", "Interface:wan2")])
-def test_p1_what_conntrack_remembers_does_not_keep_a_flow_on_its_old_way(
+def test_p1_conntrack_does_not_keep_a_flow_on_its_old_egress(
     lab: Lab, before: str, after: str
 ) -> None:
     with watched(lab, {1: before}) as watch:
@@ -256,7 +256,7 @@ def test_p1_what_conntrack_remembers_does_not_keep_a_flow_on_its_old_way(
         watch.recovers(1)
 
 
-def test_p2_a_node_that_is_deleted_ends_its_downloads_and_blocks(lab: Lab) -> None:
+def test_p2_a_deleted_node_ends_its_downloads_and_blocks_its_clients(lab: Lab) -> None:
     with watched(lab, {1: "ss", 2: "DIRECT"}) as watch:
         download = lab.client(1).download(f"{WEB}drip/10000")
         bystander = lab.client(2).download(f"{WEB}drip/10000")
@@ -275,7 +275,7 @@ def test_p2_a_node_that_is_deleted_ends_its_downloads_and_blocks(lab: Lab) -> No
         assert not bystander.stop().error
 
 
-def test_p1_a_node_that_becomes_another_one_moves_its_clients(lab: Lab) -> None:
+def test_p1_an_edited_node_moves_its_clients(lab: Lab) -> None:
     lab.api.post("/nodes", {**lab.nodes["ss"].draft(), "name": "roam"})
     row = next(node for node in lab.api.get("/nodes")["data"] if node["name"] == "roam")
     send(lab, 1, "roam")
@@ -309,7 +309,7 @@ def test_p2_a_node_with_a_wrong_port_server_or_password_blocks(
         watch.recovers(1)
 
 
-def test_p4_p3_a_service_whose_port_is_taken_is_refused_and_changes_nothing(lab: Lab) -> None:
+def test_p4_p3_a_service_with_a_used_port_is_refused_and_changes_nothing(lab: Lab) -> None:
     with watched(lab, {1: "ss", 2: "DIRECT"}) as watch:
         others = [lab.client(number).connect() for number in (1, 2)]
         taken = lab.router.socket()
@@ -347,7 +347,7 @@ def test_p1_overlapping_cidrs_change_their_own_clients_only(lab: Lab) -> None:
 # --- The machine around it. --------------------------------------------------------------
 
 
-def test_p2_a_wan_without_its_route_or_with_another_name_blocks(lab: Lab) -> None:
+def test_p2_a_wan_without_a_route_or_with_another_name_blocks(lab: Lab) -> None:
     wan = lab.wan(2)
     with watched(lab, {1: "Interface:wan2", 2: "DIRECT"}) as watch:
         lab.router.run("ip", "route", "del", "default", "dev", wan.interface)
@@ -371,7 +371,7 @@ def test_p2_a_wan_without_its_route_or_with_another_name_blocks(lab: Lab) -> Non
 
 
 @pytest.mark.parametrize("accident", ["unplug", "silence"])
-def test_p2_a_wan_without_carrier_or_answers_blocks_and_is_back_at_once(
+def test_p2_a_wan_without_carrier_or_answers_blocks_and_returns_at_once(
     lab: Lab, accident: str
 ) -> None:
     wan = lab.wan(2)
@@ -396,7 +396,7 @@ def test_p1_ipv6_stays_blocked_while_the_ruleset_is_flushed(lab: Lab) -> None:
     eventually(lambda: lab.client(1).http(WEB, timeout=0.5).ok)
 
 
-def test_p1_p3_an_upgrade_goes_unnoticed(lab: Lab) -> None:
+def test_p1_p3_an_upgrade_leaks_nothing_and_cuts_no_connection(lab: Lab) -> None:
     with watched(lab, {1: "ss", 2: "DIRECT", 3: "Interface:wan2", 4: "REJECT"}) as watch:
         connections = [lab.client(number).connect() for number in (1, 2, 3)]
         before = lab.device.pids("egressd.app netd") + lab.device.pids("egressd.app api")
@@ -416,7 +416,7 @@ def test_p1_p3_an_upgrade_goes_unnoticed(lab: Lab) -> None:
         watch.recovers(1, 2, 3, 4)
 
 
-def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> None:
+def test_p1_p2_a_killed_keeper_leaves_one_netd_and_one_api(lab: Lab) -> None:
     """Past fault: after the keeper was killed two netds undid each other's repairs for ever, and
     the new api could not listen. Children end with their keeper, and a lock lets one netd run.
     """
@@ -434,7 +434,7 @@ def test_p1_p2_a_killed_keeper_is_followed_by_one_netd_and_one_api(lab: Lab) -> 
         watch.recovers(1, 2)
 
 
-def test_p1_p4_a_change_under_way_while_the_keeper_dies_is_the_next_apis_too(lab: Lab) -> None:
+def test_p1_p4_a_change_while_the_keeper_dies_reaches_the_next_api(lab: Lab) -> None:
     """Past fault: a change under way while the keeper was killed was answered with 200 and undone
     by the next api, which had read the database while the old one still served. An api now holds
     its data directory, and netd takes plans from one api at a time.
@@ -470,7 +470,7 @@ def test_p1_p4_a_change_under_way_while_the_keeper_dies_is_the_next_apis_too(lab
     assert lab.client(1).http(WEB).seen == lab.wan(2).address
 
 
-def test_p1_nothing_passes_before_the_first_start_nor_during_it(namespaces: None) -> None:
+def test_p1_nothing_passes_before_or_during_the_first_start(namespaces: None) -> None:
     with Lab(LabSpec(nodes=("ss",))) as lab, lab.internet.capture() as capture:
         capture.prove()
         tokens = [new_token() for _ in (1, 2, 3)]
@@ -484,7 +484,7 @@ def test_p1_nothing_passes_before_the_first_start_nor_during_it(namespaces: None
         assert not {flow.token for flow in capture.flows()} & set(tokens)
 
 
-def test_p1_the_boots_guard_holds_until_netd_has_its_own(namespaces: None) -> None:
+def test_p1_the_guard_of_the_boot_holds_until_netd_has_its_own(namespaces: None) -> None:
     guard = Path(__file__).resolve().parent.parent.parent / "packaging" / "guard.nft"
     with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
         first, second = lab.client(1), lab.client(2)
@@ -504,7 +504,7 @@ def test_p1_the_boots_guard_holds_until_netd_has_its_own(namespaces: None) -> No
         assert not capture.flows(tokens[1])
 
 
-def test_p1_one_arm(namespaces: None) -> None:
+def test_p1_one_arm_use_leaks_nothing(namespaces: None) -> None:
     with Lab(LabSpec(one_arm=True, wans=1, nodes=("ss",))) as lab:
         lab.start_egressd()
         add_nodes(lab)
@@ -529,7 +529,7 @@ def test_p1_one_arm(namespaces: None) -> None:
             assert lab.client(2).dns("www.test", RESOLVERS["google"]).ok
 
 
-def test_p1_a_found_lan_that_loses_its_address_is_still_one(namespaces: None) -> None:
+def test_p1_a_found_lan_that_loses_its_address_stays_a_lan(namespaces: None) -> None:
     """Past fault: a found LAN that lost its address lost its role, and its clients were forwarded
     without rules.
     """

@@ -42,7 +42,7 @@ def is_told(lab: Lab) -> bool:
     return any("nftables library was upgraded" in problem for problem in problems)
 
 
-def test_an_upgrade_is_told_and_a_reload_changes_over(lab: Lab, libraries: Path) -> None:
+def test_an_upgrade_is_reported_and_a_reload_adopts_it(lab: Lab, libraries: Path) -> None:
     send(lab, 1, "Interface:wan2")
     body = {"name": "s", "outbound_interface": "wan2", "port": 1080, "is_enabled": True}
     lab.api.post("/proxy-services", {**body, "username": "", "password": ""})

@@ -191,13 +191,13 @@ def share(arrivals: Arrivals, kbps: int, seconds: float = SECONDS, since: float 
 
 
 @pytest.mark.parametrize("flows", [1, 8])
-def test_tcp_has_its_limit_both_ways(site: Site, flows: int) -> None:
+def test_tcp_is_limited_in_both_directions(site: Site, flows: int) -> None:
     for upload, limit in ((True, UP), (False, DOWN)):
         arrived = site.tcp_of(TARGETS, upload=upload, flows=flows)
         assert {n for n, each in arrived.items() if share(each, limit) in LIMITED} == {*TARGETS}
 
 
-def test_udp_has_its_limit(site: Site) -> None:
+def test_udp_is_limited_in_both_directions(site: Site) -> None:
     arrived = site.udp_up_of(TARGETS)
     assert {n for n, each in arrived.items() if share(each, UP) in LIMITED} == {*TARGETS}
 
@@ -225,7 +225,7 @@ def test_a_client_of_the_other_lan_is_limited(site: Site) -> None:
     assert share(udp(site.guest, site.internet, pairs, kbps=2 * UP, seconds=2)[0], UP) in LIMITED
 
 
-def test_a_network_shares_a_limit_and_a_host_in_it_has_its_own(site: Site) -> None:
+def test_hosts_of_a_network_share_a_limit_except_one_with_its_own(site: Site) -> None:
     site.put("10.77.0.0/24", "DIRECT", 4 * UP)
     bystander = site.lab.client(BYSTANDER).address
     assert site.is_fast(BYSTANDER, upload=True), "it has a rule without limits"
@@ -240,7 +240,7 @@ def test_a_network_shares_a_limit_and_a_host_in_it_has_its_own(site: Site) -> No
 
 
 @pytest.mark.parametrize("number", TARGETS, ids=TARGETS.values())
-def test_a_change_is_felt_at_once_and_cuts_nobody(site: Site, number: int) -> None:
+def test_a_change_is_effective_at_once_and_cuts_no_connection(site: Site, number: int) -> None:
     connections = [site.lab.client(n).connect() for n in (*TARGETS, BYSTANDER)]
     arriving = site.internet.start(udp_receive, 4)
     flood = site.flood(number, 4 * UP, 4)
@@ -257,7 +257,7 @@ def test_a_change_is_felt_at_once_and_cuts_nobody(site: Site, number: int) -> No
     site.limit(number)
 
 
-def test_a_client_that_moves_takes_its_limit_along(site: Site) -> None:
+def test_a_moved_client_keeps_its_limit(site: Site) -> None:
     address = site.lab.client(3).address
     for target in ("Interface:wan2", "ss", "DIRECT"):
         site.put(address, target, UP, DOWN)
@@ -278,7 +278,7 @@ def test_a_client_that_moves_takes_its_limit_along(site: Site) -> None:
         "nft flush map netdev egressd up_devices",
     ],
 )
-def test_what_another_program_breaks_is_healed(site: Site, damage: str) -> None:
+def test_damage_by_another_program_is_repaired(site: Site, damage: str) -> None:
     whole = site.state()
     site.shell(damage)
     eventually(lambda: site.state() == whole, HEALED_WITHIN_S)
@@ -287,7 +287,7 @@ def test_what_another_program_breaks_is_healed(site: Site, damage: str) -> None:
     assert max(share(each, UP, seconds=1) for each in arrived.values()) <= LIMITED[-1]
 
 
-def test_a_lan_that_was_made_anew_is_limited_again(site: Site) -> None:
+def test_a_recreated_lan_is_limited_again(site: Site) -> None:
     site.put(GUEST, "DIRECT", UP, DOWN)
     site.shell("ip link set lan1 down; ip link set lan1 name lan9")
     site.shell("ip link set lan9 name lan1; ip link set lan1 up")
@@ -300,7 +300,7 @@ def test_a_lan_that_was_made_anew_is_limited_again(site: Site) -> None:
     eventually(is_limited, 20)
 
 
-def test_limits_hold_while_egressd_is_dead_and_counters_live_on(site: Site) -> None:
+def test_limits_hold_and_counters_continue_while_egressd_is_dead(site: Site) -> None:
     before = site.state()
     site.lab.device.kill()
     arrived = site.udp_up_of((2, 3))
@@ -312,7 +312,7 @@ def test_limits_hold_while_egressd_is_dead_and_counters_live_on(site: Site) -> N
         assert passed >= counted[rule], "a class that is right is left alone"
 
 
-def test_a_dead_netd_comes_back_to_the_same_limits(site: Site) -> None:
+def test_a_restarted_netd_has_the_same_limits(site: Site) -> None:
     before = site.state()
     (pid,) = site.lab.device.pids("egressd.app netd")
     os.kill(pid, signal.SIGKILL)
@@ -324,7 +324,7 @@ def test_a_dead_netd_comes_back_to_the_same_limits(site: Site) -> None:
     site.limit(3)
 
 
-def test_a_stopped_service_limits_again_once_it_is_started(site: Site) -> None:
+def test_a_restarted_service_limits_again(site: Site) -> None:
     before = site.state()
     site.lab.device.stop()
     site.lab.device.start()
@@ -332,7 +332,7 @@ def test_a_stopped_service_limits_again_once_it_is_started(site: Site) -> None:
     assert share(site.udp_up(3), UP) in LIMITED
 
 
-def test_nobody_is_limited_or_counted_while_no_rule_holds(site: Site) -> None:
+def test_an_open_or_stopped_device_has_no_limits_or_counters(site: Site) -> None:
     before = site.state()
     site.lab.api.ask("POST", "/ops/open", {"confirm": "open"})
     assert "hook" not in site.shell("nft list table netdev egressd")
@@ -344,7 +344,7 @@ def test_nobody_is_limited_or_counted_while_no_rule_holds(site: Site) -> None:
     assert share(site.udp_up(3), UP) in LIMITED
 
 
-def test_a_limit_that_the_kernel_refuses_is_refused_and_changes_nothing(site: Site) -> None:
+def test_a_limit_refused_by_the_kernel_is_refused_and_changes_nothing(site: Site) -> None:
     for number in TARGETS:
         site.limit(number, 0, 0)
     site.delete(GUEST)
@@ -385,7 +385,7 @@ def test_limits_hold_in_one_arm_use(namespaces: None) -> None:
         assert received < counted["download_bytes"] < 1.5 * received
 
 
-def test_every_rule_is_counted_both_ways(site: Site) -> None:
+def test_every_rule_is_counted_in_both_directions(site: Site) -> None:
     addresses = {number: site.lab.client(number).address for number in (*TARGETS, BYSTANDER)}
     time.sleep(1.1)  # the API repeats its counters for a second
     before = site.counters()
@@ -404,7 +404,7 @@ def test_every_rule_is_counted_both_ways(site: Site) -> None:
     assert int(line.removeprefix(shown)) >= after[addresses[3]]["upload_bytes"]
 
 
-def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
+def test_traffic_of_a_port_forward_is_counted_in_both_directions(site: Site) -> None:
     namespace, address = site.client(BYSTANDER)
     gateway = site.lab.wan(1)
     forward = f"iifname {gateway.interface} tcp dport {PORT} dnat to {address}"
@@ -421,7 +421,7 @@ def test_what_a_port_forward_brings_is_counted_both_ways(site: Site) -> None:
     assert after["download_bytes"] > before["download_bytes"]
 
 
-def test_counting_goes_on_in_a_table_that_is_made_anew(site: Site) -> None:
+def test_counting_continues_in_a_recreated_table(site: Site) -> None:
     site.lab.router.run("nft", "delete", "table", "inet", "egressd")
     eventually(lambda: site.lab.client(BYSTANDER).http(f"http://{SERVER}/").ok)
     site.udp_up(BYSTANDER, 200, 1)

@@ -62,7 +62,7 @@ def listed(name: str) -> bool:
     )
 
 
-def test_what_needs_no_limit_goes_on(router: Namespace) -> None:
+def test_changes_without_limits_succeed(router: Namespace) -> None:
     async def work(limits: Limits) -> None:
         assert await limits.sync({}, TOPOLOGY)
         block()
@@ -75,7 +75,7 @@ def test_what_needs_no_limit_goes_on(router: Namespace) -> None:
     in_router(router, work)
 
 
-def test_a_whole_plan_is_put_in_force_as_far_as_it_can_be(
+def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
     router: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", 0.0)
@@ -99,7 +99,7 @@ def test_a_whole_plan_is_put_in_force_as_far_as_it_can_be(
     in_router(router, work)
 
 
-def test_attempts_at_what_failed_are_not_made_all_the_time(router: Namespace) -> None:
+def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
     async def work(limits: Limits) -> None:
         block()
         await limits.sync(LIMITED, TOPOLOGY)
@@ -112,7 +112,7 @@ def test_attempts_at_what_failed_are_not_made_all_the_time(router: Namespace) ->
     in_router(router, work)
 
 
-def test_many_changes_and_questions_at_once_take_turns(router: Namespace) -> None:
+def test_many_concurrent_changes_and_reads_take_turns(router: Namespace) -> None:
     async def work(limits: Limits) -> None:
         await limits.sync({}, TOPOLOGY)
         wanted: dict[str, Limit] = {}

@@ -79,7 +79,7 @@ def carried(lab: Lab) -> bool:
     return seen(lab) == LINE
 
 
-def test_a_line_that_is_down_blocks_and_one_that_comes_up_carries(lab: Lab) -> None:
+def test_a_line_blocks_while_it_is_down_and_carries_when_it_is_up(lab: Lab) -> None:
     assert seen(lab) in AT_ONCE
     up(lab)
     assert eventually(lambda: carried(lab)) < 3
@@ -105,7 +105,7 @@ def test_a_line_is_online_while_its_interface_has_an_address(lab: Lab) -> None:
     eventually(lambda: not is_online())
 
 
-def test_a_line_that_is_switched_off_blocks_while_its_interface_is_still_there(lab: Lab) -> None:
+def test_a_disabled_line_blocks_while_its_interface_still_exists(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))
     lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": False})
@@ -114,7 +114,7 @@ def test_a_line_that_is_switched_off_blocks_while_its_interface_is_still_there(l
     eventually(lambda: carried(lab))  # once the interface dialled before is gone
 
 
-def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_there(
+def test_a_rename_renames_the_target_and_blocks_until_the_interface_exists(
     lab: Lab,
 ) -> None:
     up(lab)
@@ -127,7 +127,7 @@ def test_a_rename_takes_the_rule_along_and_blocks_until_the_new_interface_is_the
     eventually(lambda: carried(lab))
 
 
-def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
+def test_the_carrier_of_a_line_still_reaches_its_neighbours(lab: Lab) -> None:
     """It uses its own address, which the line's packets have, and works without a gateway too."""
     manage = ("192.168.50.1", "192.168.50.7", "manage0")
     lab.router.run("ip", "link", "add", manage[2], "type", "veth", "peer", "name", "manage1")
@@ -151,7 +151,7 @@ def test_what_carries_a_line_goes_on_reaching_its_neighbours(lab: Lab) -> None:
         lab.router.run("ip", "link", "delete", manage[2])
 
 
-def test_nobody_leaves_by_a_line_with_an_address_in_the_lan(lab: Lab) -> None:
+def test_a_line_with_an_address_in_the_lan_blocks(lab: Lab) -> None:
     up(lab, line=lab.client(2).address)
     try:
         with pytest.raises(AssertionError):
@@ -165,7 +165,7 @@ def test_nobody_leaves_by_a_line_with_an_address_in_the_lan(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_far_end_may_be_called_what_somebody_in_the_lan_is(lab: Lab, own: bool) -> None:
+def test_a_peer_may_have_the_address_of_a_lan_host(lab: Lab, own: bool) -> None:
     neighbour = lab.client(2)
     up(lab, far_end=str(LAN_ADDRESS) if own else neighbour.address)
     assert eventually(lambda: carried(lab)) < 3
@@ -174,7 +174,7 @@ def test_a_far_end_may_be_called_what_somebody_in_the_lan_is(lab: Lab, own: bool
 
 
 @pytest.mark.parametrize("far_end", [SERVER, RESOLVERS["device"], RESOLVERS["google"]])
-def test_what_is_at_the_far_ends_address_is_reached_as_ever(lab: Lab, far_end: str) -> None:
+def test_a_host_with_the_peers_address_stays_reachable(lab: Lab, far_end: str) -> None:
     send(lab, 2, "DIRECT")
     up(lab, far_end=far_end)
     eventually(lambda: carried(lab))
@@ -193,7 +193,7 @@ def test_what_is_at_the_far_ends_address_is_reached_as_ever(lab: Lab, far_end: s
     eventually(lambda: "dev wan1" in way_to_it())
 
 
-def test_the_check_of_sources_is_switched_off_again(lab: Lab) -> None:
+def test_rp_filter_is_switched_off_again(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))
     check = "net.ipv4.conf.l2tp_1.rp_filter"
@@ -202,7 +202,7 @@ def test_the_check_of_sources_is_switched_off_again(lab: Lab) -> None:
     assert carried(lab)
 
 
-def test_what_was_begun_with_an_address_of_a_line_gets_out_when_that_is_gone(lab: Lab) -> None:
+def test_a_flow_to_a_lines_address_leaves_once_that_is_gone(lab: Lab) -> None:
     send(lab, 2, "DIRECT")
     up(lab, line=SERVER)
     eventually(lambda: lab.api.get("/vpn-lines")["data"][0]["is_online"])
@@ -228,7 +228,7 @@ def _is_answered(lab: Lab) -> bool:
     return run.returncode == 0
 
 
-def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:
+def test_the_mss_is_clamped_in_both_directions(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))
     assert segments(lab, 1) == (1356, MTU - 40)
@@ -246,7 +246,7 @@ def test_what_fits_is_told_to_both_ends(lab: Lab) -> None:
         ("domestic", [], "domestic", "wan1"),
     ],
 )
-def test_dns_goes_as_the_lines_profile_says(
+def test_dns_follows_the_profile_of_the_line(
     lab: Lab, profile: str, servers: list[str], resolver: str, way: str
 ) -> None:
     up(lab)
@@ -268,7 +268,7 @@ def test_dns_goes_as_the_lines_profile_says(
     eventually(lambda: bool(lab.client(1).dns(*question).error))
 
 
-def test_a_proxy_service_on_a_line_is_blocked_with_it(lab: Lab) -> None:
+def test_a_proxy_service_on_a_line_that_is_down_is_blocked(lab: Lab) -> None:
     draft = {
         "name": "office",
         "outbound_interface": "l2tp_1",
@@ -301,7 +301,7 @@ def _by_proxy(lab: Lab) -> str:
             return ""
 
 
-def test_nobody_at_the_far_end_reaches_the_router_nor_draws_an_answer_from_a_wan(lab: Lab) -> None:
+def test_the_peer_cannot_reach_the_router_or_provoke_an_answer_by_a_wan(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))
     with lab.internet.capture("far1") as line, lab.router.capture("wan1") as wan:
@@ -342,9 +342,7 @@ socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", (sys.argv[1], 
 """
 
 
-def test_the_far_end_reaches_other_networks_by_port_forwards_only(
-    lab: Lab, containers: str
-) -> None:
+def test_the_peer_reaches_other_networks_by_port_forwards_only(lab: Lab, containers: str) -> None:
     def reached(seen: Capture) -> list[tuple[str, int]]:
         return [(f.destination, f.port) for f in seen.flows() if f.source == FAR_END]
 
@@ -361,7 +359,7 @@ def test_the_far_end_reaches_other_networks_by_port_forwards_only(
     assert carried(lab)
 
 
-def test_what_the_far_end_sends_too_far_draws_no_error_from_a_wan(lab: Lab) -> None:
+def test_an_expired_packet_from_the_peer_causes_no_error_by_a_wan(lab: Lab) -> None:
     up(lab)
     eventually(lambda: carried(lab))
     stranger, beyond = "100.98.0.7", "198.18.5.5"
@@ -377,7 +375,7 @@ def test_what_the_far_end_sends_too_far_draws_no_error_from_a_wan(lab: Lab) -> N
         lab.internet.run("ip", "address", "delete", f"{stranger}/32", "dev", "lo")
 
 
-def test_a_line_says_why_it_is_not_online(lab: Lab) -> None:
+def test_a_line_that_is_not_online_has_a_reason(lab: Lab) -> None:
     def state() -> dict[str, object]:
         return next(r for r in lab.api.ask("GET", "/ops/lines").body["data"])
 

@@ -97,7 +97,7 @@ def outside(lab: Lab, mark: int, text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("target", [*KERNEL, *ENGINE])
-def test_local_names_are_asked_at_home_and_others_by_the_clients_way(
+def test_local_names_are_resolved_locally_and_others_by_the_egress(
     lab: Lab, own: Program, corp: Program, target: str
 ) -> None:
     send(lab, 1, target)
@@ -123,7 +123,7 @@ def test_local_names_are_asked_at_home_and_others_by_the_clients_way(
 
 
 @pytest.mark.parametrize("target", ["REJECT", ""])
-def test_who_is_refused_or_has_no_rule_hears_nothing(
+def test_clients_that_are_refused_or_have_no_rule_get_no_answer(
     lab: Lab, own: Program, corp: Program, target: str
 ) -> None:
     client, other, token = lab.client(2 if target else 3), lab.client(5), new_token()
@@ -152,14 +152,14 @@ def test_who_is_refused_or_has_no_rule_hears_nothing(
 
 
 @pytest.mark.parametrize("target", ["DIRECT", "ss"])
-def test_where_a_local_resolver_is_silent_the_next_one_is_asked(lab: Lab, target: str) -> None:
+def test_the_next_local_resolver_replaces_a_silent_one(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     for tcp in (False, True):
         assert lab.client(1).dns("spare.corp.example", ROUTER, tcp=tcp).addresses == (SPARE,)
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "ss"])
-def test_a_long_answer_comes_whole(lab: Lab, target: str) -> None:
+def test_a_long_answer_arrives_whole(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     reply = lab.client(1).dns("long.corp.example", ROUTER, "TXT", tcp=True)
     assert (reply.error, reply.rcode) == ("", "NOERROR")
@@ -168,7 +168,7 @@ def test_a_long_answer_comes_whole(lab: Lab, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "ss"])
-def test_a_local_resolver_outside_is_not_asked_and_told(lab: Lab, target: str) -> None:
+def test_a_local_resolver_outside_is_not_queried_and_reported(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     client, token = lab.client(1), new_token()
     with watched(lab, client) as capture:
@@ -181,7 +181,7 @@ def test_a_local_resolver_outside_is_not_asked_and_told(lab: Lab, target: str) -
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "ss"])
-def test_what_a_local_resolver_does_not_know_itself_does_not_come_back_to_it(
+def test_queries_of_a_local_resolver_do_not_loop_back_to_it(
     lab: Lab, corp: Program, target: str
 ) -> None:
     rule(lab, GUEST, target)
@@ -198,7 +198,7 @@ def test_what_a_local_resolver_does_not_know_itself_does_not_come_back_to_it(
         rule(lab, GUEST, "Interface:wan1")
 
 
-def test_a_client_that_moves_goes_on_with_local_names_and_its_own_way(lab: Lab) -> None:
+def test_a_moved_client_keeps_local_names_and_uses_its_new_egress(lab: Lab) -> None:
     client = lab.client(1)
     for target in (*KERNEL, "ss", "DIRECT", "REJECT", "Interface:wan2"):
         send(lab, 1, target)
@@ -228,7 +228,7 @@ def test_p2_without_its_instance_a_client_has_no_dns(lab: Lab, target: str) -> N
     eventually(partial(is_answered, client, "printer.lan"), 15)
 
 
-def test_p2_a_way_that_is_down_takes_its_clients_dns_along(lab: Lab) -> None:
+def test_p2_clients_of_an_egress_that_is_down_have_no_dns(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     client, token = lab.client(1), new_token()
     with watched(lab, client) as capture:
@@ -243,7 +243,7 @@ def test_p2_a_way_that_is_down_takes_its_clients_dns_along(lab: Lab) -> None:
         eventually(lambda: client.dns(f"back.{WHOAMI}", ROUTER, timeout=1).ok, 10)
 
 
-def test_the_resolver_in_use_is_asked_for_all_else(lab: Lab) -> None:
+def test_the_resolver_in_use_answers_for_all_other_names(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     mark = lab.internet.mark()
     name = f"{new_token()}.{WHOAMI}"
@@ -254,7 +254,7 @@ def test_the_resolver_in_use_is_asked_for_all_else(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("node", ["DIRECT", "ss"])
-def test_a_listed_name_is_asked_at_home_too(lab: Lab, own: Program, node: str) -> None:
+def test_a_listed_name_is_resolved_locally(lab: Lab, own: Program, node: str) -> None:
     listed = {"domains": "listed.lan\nlisted.test", "ips": "", "node": node}
     lab.api.put("/whitelist", listed)
     try:
@@ -274,7 +274,7 @@ def test_a_listed_name_is_asked_at_home_too(lab: Lab, own: Program, node: str) -
         lab.api.put("/whitelist", {**listed, "domains": "", "node": "DIRECT"})
 
 
-def test_why_tells_where_a_local_name_is_asked(lab: Lab) -> None:
+def test_the_explanation_names_the_resolver_of_a_local_name(lab: Lab) -> None:
     def told(client: int, name: str) -> tuple[str, str, list[str]]:
         where = f"client={lab.client(client).address}&destination={name}"
         body = lab.api.ask("GET", f"/ops/explain?{where}").body

@@ -162,7 +162,7 @@ def test_containers_reach_the_lan_and_its_clients(lab: Lab, boxes: list[Client])
     assert boxes[0].http(f"http://{LAN_ADDRESS}:8787/ops/health").status == 200
 
 
-def test_who_has_no_rule_there_goes_where_the_operators_firewall_says(
+def test_hosts_without_a_rule_are_left_to_the_operators_firewall(
     lab: Lab, boxes: list[Client]
 ) -> None:
     assert boxes[0].http(WEB).seen == lab.wan(1).address
@@ -184,7 +184,7 @@ def test_who_has_no_rule_there_goes_where_the_operators_firewall_says(
 
 @pytest.mark.parametrize("target", ["ss", "DIRECT", "Interface:wan2", "Interface:wan9", "REJECT"])
 @pytest.mark.parametrize("covering", [f"{CONTAINER}", f"{CONTAINER}/31"])
-def test_a_rule_makes_a_client_of_a_container(
+def test_a_rule_makes_a_container_a_client(
     lab: Lab, boxes: list[Client], target: str, covering: str
 ) -> None:
     rule(lab, covering, target)
@@ -205,7 +205,7 @@ def test_a_rule_makes_a_client_of_a_container(
 
 
 @pytest.mark.parametrize("target", ["ss", "Interface:wan2"])
-def test_a_rules_speed_limits_hold_there(lab: Lab, boxes: list[Client], target: str) -> None:
+def test_speed_limits_apply_to_containers(lab: Lab, boxes: list[Client], target: str) -> None:
     size, kbps = 250_000, 2_000
     limits = {"upload_limit_kbps": kbps, "download_limit_kbps": kbps}
     lab.api.post("/rules", {"ip": CONTAINER, "target_node": target, **limits})
@@ -215,7 +215,7 @@ def test_a_rules_speed_limits_hold_there(lab: Lab, boxes: list[Client], target: 
     assert boxes[1].http(f"{WEB}bytes/{size}").seconds < reply.seconds / 2
 
 
-def test_p1_a_client_there_is_blocked_while_the_table_is_gone(
+def test_p1_a_container_client_is_blocked_while_the_table_is_gone(
     lab: Lab, boxes: list[Client]
 ) -> None:
     for target in ("ss", "Interface:wan2", "DIRECT"):
@@ -234,7 +234,9 @@ def test_p1_a_client_there_is_blocked_while_the_table_is_gone(
         eventually(lambda: boxes[0].http(WEB, timeout=1).ok)
 
 
-def test_p1_a_client_there_is_blocked_on_a_stopped_device(lab: Lab, boxes: list[Client]) -> None:
+def test_p1_a_container_client_is_blocked_on_a_stopped_device(
+    lab: Lab, boxes: list[Client]
+) -> None:
     rule(lab, CONTAINER, "Interface:wan2")
     lab.device.stop()
     try:
@@ -248,7 +250,7 @@ def test_p1_a_client_there_is_blocked_on_a_stopped_device(lab: Lab, boxes: list[
     eventually(lambda: boxes[0].http(WEB, timeout=1).seen == lab.wan(2).address)
 
 
-def test_callers_of_a_wireguard_server_reach_the_lan_and_may_be_clients(lab: Lab) -> None:
+def test_wireguard_peers_reach_the_lan_and_can_be_clients(lab: Lab) -> None:
     name = f"wg{lab.name}"[:12]
     away = Host(lab.name, "node-ss", lab.folder)
     server = Peer(lab.router, lab.folder, f"{name}a", "10.201.0.1/24")
@@ -269,7 +271,7 @@ def test_callers_of_a_wireguard_server_reach_the_lan_and_may_be_clients(lab: Lab
         assert phone.ping(lab.client(1).address).ok
 
 
-def test_an_interface_that_the_configuration_names_is_one(lab: Lab) -> None:
+def test_a_configured_interface_is_a_local_network(lab: Lab) -> None:
     lab.topology.ip("router", ["link add iot0 type bridge", "link set iot0 up"])
     try:
         lab.topology.ip("router", ["address add 192.168.50.1/24 dev iot0"])
@@ -279,7 +281,7 @@ def test_an_interface_that_the_configuration_names_is_one(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("target", ["DIRECT", "ss"])
-def test_a_container_does_not_answer_in_the_far_ends_name(
+def test_a_container_cannot_answer_in_the_name_of_the_remote_end(
     lab: Lab, boxes: list[Client], target: str
 ) -> None:
     client, wan = lab.client(1), lab.wan(1)

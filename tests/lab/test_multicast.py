@@ -86,7 +86,7 @@ def problems(lab: Lab) -> list[str]:
     return [problem for problem in found if "multicast" in problem]
 
 
-def test_it_is_dropped_and_told_until_it_is_switched_on(namespaces: None) -> None:
+def test_multicast_is_dropped_and_reported_unless_it_is_allowed(namespaces: None) -> None:
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         send(lab, 1, "DIRECT")
@@ -97,7 +97,7 @@ def test_it_is_dropped_and_told_until_it_is_switched_on(namespaces: None) -> Non
             assert not capture.flows(source=lab.client(1).address)
 
 
-def test_it_reaches_the_lan_and_no_client_sends_it_out(namespaces: None) -> None:
+def test_allowed_multicast_reaches_the_lan_and_clients_send_none_out(namespaces: None) -> None:
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd(settings={"lan": {"multicast": True}})
         send(lab, 1, "DIRECT")

@@ -83,7 +83,7 @@ def delay(lab: Lab, name: str) -> str:
     )
 
 
-def test_a_neighbour_is_dialled_by_its_address_and_not_by_a_name(
+def test_a_server_in_a_lan_is_dialled_by_address_and_not_by_name(
     lab: Lab, called: dict[str, Called]
 ) -> None:
     by_name = lab.api.post("/nodes", node("neighbour.test"))["id"]
@@ -106,7 +106,7 @@ def test_a_neighbour_is_dialled_by_its_address_and_not_by_a_name(
 
 
 @pytest.mark.parametrize("name", ["loopback.test", "lan.test", "unspecified.test", "wan"])
-def test_this_machine_is_not_dialled_whatever_a_name_leads_to(
+def test_this_machine_is_never_dialled_by_any_name(
     lab: Lab, called: dict[str, Called], name: str
 ) -> None:
     if name == "wan":
@@ -121,7 +121,7 @@ def test_this_machine_is_not_dialled_whatever_a_name_leads_to(
     lab.api.delete(f"/nodes/{made}")
 
 
-def test_a_list_names_servers_on_the_internet_unless_it_is_said_to_be_ours(lab: Lab) -> None:
+def test_an_import_takes_private_servers_on_request_only(lab: Lab) -> None:
     rows = f"{NEIGHBOUR},1080,u,p,near\n{LAN_ADDRESS},1080,u,p,own\n203.0.113.77,1080,u,p,far"
     body = {"type": "socks5", "text": rows}
     answer = lab.api.post("/nodes/import", body)

@@ -44,7 +44,7 @@ def said(rcode: str, *answer: str, soa: str = "", edns: bool = False, dnssec: bo
 
 
 @pytest.mark.parametrize("node", ["ss", "socks5"])  # over UDP, and over TCP
-def test_what_there_is_not_can_be_remembered(lab: Lab, node: str) -> None:
+def test_negative_answers_have_a_soa_record_for_caching(lab: Lab, node: str) -> None:
     send(lab, 1, node)
     nowhere = said("NXDOMAIN", soa=".")
     assert ask(lab, "no.such AAAA", "no.such A", "no.such TXT") == [nowhere] * 3
@@ -54,13 +54,13 @@ def test_what_there_is_not_can_be_remembered(lab: Lab, node: str) -> None:
     assert ask(lab, f"{DUAL} A", f"{DUAL} HTTPS") == [said("NOERROR", V4), said("NOERROR", HINTED)]
 
 
-def test_who_speaks_edns_is_answered_in_it(lab: Lab) -> None:
+def test_queries_with_edns_get_answers_with_edns(lab: Lab) -> None:
     send(lab, 1, "ss")
     asked = [f"nowhere.{kind} {kind} edns" for kind in ("AAAA", "A", "MX")]
     assert ask(lab, *asked) == [said("NXDOMAIN", soa=".", edns=True)] * 3
 
 
-def test_who_checks_signatures_is_told_what_there_is(lab: Lab) -> None:
+def test_queries_with_dnssec_get_unfiltered_answers(lab: Lab) -> None:
     send(lab, 1, "ss")
     told = ask(lab, f"{DUAL} AAAA dnssec", f"{DUAL} HTTPS dnssec", f"{DUAL} DNSKEY dnssec")
     assert told == [

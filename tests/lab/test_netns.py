@@ -50,7 +50,7 @@ def test_failures_inside_are_raised_outside() -> None:
             namespace.shell("true; exit 3")
 
 
-def test_what_a_function_starts_ends_with_it() -> None:
+def test_child_processes_of_a_function_end_with_it() -> None:
     def start_sleeper() -> int:
         return subprocess.Popen(["sleep", "600"]).pid
 
@@ -64,7 +64,7 @@ def test_what_a_function_starts_ends_with_it() -> None:
             pytest.fail("the sleeper goes on")
 
 
-def test_a_function_that_hangs_is_given_up() -> None:
+def test_a_function_that_hangs_times_out() -> None:
     with Namespace() as namespace, pytest.raises(TimeoutError):
         namespace.start(time.sleep, 600).result(timeout_s=0.1)
 

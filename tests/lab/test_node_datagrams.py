@@ -73,7 +73,7 @@ def exchanged(lab: Lab, client: int, *sizes: int) -> dict[int, list[str]]:
 
 
 @pytest.mark.parametrize("name", ["socks5-udp", *SERVED])
-def test_datagrams_of_any_size_get_through_or_are_refused(site: Lab, name: str, mtu: int) -> None:
+def test_datagrams_of_any_size_arrive_or_are_refused(site: Lab, name: str, mtu: int) -> None:
     send(site, 1, name)
     sizes = SIZES if name == "hysteria2" else (*SIZES, *LONG)
     refused = (*TOO_LONG, *LONG) if name == "hysteria2" else TOO_LONG
@@ -85,7 +85,7 @@ def test_datagrams_of_any_size_get_through_or_are_refused(site: Lab, name: str, 
     assert all(came[size] == ["EHOSTUNREACH"] for size in refused)
 
 
-def test_a_tunnel_of_a_clients_works_through_a_node(site: Lab, mtu: int) -> None:
+def test_a_clients_tunnel_works_through_a_node(site: Lab, mtu: int) -> None:
     send(site, 1, "ss aes-256-gcm")
     with tunnel(site, 1) as client:
         full = ("-M", "do", "-s", "1392")
@@ -100,7 +100,7 @@ def silent(lab: Lab, client: int, source: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
-def test_sessions_outlast_silence(site: Lab) -> None:
+def test_sessions_survive_silence(site: Lab) -> None:
     service: dict[str, Any] = {"name": "s", "outbound_interface": "wan1", "port": SERVICE_PORT}
     login = {"username": "", "password": "", "is_enabled": True}
     key = site.api.post("/proxy-services", service | login)["id"]

@@ -77,7 +77,9 @@ PROFILES = {
 
 @pytest.mark.parametrize("node", ["socks5", "ss"])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_who_resolves_names_for_a_nodes_clients(lab: Lab, node: str, profile: str) -> None:
+def test_the_dns_profile_selects_the_resolver_of_a_nodes_clients(
+    lab: Lab, node: str, profile: str
+) -> None:
     resolver, wan = PROFILES[profile]
     send(lab, 1, node)
     answer = batch(lab, node, node_dns_profile=profile, node_dns_servers=RESOLVERS["quad9"])
@@ -92,7 +94,7 @@ def test_who_resolves_names_for_a_nodes_clients(lab: Lab, node: str, profile: st
 
 
 @pytest.mark.parametrize("node", ["socks5", "ss"])
-def test_where_a_resolver_is_silent_the_next_one_is_asked(lab: Lab, node: str) -> None:
+def test_the_next_resolver_replaces_a_silent_one(lab: Lab, node: str) -> None:
     send(lab, 1, node)
     servers = f"{SILENT},{RESOLVERS['quad9']}"
     assert "msg" in batch(lab, node, node_dns_profile="custom", node_dns_servers=servers)
@@ -104,7 +106,7 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(lab: Lab, node: str) -
     assert {(seen.server, seen.source) for seen in asked} == {(RESOLVERS["quad9"], own)}
 
 
-def test_a_node_is_reached_by_its_interface(lab: Lab) -> None:
+def test_a_node_is_dialled_by_its_interface(lab: Lab) -> None:
     send(lab, 1, "socks5")
     with lab.internet.capture() as capture:
         for wan, other in ((2, 1), (1, 2)):
@@ -123,7 +125,7 @@ def test_a_node_is_reached_by_its_interface(lab: Lab) -> None:
     assert "msg" in batch(lab, "socks5", interface_name="", dialer_proxy="")
 
 
-def test_a_chain_of_relays(lab: Lab) -> None:
+def test_a_chain_of_relays_carries_traffic(lab: Lab) -> None:
     batch(lab, "ss", dialer_proxy="socks5-udp")
     batch(lab, "socks5-udp", dialer_proxy="socks5")
     send(lab, 1, "ss")
@@ -139,13 +141,13 @@ def test_a_chain_of_relays(lab: Lab) -> None:
     assert answer.body["delay"] == -1
 
 
-def test_udp_through_a_relay_that_carries_it(lab: Lab) -> None:
+def test_a_relay_with_udp_carries_udp(lab: Lab) -> None:
     batch(lab, "ss", dialer_proxy="socks5-udp")
     send(lab, 1, "ss")
     assert lab.client(1).udp_echo("hello", SERVER).seen == lab.nodes["ss"].address
 
 
-def test_circles_and_relays_that_are_not_there_are_refused(lab: Lab) -> None:
+def test_relay_loops_and_missing_relays_are_refused(lab: Lab) -> None:
     batch(lab, "ss", dialer_proxy="socks5-udp")
     for relay, reason in (("ss", "circle"), ("socks5-udp", "circle"), ("nobody", "no node")):
         assert reason in batch(lab, "socks5-udp", dialer_proxy=relay)["error"]
@@ -153,7 +155,7 @@ def test_circles_and_relays_that_are_not_there_are_refused(lab: Lab) -> None:
     assert "dialer_proxy must be empty when interface_name is given" in both["error"]
 
 
-def test_a_protocol_over_udp_takes_a_relay_that_carries_udp(lab: Lab) -> None:
+def test_a_protocol_over_udp_needs_a_relay_with_udp(lab: Lab) -> None:
     path = "/svc/api/v1/nodes"
     refused = lab.api.ask("POST", path, hysteria(lab, **{"dialer-proxy": "socks5"}))
     assert refused.status == 400
@@ -174,7 +176,7 @@ def test_a_protocol_over_udp_takes_a_relay_that_carries_udp(lab: Lab) -> None:
     assert "carries no UDP" in delay["error"]
 
 
-def test_what_has_no_effect_is_told_and_what_is_dangerous_refused(lab: Lab) -> None:
+def test_fields_without_effect_are_reported_and_dangerous_ones_refused(lab: Lab) -> None:
     config = {**lab.nodes["ss"].clash, "tfo": True, "country": "JP"}
     draft = {**lab.nodes["ss"].draft(), "name": "odd", "config_json": json.dumps(config)}
     answer = lab.api.post("/nodes", draft)
@@ -188,7 +190,7 @@ def test_what_has_no_effect_is_told_and_what_is_dangerous_refused(lab: Lab) -> N
 
 
 @pytest.mark.parametrize("node", ["ss", "quic"])
-def test_udp_of_any_peer_reaches_a_clients_socket(lab: Lab, node: str) -> None:
+def test_udp_from_any_peer_reaches_a_clients_socket(lab: Lab, node: str) -> None:
     if node == "quic":
         lab.api.post("/nodes", hysteria(lab))
     send(lab, 1, node)

@@ -38,7 +38,9 @@ def test_debians_programs_are_preferred(kind: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("kind", nodes.RECIPES)
-def test_clients_need_not_know_the_program(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_program_has_the_same_client_configuration(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = made(kind, monkeypatch)
     lacking, programs = LACKING.get(kind, ("", usual.programs))
     other = made(kind, monkeypatch, lacking=lacking)
@@ -47,7 +49,7 @@ def test_clients_need_not_know_the_program(kind: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", ["socks5-udp", "ss-websocket"])
-def test_v2ray_leaves_names_to_the_nodes_resolver(
+def test_v2ray_leaves_name_resolution_to_the_nodes_resolver(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = made(kind, monkeypatch, lacking=LACKING[kind][0])

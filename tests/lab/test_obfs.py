@@ -114,7 +114,7 @@ def received(mode: str, data: bytes, cuts: Sequence[int] = ()) -> bytes:
 
 @pytest.mark.parametrize("mode", obfs.MODES)
 @given(FIRST, LATER, CUTS)
-def test_what_clients_send_is_read(
+def test_messages_of_clients_are_parsed(
     mode: str, first: bytes, later: list[bytes], cuts: list[int]
 ) -> None:
     assert received(mode, sent(mode, first, later), cuts) == first + b"".join(later)
@@ -122,7 +122,7 @@ def test_what_clients_send_is_read(
 
 @pytest.mark.parametrize("mode", obfs.MODES)
 @given(FIRST, LATER)
-def test_clients_read_what_is_sent(mode: str, first: bytes, later: list[bytes]) -> None:
+def test_answers_are_parsed_by_clients(mode: str, first: bytes, later: list[bytes]) -> None:
     async def answer() -> bytes:
         client = asyncio.StreamReader()
         client.feed_data(sent(mode, b"x", []))
@@ -156,7 +156,7 @@ def test_clients_read_what_is_sent(mode: str, first: bytes, later: list[bytes]) 
         ("tls", sent("tls", b"payload", []) + record(b"more")[:2]),
     ],
 )
-def test_what_is_not_simple_obfs_is_refused(mode: str, data: bytes) -> None:
+def test_invalid_obfuscation_is_refused(mode: str, data: bytes) -> None:
     with pytest.raises(obfs.Refused):
         received(mode, data)
 
@@ -165,7 +165,7 @@ def test_what_is_not_simple_obfs_is_refused(mode: str, data: bytes) -> None:
 @given(
     data=st.binary(min_size=4, max_size=300).filter(lambda d: d[:3] not in (b"GET", b"\x16\3\1"))
 )
-def test_nothing_else_is_taken_for_it(mode: str, data: bytes) -> None:
+def test_data_that_is_neither_http_nor_tls_is_refused(mode: str, data: bytes) -> None:
     with pytest.raises(obfs.Refused):
         received(mode, data)
 
@@ -221,7 +221,9 @@ def told(port: int, data: bytes) -> bytes:
         return answer
 
 
-def test_it_stands_in_front_of_a_server(process: tuple[str, int, subprocess.Popen[bytes]]) -> None:
+def test_the_server_forwards_to_a_backend(
+    process: tuple[str, int, subprocess.Popen[bytes]],
+) -> None:
     mode, port, running = process
     big = [os.urandom(obfs.CHUNK) for _ in range(50)]
     assert read_answer(mode, told(port, sent(mode, b"first", big))) == b"first" + b"".join(big)

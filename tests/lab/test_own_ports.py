@@ -91,7 +91,7 @@ def kill_netd(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("restart", [kill_the_api, restart_all, kill_netd])
-def test_nobody_gets_them_and_no_caller_is_refused(
+def test_no_other_process_gets_the_ports_and_no_call_is_refused(
     lab: Lab, taker: subprocess.Popen[str], restart: Callable[[Lab], None]
 ) -> None:
     before = lab.device.pids("egressd.app api"), lab.device.pids("egressd.app netd")
@@ -113,7 +113,7 @@ def test_nobody_gets_them_and_no_caller_is_refused(
     assert taker.stdout.read() == ""
 
 
-def test_a_command_of_roots_tells_the_token_to_no_port(lab: Lab) -> None:
+def test_roots_commands_send_the_token_to_no_foreign_listener(lab: Lab) -> None:
     """While egressd does not run, no command calls a process that listens there."""
     lab.device.stop()
     argv = exec_argv(lab.router.namespace, (sys.executable, "-c", IMPOSTOR, str(API_PORT)))

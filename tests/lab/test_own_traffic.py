@@ -66,7 +66,7 @@ def forget(lab: Lab, client: int) -> int:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_whoever_asks_a_wans_address_is_answered_by_that_wan(lab: Lab, number: int) -> None:
+def test_requests_to_a_wans_address_are_answered_by_that_wan(lab: Lab, number: int) -> None:
     wan = lab.wan(number)
     stranger = at(lab, "internet", SERVER)
     lab.internet.run("ip", "route", "replace", wan.address, "dev", wan.far)
@@ -77,7 +77,7 @@ def test_whoever_asks_a_wans_address_is_answered_by_that_wan(lab: Lab, number: i
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_whoever_asks_a_wans_ipv6_address_is_answered_by_that_wan(lab: Lab, number: int) -> None:
+def test_requests_to_a_wans_ipv6_address_are_answered_by_that_wan(lab: Lab, number: int) -> None:
     wan = lab.topology.wans[number - 1]
     stranger = Client(
         lab.internet,
@@ -94,15 +94,13 @@ def test_whoever_asks_a_wans_ipv6_address_is_answered_by_that_wan(lab: Lab, numb
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_the_router_sends_from_a_wans_address_leaves_by_that_wan(
-    lab: Lab, number: int
-) -> None:
+def test_the_routers_packets_from_a_wans_address_leave_by_that_wan(lab: Lab, number: int) -> None:
     wan = lab.wan(number)
     with leaves_by_its_own_wan(lab):
         assert at(lab, "router", wan.address).http(f"http://{SERVER}/").seen == wan.address
 
 
-def test_it_is_blocked_while_that_wan_has_no_route(lab: Lab) -> None:
+def test_the_routers_packets_are_blocked_while_that_wan_has_no_route(lab: Lab) -> None:
     wan = lab.wan(2)
     lab.router.run("ip", "route", "del", "default", "dev", wan.interface)
     try:
@@ -114,7 +112,7 @@ def test_it_is_blocked_while_that_wan_has_no_route(lab: Lab) -> None:
     eventually(lambda: at(lab, "router", wan.address).ping(SERVER, timeout=0.2).ok)
 
 
-def test_a_packet_that_was_routed_without_its_source_is_dropped(lab: Lab) -> None:
+def test_a_packet_routed_before_its_source_was_set_is_dropped(lab: Lab) -> None:
     """Raw sockets send such packets, and so does a daemon that sets no address before it has a
     route.
     """
@@ -124,7 +122,7 @@ def test_a_packet_that_was_routed_without_its_source_is_dropped(lab: Lab) -> Non
         eventually(lambda: bool(capture.flows(token)))
 
 
-def test_a_connection_that_conntrack_forgets_goes_on(lab: Lab) -> None:
+def test_a_connection_forgotten_by_conntrack_continues(lab: Lab) -> None:
     """It goes on even if the far end is the first to send again."""
     send(lab, 1, "Interface:wan2")
     far_end, wan = at(lab, "internet", SERVER), lab.wan(2)
@@ -143,7 +141,7 @@ def test_a_connection_that_conntrack_forgets_goes_on(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_a_far_end_whose_flow_is_unknown_is_told_nothing(lab: Lab, protocol: str) -> None:
+def test_packets_of_an_unknown_flow_get_no_reset_or_error(lab: Lab, protocol: str) -> None:
     """A reset or an ICMP error would end a flow that goes on once the client sends again."""
     wan, token = lab.wan(2), new_token()
     far_end = at(lab, "internet", SERVER)
@@ -182,7 +180,7 @@ def errors(capture: Capture, source: str) -> set[str]:
     "command",
     ["nft flush ruleset", "nft flush table inet egressd", "nft delete table inet egressd"],
 )
-def test_p3_answers_under_way_are_translated_while_the_table_is_gone(
+def test_p3_pending_answers_are_translated_while_the_table_is_gone(
     lab: Lab, late: int, command: str
 ) -> None:
     send(lab, 1, "Interface:wan2")

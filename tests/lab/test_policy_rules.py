@@ -64,9 +64,7 @@ def all_reach(lab: Lab) -> bool:
     return seen == wans and all(lab.client(n).udp_echo("hello", timeout=1).ok for n in (1, 2, 3))
 
 
-def test_p2_clients_go_on_while_wg_quick_takes_all_that_the_machine_sends(
-    lab: Lab, tunnel: Peer
-) -> None:
+def test_p2_clients_keep_their_egress_while_wg_quick_is_the_default(lab: Lab, tunnel: Peer) -> None:
     assert all_reach(lab)
     with watched(lab, TARGETS):
         for _ in range(3):
@@ -82,7 +80,7 @@ def test_p2_clients_go_on_while_wg_quick_takes_all_that_the_machine_sends(
             eventually(lambda: all_reach(lab))
 
 
-def test_p1_without_the_table_nothing_leaves_by_the_tunnel(lab: Lab, tunnel: Peer) -> None:
+def test_p1_without_the_table_no_client_leaves_by_a_wg_quick_tunnel(lab: Lab, tunnel: Peer) -> None:
     with raised(tunnel):
         eventually(lambda: all_reach(lab))
         with suspended(lab, "egressd.app netd"), lab.router.capture(tunnel.name) as capture:
@@ -95,7 +93,7 @@ def test_p1_without_the_table_nothing_leaves_by_the_tunnel(lab: Lab, tunnel: Pee
         eventually(lambda: all_reach(lab))
 
 
-def test_it_makes_no_difference_which_is_started_first(lab: Lab, tunnel: Peer) -> None:
+def test_the_start_order_makes_no_difference(lab: Lab, tunnel: Peer) -> None:
     lab.device.stop()
     try:
         with raised(tunnel):
@@ -109,7 +107,7 @@ def test_it_makes_no_difference_which_is_started_first(lab: Lab, tunnel: Peer) -
 
 
 @pytest.mark.parametrize("family", ["-4", "-6"])
-def test_rules_that_cannot_be_outranked_are_told(lab: Lab, family: str) -> None:
+def test_rules_that_cannot_be_outranked_are_reported(lab: Lab, family: str) -> None:
     rule = ("ip", family, "rule", "{}", "priority", "0", "iif", "lan0", "lookup", "51")
     lab.router.run(*(word.format("add") for word in rule))
     try:
@@ -120,7 +118,7 @@ def test_rules_that_cannot_be_outranked_are_told(lab: Lab, family: str) -> None:
     assert all_reach(lab)
 
 
-def test_p3_connections_go_on_while_ours_move(lab: Lab) -> None:
+def test_p3_connections_continue_while_our_rules_move(lab: Lab) -> None:
     connections = [lab.client(client).connect() for client in (1, 2, 3)]
     with watched(lab, TARGETS):
         for number in range(10):

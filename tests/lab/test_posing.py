@@ -80,7 +80,7 @@ def problems(lab: Lab) -> list[str]:
 # --- As a router. ----------------------------------------------------------------------------
 
 
-def test_no_router_behind_a_lan_is_listened_to(lab: Lab) -> None:
+def test_router_advertisements_from_a_lan_are_ignored(lab: Lab) -> None:
     before = learned(lab, "lan0")
     advertise(lab.client(1).host, "eth0")
     eventually(lambda: POSER in refused(lab))
@@ -88,7 +88,7 @@ def test_no_router_behind_a_lan_is_listened_to(lab: Lab) -> None:
     eventually(lambda: any(f"{POSER} poses as an IPv6 router" in p for p in problems(lab)), 15)
 
 
-def test_one_behind_a_wan_is(lab: Lab) -> None:
+def test_control_router_advertisements_from_a_wan_are_accepted(lab: Lab) -> None:
     """This is the positive control: an advertisement is accepted there, and not lost elsewhere."""
     advertise(lab.internet, lab.wan(1).far)
     eventually(lambda: "2001:db8:bad" in learned(lab, "wan1"))
@@ -106,7 +106,7 @@ exec /lib/systemd/systemd-networkd
 """
 
 
-def test_nor_by_systemd_networkd_which_listens_in_the_kernels_place(lab: Lab) -> None:
+def test_systemd_networkd_ignores_router_advertisements_from_a_lan(lab: Lab) -> None:
     argv = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", NETWORKD]
     networkd = Program(lab.router.namespace, argv, lab.folder / "networkd.log")
     networkd.start()
@@ -129,7 +129,7 @@ def test_nor_by_systemd_networkd_which_listens_in_the_kernels_place(lab: Lab) ->
         lab.router.run("ip", "-6", "address", "flush", "dev", "wan1", "to", "2001:db8:bad::/48")
 
 
-def test_what_was_heard_there_before_is_withdrawn_and_parameters_are_set_again(lab: Lab) -> None:
+def test_learned_routes_are_deleted_and_parameters_restored(lab: Lab) -> None:
     """It happens when the interface comes back, or another program sets it up."""
     names = ("accept_ra", "autoconf", "accept_redirects")
     for name in names:
@@ -142,7 +142,7 @@ def test_what_was_heard_there_before_is_withdrawn_and_parameters_are_set_again(l
         assert lab.router.run("cat", path).stdout == "0\n"
 
 
-def test_neither_redirects_nor_dhcpv6_come_from_a_lan(lab: Lab) -> None:
+def test_redirects_and_dhcpv6_from_a_lan_are_ignored(lab: Lab) -> None:
     host = lab.client(1).host
     router = lab.router.run("ip", "-6", "-o", "address", "show", "dev", "lan0", "scope", "link")
     (link,) = re.findall(r"inet6 (\S+)/64", router.stdout)
@@ -161,7 +161,7 @@ def test_neither_redirects_nor_dhcpv6_come_from_a_lan(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("family", "node", "server"), [("-6", "six", SERVERS6[0]), ("-4", "ss", "")]
 )
-def test_the_engine_goes_by_a_wan_or_not_at_all(
+def test_the_engine_leaves_by_a_wan_or_not_at_all(
     lab: Lab, family: str, node: str, server: str
 ) -> None:
     """It does so although this machine's own default route leads to a LAN host."""
@@ -204,7 +204,7 @@ def leading_to(lab: Lab, family: str, gateway: str, neighbour: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_in_one_arm_use_the_named_router_is_listened_to_and_no_other(
+def test_in_one_arm_use_only_the_configured_router_is_accepted(
     namespaces: None, is_named: bool
 ) -> None:
     with Lab(LabSpec(nodes=(), one_arm=True, wans=1)) as lab:
@@ -230,7 +230,7 @@ def test_in_one_arm_use_the_named_router_is_listened_to_and_no_other(
 
 @pytest.mark.parametrize("target", ["Interface:wan1", "DIRECT", "ss"])
 @pytest.mark.parametrize("place", ["lan", "wan"])
-def test_nobody_answers_in_the_far_ends_name(lab: Lab, target: str, place: str) -> None:
+def test_forged_answers_of_the_remote_end_are_dropped(lab: Lab, target: str, place: str) -> None:
     """The forger is a LAN host beside the router, or a host next to a WAN that knows the client's
     address.
     """
@@ -306,7 +306,7 @@ def test_forged_icmp_errors_end_no_session(lab: Lab) -> None:
     connection.close()
 
 
-def test_a_forged_narrow_path_is_no_narrower_than_ipv6_has_it(lab: Lab) -> None:
+def test_a_forged_path_mtu_is_at_least_1280(lab: Lab) -> None:
     server = server_of(lab)
     send(lab, 1, "quic")
     with_connection = lab.client(1).connect()
@@ -321,7 +321,7 @@ def test_a_forged_narrow_path_is_no_narrower_than_ipv6_has_it(lab: Lab) -> None:
         lab.router.run("ip", "route", "flush", "cache")
 
 
-def test_a_router_that_has_a_narrow_link_is_believed(lab: Lab) -> None:
+def test_the_path_mtu_of_a_router_is_accepted(lab: Lab) -> None:
     """The connection goes on with smaller packets."""
     send(lab, 1, "quic")
     connection = lab.client(1).connect()

@@ -140,7 +140,7 @@ def _cleared(site: Site) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
+def test_a_node_carries_tcp_and_udp_and_blocks_on_failure(site: Site, name: str) -> None:
     case, address = site.served[name], site.addresses[name]
     client = site.lab.client(1)
     site.put(name)
@@ -174,7 +174,9 @@ def test_what_a_node_carries_and_when_it_blocks(site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_a_plugins_server_serves_no_client_with_another_or_none(site: Site, name: str) -> None:
+def test_a_plugins_server_serves_no_client_with_another_plugin_or_none(
+    site: Site, name: str
+) -> None:
     plain = {"plugin": None, "plugin-opts": None}
     clients = [site.served[other].fields for other in PLUGINS if other != name]
     if "obfs-server" not in site.lab.nodes[name].program.argv:  # it serves plain Shadowsocks, too

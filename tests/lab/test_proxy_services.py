@@ -158,7 +158,7 @@ def refused(relay: tuple[str, int], *hosts: Host, options: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("interface", ["wan1", "wan3"])
-def test_every_way_in_leaves_by_the_interface(lab: Lab, interface: str) -> None:
+def test_every_protocol_of_a_service_leaves_by_its_interface(lab: Lab, interface: str) -> None:
     add(lab, 1080, interface)
     client = lab.client(1).host
     there = exits(lab)[interface]
@@ -170,7 +170,7 @@ def test_every_way_in_leaves_by_the_interface(lab: Lab, interface: str) -> None:
     assert datagram(client, 1080) == there
 
 
-def test_a_hundred_services_on_four_interfaces(lab: Lab) -> None:
+def test_a_hundred_services_each_leave_by_their_interface(lab: Lab) -> None:
     names = list(exits(lab))
     ports = {31_000 + n: names[n % len(names)] for n in range(100)}
     rows = [f"{name},{port},{USER},{PASSWORD}" for port, name in ports.items()]
@@ -184,7 +184,7 @@ def test_a_hundred_services_on_four_interfaces(lab: Lab) -> None:
     assert seen == heard == {port: exits(lab)[name] for port, name in ports.items()}
 
 
-def test_an_interface_that_is_down_refuses(lab: Lab) -> None:
+def test_a_service_on_an_interface_that_is_down_refuses(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     add(lab, 1081, "wan1")
     client, wan = lab.client(1).host, lab.wan(2)
@@ -206,7 +206,7 @@ def test_an_interface_that_is_down_refuses(lab: Lab) -> None:
     assert datagram(client, 1080) == wan.address
 
 
-def test_an_interface_that_does_not_exist_refuses_until_it_does(lab: Lab) -> None:
+def test_a_service_on_a_missing_interface_refuses_until_it_exists(lab: Lab) -> None:
     add(lab, 1080, "wan9")
     assert curl(lab.client(1).host, 1080).startswith("curl:")
     assert datagram(lab.client(1).host, 1080).startswith(("TimeoutError", "Refused"))
@@ -224,7 +224,7 @@ def test_the_routers_own_servers_are_not_reached_through_a_service(lab: Lab) -> 
     assert all(answer.startswith("curl:") for answer in answers)
 
 
-def test_no_service_opens_the_lan_or_the_routers_own_servers(lab: Lab) -> None:
+def test_no_service_gives_access_to_the_lan_or_the_router(lab: Lab) -> None:
     """Past fault: a proxy service with `lo` or a LAN as its interface opened the router's own
     servers, or the LAN, to its callers.
     """
@@ -240,7 +240,7 @@ def test_no_service_opens_the_lan_or_the_routers_own_servers(lab: Lab) -> None:
         assert lab.internet.run(*near, *by_service, check=False).returncode != 0
 
 
-def test_a_service_whose_port_another_program_has_is_told_and_comes_back(lab: Lab) -> None:
+def test_a_service_whose_port_is_in_use_is_reported_and_recovers(lab: Lab) -> None:
     """Past fault: a service with a port of the ephemeral range could lose it to any connection of
     the router. The kernel now reserves such ports.
     """
@@ -270,7 +270,7 @@ def test_a_wrong_password_is_refused(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])
-def test_who_guesses_passwords_has_to_wait(lab: Lab, scheme: str) -> None:
+def test_wrong_passwords_block_the_client_for_a_while(lab: Lab, scheme: str) -> None:
     add(lab, 1080)
     add(lab, 1081)
     guesser, other = lab.client(1).host, lab.client(2).host
@@ -302,7 +302,7 @@ def test_without_a_password_only_the_lan_may_connect(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_with_a_password_whoever_has_it_may_connect(lab: Lab, number: int) -> None:
+def test_with_the_password_any_host_may_connect(lab: Lab, number: int) -> None:
     add(lab, 1080, "wan3")
     proxy = lab.wan(number).address
     assert curl(lab.internet, 1080, proxy=proxy) == exits(lab)["wan3"]
@@ -310,7 +310,7 @@ def test_with_a_password_whoever_has_it_may_connect(lab: Lab, number: int) -> No
     assert datagram(lab.internet, 1080, proxy=proxy) == exits(lab)["wan3"]
 
 
-def test_an_edit_cuts_nobody_on_another_service(lab: Lab) -> None:
+def test_an_edit_cuts_no_connection_of_another_service(lab: Lab) -> None:
     edited, kept = add(lab, 1080), add(lab, 1081)
     assert edited != kept
     client = lab.client(1).host
@@ -343,7 +343,7 @@ def test_an_edit_cuts_nobody_on_another_service(lab: Lab) -> None:
         assert refused != enabled
 
 
-def test_a_port_that_somebody_has_is_refused(lab: Lab) -> None:
+def test_a_port_in_use_is_refused(lab: Lab) -> None:
     reasons = {22: "SSH", 8787: "the API", 20_000: "the engine", 1090: "another program"}
     with listening(lab.router, 1090, "127.0.0.1"):
         for port, reason in reasons.items():
@@ -357,7 +357,9 @@ def test_a_port_that_somebody_has_is_refused(lab: Lab) -> None:
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
 @pytest.mark.parametrize("password", [PASSWORD, ""])
-def test_an_association_is_for_who_asked_for_it(lab: Lab, password: str, at: str) -> None:
+def test_an_association_serves_only_the_client_that_requested_it(
+    lab: Lab, password: str, at: str
+) -> None:
     add(lab, 1080, "wan2", password=password, username=USER if password else "")
     owner = lab.client(1).host
     proxy = str(LAN_ADDRESS) if at == "lan" else lab.wan(1).address
@@ -371,7 +373,7 @@ def test_an_association_is_for_who_asked_for_it(lab: Lab, password: str, at: str
 
 
 @pytest.mark.parametrize("options", [4, 20, 40])
-def test_ip_options_open_no_association_to_others(lab: Lab, options: int) -> None:
+def test_ip_options_do_not_open_an_association_to_others(lab: Lab, options: int) -> None:
     add(lab, 1080, "wan2")
     owner = lab.client(1).host
     with signed_in(owner) as control:
@@ -382,7 +384,7 @@ def test_ip_options_open_no_association_to_others(lab: Lab, options: int) -> Non
         assert by_relay(owner, relay, options) == exits(lab)["wan2"]
 
 
-def test_an_association_from_outside_is_for_who_asked_for_it(lab: Lab) -> None:
+def test_an_outside_clients_association_serves_only_that_client(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     with signed_in(lab.internet, proxy=lab.wan(2).address) as control:
         relay = socks.request(control, socks.ASSOCIATE, "0.0.0.0", 0)
@@ -391,7 +393,7 @@ def test_an_association_from_outside_is_for_who_asked_for_it(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("password", [PASSWORD, ""])
-def test_an_association_asked_for_in_one_breath(lab: Lab, password: str) -> None:
+def test_a_pipelined_association_serves_only_its_client(lab: Lab, password: str) -> None:
     add(lab, 1080, "wan2", password=password, username=USER if password else "")
     owner = lab.client(1).host
     greeting, name, word = b"\x05\x01\x00", USER.encode(), password.encode()
@@ -407,7 +409,7 @@ def test_an_association_asked_for_in_one_breath(lab: Lab, password: str) -> None
         assert by_relay(owner, relay) == exits(lab)["wan2"]
 
 
-def test_a_rule_is_nothing_to_its_clients_associations(lab: Lab) -> None:
+def test_associations_do_not_depend_on_rules_for_the_client(lab: Lab) -> None:
     add(lab, 1080, "wan1")
     owner = lab.client(1).host
     send(lab, 1, "Interface:wan2")
@@ -425,7 +427,7 @@ def test_a_rule_is_nothing_to_its_clients_associations(lab: Lab) -> None:
     clear(lab)
 
 
-def test_a_relays_port_is_its_last_owners(lab: Lab) -> None:
+def test_the_port_of_a_relay_belongs_to_its_latest_owner(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     former, latter = lab.client(1).host, lab.client(2).host
     before = lab.router.run("sysctl", "-n", "net.ipv4.ip_local_port_range").stdout.split()
@@ -451,7 +453,7 @@ def known_relays(lab: Lab) -> set[int]:
     return {int(one.partition(":")[0], 0) for one in listed if one}
 
 
-def test_what_is_no_relay_takes_datagrams_as_before(lab: Lab) -> None:
+def test_other_sockets_receive_datagrams_from_all_hosts(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     before = known_relays(lab)
     with signed_in(lab.client(1).host) as control:
@@ -492,7 +494,7 @@ def is_served(connection: socket.socket, *, is_signed_in: bool) -> bool:
 
 
 @pytest.mark.parametrize("end", ["delete", "disable", "password", "interface", "stop"])
-def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
+def test_nothing_remains_of_a_deleted_service(lab: Lab, end: str) -> None:
     """Past fault: proxy services continued while the device was stopped."""
     send(lab, 3, "Interface:wan2")  # keeps wan2 an egress
     number = add(lab, 1080, "wan2")
@@ -535,7 +537,7 @@ def test_nothing_outlives_a_service(lab: Lab, end: str) -> None:
     clear(lab)
 
 
-def test_guesses_over_connections_that_were_opened_before(lab: Lab) -> None:
+def test_wrong_passwords_on_earlier_connections_are_limited(lab: Lab) -> None:
     add(lab, 1080)
     guesser = lab.client(1).host
     judged = 0
@@ -556,7 +558,7 @@ def test_guesses_over_connections_that_were_opened_before(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
-def test_guesses_in_one_breath(lab: Lab, at: str) -> None:
+def test_concurrent_wrong_passwords_are_limited(lab: Lab, at: str) -> None:
     """All guesses are on their way before the first is answered."""
     add(lab, 1080)
     guesser = lab.client(1).host
@@ -576,7 +578,7 @@ def test_guesses_in_one_breath(lab: Lab, at: str) -> None:
     assert 10 <= told.count(b"\x01\x01") <= 20
 
 
-def test_guesses_in_any_version_of_http_count(lab: Lab) -> None:
+def test_wrong_passwords_in_any_version_of_http_count(lab: Lab) -> None:
     add(lab, 1080)
     judged = 0
     for _ in range(25):
@@ -588,7 +590,7 @@ def test_guesses_in_any_version_of_http_count(lab: Lab) -> None:
     assert 10 <= judged <= 20
 
 
-def test_a_user_without_a_password_keeps_nobody_out(lab: Lab) -> None:
+def test_a_user_without_a_password_does_not_stop_the_service(lab: Lab) -> None:
     lab.api.post("/proxy-services/import", {"text": f"wan1,1080,{USER}"})
     for scheme in ("http", "socks5h"):
         for number in (1, 2):
@@ -620,7 +622,7 @@ def has_another(lab: Lab, part: str, ended: list[int]) -> bool:
     return not {*lab.device.pids(part)} <= {*ended}
 
 
-def test_no_other_user_takes_a_services_port_while_anything_starts_anew(lab: Lab) -> None:
+def test_no_other_user_gets_the_port_of_a_service_during_restarts(lab: Lab) -> None:
     add(lab, 1080)
     argv = exec_argv(lab.router.namespace, [sys.executable, "-c", TAKER, "1080"])
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as taker:
@@ -692,7 +694,7 @@ def ended(connections: list[socket.socket], trickle: bytes, seconds: float) -> l
         (b"GET http://203.0.113.10/ HTTP/1.1\r\n", b"a"),
     ],
 )
-def test_who_does_not_sign_in_is_ended_and_keeps_nobody_else_out(
+def test_unauthenticated_connections_time_out_and_lock_out_no_one_else(
     lab: Lab, word: bytes, trickle: bytes
 ) -> None:
     add(lab, 1080, "wan2")
@@ -718,7 +720,7 @@ def test_who_does_not_sign_in_is_ended_and_keeps_nobody_else_out(
     assert not any(source in problem for problem in overview(lab)["problems"])
 
 
-def test_strangers_of_one_network_are_few_together(lab: Lab) -> None:
+def test_unauthenticated_connections_of_a_network_are_limited_together(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
     sources = [f"203.0.114.{number}" for number in range(1, 101)]
@@ -748,7 +750,7 @@ def call(sources: list[str], proxy: str) -> int:
         return len(calls) - len(select.select(calls, [], [], 1)[0])
 
 
-def test_a_lan_client_that_does_not_sign_in_keeps_no_other_out(lab: Lab) -> None:
+def test_a_lan_client_that_does_not_authenticate_locks_out_no_other(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     idle = lab.client(1)
     with heard(lab) as five, ExitStack() as opened:
@@ -763,7 +765,7 @@ def test_a_lan_client_that_does_not_sign_in_keeps_no_other_out(lab: Lab) -> None
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
 @pytest.mark.parametrize("command", [socks.CONNECT, socks.ASSOCIATE])
-def test_who_has_the_password_has_so_many_tunnels_and_no_more(
+def test_an_authenticated_client_has_a_limited_number_of_tunnels(
     lab: Lab, command: int, at: str
 ) -> None:
     """They are idle: tunnels without data, and associations without datagrams."""
@@ -812,7 +814,7 @@ def is_open(connection: socket.socket) -> bool:
     return False
 
 
-def test_who_has_signed_in_goes_on_beside_strangers_of_the_same_address(lab: Lab) -> None:
+def test_an_authenticated_client_is_served_beside_others_at_its_address(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
     assert curl(lab.internet, 1080, proxy=proxy) == there
@@ -823,7 +825,7 @@ def test_who_has_signed_in_goes_on_beside_strangers_of_the_same_address(lab: Lab
 
 
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])
-def test_many_that_call_at_once_are_served(lab: Lab, scheme: str) -> None:
+def test_many_concurrent_calls_are_served(lab: Lab, scheme: str) -> None:
     """A browser connects like this."""
     add(lab, 1080, "wan2")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
@@ -833,7 +835,7 @@ def test_many_that_call_at_once_are_served(lab: Lab, scheme: str) -> None:
     assert {*seen} == {there}
 
 
-def test_an_answer_that_takes_long_is_waited_for(lab: Lab) -> None:
+def test_a_slow_answer_is_waited_for(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     add(lab, 1081, "wan2", username="", password="")
     client = lab.client(1).host
@@ -868,7 +870,7 @@ server.serve_forever()
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
 @pytest.mark.parametrize("has_signed_in", [False, True])
-def test_a_burst_of_guesses_is_not_looked_at(lab: Lab, at: str, has_signed_in: bool) -> None:
+def test_a_burst_of_passwords_is_not_evaluated(lab: Lab, at: str, has_signed_in: bool) -> None:
     """A correct guess among them is refused like the wrong ones, and causes no work."""
     add(lab, 1080, "wan2")
     guesser = lab.client(1).host if at == "lan" else lab.internet
@@ -903,7 +905,7 @@ def test_a_burst_of_guesses_is_not_looked_at(lab: Lab, at: str, has_signed_in: b
     assert asked(lab, mark) == []
 
 
-def test_services_have_a_worker_of_their_own(lab: Lab) -> None:
+def test_services_have_a_separate_worker(lab: Lab) -> None:
     add(lab, 1080)
     add(lab, 1081)
     asking = ["ss", "-Htlnp", "sport", ">=", ":1080", "sport", "<=", ":1081"]

@@ -97,7 +97,7 @@ def alone(server: str, way: str) -> dict[str, object]:
     return {"server": server, "further": [], "way": way}
 
 
-def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab) -> None:
+def test_clients_and_nodes_use_a_resolver_reached_by_their_wan(near: Lab) -> None:
     send(near, 1, "Interface:wan1")
     send(near, 2, "Interface:wan2")
     send(near, 3, "DIRECT")
@@ -112,14 +112,14 @@ def test_clients_and_nodes_of_another_wan_ask_who_can_be_reached_by_it(near: Lab
     assert asked_for_the_node(near, 1) == {(RESOLVERS["domestic"], second)}
 
 
-def test_another_resolver_of_the_device_is_taken_up(near: Lab) -> None:
+def test_a_changed_resolver_of_the_device_is_adopted(near: Lab) -> None:
     send(near, 2, "Interface:wan2")
     near.topology.write_etc("router", "resolv.conf", f"nameserver {RESOLVERS['return']}\n")
     eventually(lambda: told(near, 2) == alone(RESOLVERS["return"], "by wan2"), 25)
     assert asked(near, 2) == (near.wan(2).address, {RESOLVERS["return"]})
 
 
-def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> None:
+def test_the_next_resolver_replaces_a_silent_one(namespaces: None) -> None:
     first, second = RESOLVERS["device"], RESOLVERS["quad9"]
     with Lab(LabSpec(nodes=("socks5",), clients=5)) as lab:
         lab.start_egressd({"dns": {"device": [SILENT, first, second]}})
@@ -161,7 +161,7 @@ def test_where_a_resolver_is_silent_the_next_one_is_asked(namespaces: None) -> N
         assert all_ask(first)
 
 
-def test_p2_a_lost_question_for_a_nodes_address_holds_nobody_up(near: Lab) -> None:
+def test_p2_a_lost_query_for_a_nodes_address_delays_no_client_for_long(near: Lab) -> None:
     """Past fault: one lost packet to a resolver delayed all new connections through a node by 10 s.
     The engine sends one question, and all who need the name wait for it. The wait is now 4 s, and
     an address that has just expired is used meanwhile.
@@ -196,7 +196,7 @@ def deaf(lab: Lab, resolver: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("own", ["DIRECT", "Interface:wan2"])
-def test_a_resolver_in_the_lan_asks_others_and_not_itself(namespaces: None, own: str) -> None:
+def test_a_resolver_in_the_lan_queries_others_and_not_itself(namespaces: None, own: str) -> None:
     with Lab(LabSpec(nodes=())) as lab:
         resolver = lab.client(2)
         lab.start_egressd({"dns": {"device": [resolver.address]}})

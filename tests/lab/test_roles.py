@@ -117,7 +117,7 @@ def router(lab: Lab, *commands: str) -> None:
 # --- Detected roles. ------------------------------------------------------------------------
 
 
-def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: None) -> None:
+def test_p1_a_one_arm_device_stays_so_when_another_interface_comes(namespaces: None) -> None:
     with Lab(LabSpec(one_arm=True, wans=1, nodes=("ss",), clients=3)) as lab:
         lab.start_egressd(FOUND)
         add_nodes(lab)
@@ -135,7 +135,7 @@ def test_p1_one_armed_stays_one_armed_when_another_interface_comes(namespaces: N
             next_netd(lab)
 
 
-def test_p1_a_wan_without_its_route_is_no_lan_for_the_next_netd_either(namespaces: None) -> None:
+def test_p1_a_wan_without_its_route_is_no_lan_for_the_next_netd(namespaces: None) -> None:
     """Past fault: the next netd took a found WAN that had lost its default route for a LAN,
     reachable by every client without a rule. The table now names all WANs that were ever found.
     """
@@ -161,7 +161,7 @@ def test_p1_a_lan_that_gets_a_default_route_is_not_forwarded_unruled(namespaces:
         assert seen(lab, 2) in ("", lab.wan(2).address)
 
 
-def test_p1_a_second_lan_is_not_forwarded_before_it_has_been_seen(namespaces: None) -> None:
+def test_p1_a_second_lan_is_not_forwarded_before_it_is_known(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
         router(lab, "address flush dev lan1")
         lab.start_egressd(FOUND)
@@ -175,7 +175,7 @@ def test_p1_a_second_lan_is_not_forwarded_before_it_has_been_seen(namespaces: No
         eventually(lambda: guest.http(WEB, timeout=0.5).seen == lab.wan(1).address)
 
 
-def test_p1_a_lan_of_another_name_than_the_configured_one_is_not_forwarded(
+def test_p1_a_lan_with_another_name_than_configured_is_not_forwarded(
     namespaces: None,
 ) -> None:
     """Past fault: a LAN whose name at boot differed from the configured one had no role, and its
@@ -196,7 +196,7 @@ def test_p1_a_lan_of_another_name_than_the_configured_one_is_not_forwarded(
         assert not lab.api.ask("GET", "/ops/overview").body["problems"]
 
 
-def test_p1_a_client_with_a_rule_is_blocked_on_a_lan_that_is_none(namespaces: None) -> None:
+def test_p1_a_client_with_a_rule_in_a_network_that_is_no_lan_is_blocked(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), clients=1, second_lan=True)) as lab:
         lab.start_egressd({"lan": {"interfaces": ["lan0"]}})
         guest = lab.guest(1)
@@ -214,7 +214,7 @@ def test_p1_an_interface_with_an_odd_name_is_not_forwarded_from(namespaces: None
             pass
 
 
-def test_a_lans_address_that_moves_to_a_bridge_takes_its_clients_along(namespaces: None) -> None:
+def test_clients_stay_served_when_the_lans_address_moves_to_a_bridge(namespaces: None) -> None:
     with Lab(LabSpec(nodes=("ss",), clients=2)) as lab:
         lab.start_egressd(FOUND)
         add_nodes(lab)
@@ -247,7 +247,7 @@ def test_a_lans_address_that_moves_to_a_bridge_takes_its_clients_along(namespace
 # --- Networks and gateways. -----------------------------------------------------------------
 
 
-def test_p1_answers_for_a_network_that_the_lan_had_leave_by_no_wan(namespaces: None) -> None:
+def test_p1_answers_for_a_former_network_of_the_lan_leave_by_no_wan(namespaces: None) -> None:
     with Lab(LabSpec(nodes=(), clients=2)) as lab:
         lab.start_egressd()
         send(lab, 2, "Interface:wan2")
@@ -274,7 +274,7 @@ def test_p1_answers_for_a_network_that_the_lan_had_leave_by_no_wan(namespaces: N
         "route {} 10.0.0.0/8 via 10.77.0.200 dev lan0",
     ],
 )
-def test_networks_of_a_lan_may_lie_within_each_other(lab: Lab, more: str) -> None:
+def test_networks_of_a_lan_may_contain_each_other(lab: Lab, more: str) -> None:
     send(lab, 1, "DIRECT")
     send(lab, 2, "Interface:wan2")
     router(lab, more.format("add"))
@@ -290,7 +290,7 @@ def test_networks_of_a_lan_may_lie_within_each_other(lab: Lab, more: str) -> Non
     eventually(lambda: seen(lab, 1) == lab.wan(1).address)
 
 
-def test_a_wans_gateway_may_be_in_no_network_of_its(lab: Lab) -> None:
+def test_the_gateway_of_a_wan_may_be_outside_its_networks(lab: Lab) -> None:
     wan = lab.wan(2)
     send(lab, 2, "Interface:wan2")
     router(
@@ -305,7 +305,7 @@ def test_a_wans_gateway_may_be_in_no_network_of_its(lab: Lab) -> None:
     eventually(lambda: seen(lab, 2) == wan.address)
 
 
-def test_what_a_wan_brought_in_goes_on_when_rules_come_to_name_it(lab: Lab) -> None:
+def test_an_inbound_flow_continues_when_rules_begin_to_name_its_wan(lab: Lab) -> None:
     clear(lab)
     send(lab, 1, "DIRECT")
     forward = f"iifname wan2 tcp dport 8022 dnat to {lab.client(1).address}"

@@ -236,7 +236,7 @@ def held(nets: Mapping[tuple[IPv4Address, IPv4Address], int], ip: IPv4Address) -
     return marks[0] if marks else None
 
 
-def test_any_history_of_calls_is_in_the_kernel_as_in_the_list(namespaces: None) -> None:
+def test_any_history_of_calls_is_the_same_in_the_kernel_and_in_the_list(namespaces: None) -> None:
     with Lab(LabSpec(nodes=NODES)) as History.lab:
         History.lab.start_egressd()
         run_state_machine_as_test(

@@ -253,7 +253,7 @@ def _walk(found: Any, kind: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_kernel_has_the_table_that_the_planner_wrote(namespace: Namespace, name: str) -> None:
+def test_the_kernel_has_the_table_written_by_the_planner(namespace: Namespace, name: str) -> None:
     text = nft.load(CONFIGURATIONS[name])
 
     def body() -> Table:
@@ -320,7 +320,7 @@ def test_the_table_of_speed_limits_has_its_comments(namespace: Namespace) -> Non
     assert found == wanted
 
 
-def test_the_table_that_keeps_flows_translated_has_its_comments(namespace: Namespace) -> None:
+def test_the_nat_table_has_its_comments(namespace: Namespace) -> None:
     def body() -> Table:
         kernel = Nft()
         assert kernel.claim()

@@ -145,7 +145,7 @@ def send_both(site: Site, up_kbps: float, down_kbps: float) -> tuple[Arrivals, A
 
 
 @pytest.mark.parametrize("flows", [1, 8])
-def test_tcp_has_its_limit_up_and_down_and_no_more(site: Site, flows: int) -> None:
+def test_tcp_is_limited_exactly_in_both_directions(site: Site, flows: int) -> None:
     assert is_fast(site, upload=True, flows=flows), "the way itself must be fast"
     site.limit({client: limit(n, KBPS, 2 * KBPS) for n, client in enumerate((CLIENT, OTHER), 1)})
     # Two clients are used, since one client's acknowledgements would wait behind its own data.
@@ -154,27 +154,27 @@ def test_tcp_has_its_limit_up_and_down_and_no_more(site: Site, flows: int) -> No
     assert share(down(), 2 * KBPS) in FULL
 
 
-def test_udp_has_its_limit_up_and_down_and_no_more(site: Site) -> None:
+def test_udp_is_limited_exactly_in_both_directions(site: Site) -> None:
     site.limit({CLIENT: limit(1, KBPS, 2 * KBPS)})
     up, down = send_both(site, 2 * KBPS, 4 * KBPS)
     assert share(up) in FULL
     assert share(down, 2 * KBPS) in FULL
 
 
-def test_a_limit_in_one_direction_leaves_the_other_alone(site: Site) -> None:
+def test_a_limit_in_one_direction_does_not_limit_the_other(site: Site) -> None:
     site.limit({CLIENT: limit(1, upload=KBPS)})
     assert share(upload(site)) in FULL
     assert is_fast(site, upload=False)
 
 
-def test_no_second_has_a_burst(site: Site) -> None:
+def test_no_second_exceeds_the_limit(site: Site) -> None:
     site.limit({CLIENT: limit(1, 256, 256)})
     for arrivals in send_both(site, 2000, 2000):
         assert arrivals.peak() <= 1.15 * 256_000
 
 
 @pytest.mark.parametrize("flows", [1, 8])
-def test_limits_hold_for_what_the_engine_serves(flows: int) -> None:
+def test_limits_apply_to_traffic_through_the_engine(flows: int) -> None:
     with Site() as site:
         site.intercept()
         site.limit({CLIENT: limit(1, KBPS, 2 * KBPS), OTHER: limit(2, KBPS, 2 * KBPS)})
@@ -204,7 +204,7 @@ def test_limits_hold_in_one_arm_use() -> None:
         assert is_fast(site, "10.77.128.1", upload=False)
 
 
-def test_a_limit_has_a_fair_queue_where_the_kernel_has_one(site: Site) -> None:
+def test_a_limit_has_a_fair_queue_if_the_kernel_has_one(site: Site) -> None:
     tried = "tc qdisc add dev lo root fq_codel 2>/dev/null && tc qdisc del dev lo root && echo ok"
     has_fair_queue = "ok" in site.router.shell(f"{tried} || true")
     site.limit({CLIENT: limit(1, KBPS, KBPS)})
@@ -214,7 +214,7 @@ def test_a_limit_has_a_fair_queue_where_the_kernel_has_one(site: Site) -> None:
         assert leaf == ("fq_codel" if has_fair_queue else "pfifo")
 
 
-def test_two_devices_on_one_machine_know_nothing_of_each_other(site: Site) -> None:
+def test_two_devices_on_one_machine_do_not_affect_each_other(site: Site) -> None:
     with Site() as second:
         site.limit({CLIENT: limit(1, KBPS)})
         second.limit({CLIENT: limit(1, 2 * KBPS), OTHER: limit(2, KBPS)})
@@ -228,7 +228,7 @@ def test_two_devices_on_one_machine_know_nothing_of_each_other(site: Site) -> No
 # --- The client that a limit applies to. ---------------------------------------------------
 
 
-def test_a_network_shares_one_limit_and_a_host_in_it_may_have_its_own(site: Site) -> None:
+def test_a_network_shares_a_limit_and_a_host_in_it_may_have_its_own(site: Site) -> None:
     site.limit(
         {
             "10.77.0.0/16": limit(1, upload=KBPS),
@@ -246,7 +246,7 @@ def test_a_network_shares_one_limit_and_a_host_in_it_may_have_its_own(site: Site
     assert is_fast(site, "10.77.1.11", upload=True)
 
 
-def test_a_limit_is_one_for_all_lans(site: Site) -> None:
+def test_a_limit_is_shared_by_all_lans(site: Site) -> None:
     site.limit({"10.76.0.0/14": limit(1, upload=KBPS)})
     guest = site.guest.start(udp_send, [(GUEST, SERVER)], KBPS, SECONDS, PAYLOAD, 1)
     client = send_up(site, KBPS, CLIENT)
@@ -264,7 +264,7 @@ def test_the_router_and_other_lans_are_not_limited(site: Site) -> None:
     assert share(upload(site), 256) in FULL, "the same client is limited"
 
 
-def test_large_frames_pass(site: Site) -> None:
+def test_frames_of_9000_bytes_pass_a_limit(site: Site) -> None:
     for host in (site.client, site.server):
         host.shell("ip link set eth0 mtu 9000")
     site.router.shell("for i in port0 lan0 wan0; do ip link set $i mtu 9000; done")
@@ -312,7 +312,7 @@ def shell(command: str) -> str:
     return done.stdout
 
 
-def test_a_change_leaves_others_as_they_are(site: Site) -> None:
+def test_a_change_does_not_affect_other_classes(site: Site) -> None:
     before = {CLIENT: limit(1, KBPS, KBPS), OTHER: limit(2, KBPS, KBPS)}
     site.limit(before)
     send_up(site, 2 * KBPS, OTHER, seconds=0.5)
@@ -332,7 +332,7 @@ def test_a_change_leaves_others_as_they_are(site: Site) -> None:
     assert is_fast(site, upload=False)
 
 
-def test_a_flow_feels_a_change_at_once(site: Site) -> None:
+def test_a_change_affects_an_existing_flow_at_once(site: Site) -> None:
     before = {CLIENT: limit(1, KBPS, KBPS)}
     site.limit(before)
     far = site.server.start(udp_receive, 4)
@@ -346,7 +346,7 @@ def test_a_flow_feels_a_change_at_once(site: Site) -> None:
     assert arrived.peak() < 1.15 * 2 * KBPS * 1000
 
 
-def test_a_change_that_makes_nothing_different_touches_nothing(site: Site) -> None:
+def test_a_change_without_differences_does_nothing(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.2.0/24": limit(2, 1000), OTHER: limit(3)}
     site.limit(limits)
 
@@ -357,7 +357,7 @@ def test_a_change_that_makes_nothing_different_touches_nothing(site: Site) -> No
     assert in_router(site, repeat, limits) == 0
 
 
-def test_a_change_over_what_others_broke_is_still_made(site: Site) -> None:
+def test_a_change_succeeds_after_foreign_damage(site: Site) -> None:
     before = {CLIENT: limit(1, KBPS), OTHER: limit(2), "10.77.2.0/24": limit(3)}
 
     def change(shaper: Shaper) -> int:
@@ -369,7 +369,7 @@ def test_a_change_over_what_others_broke_is_still_made(site: Site) -> None:
     assert share(upload(site)) in FULL
 
 
-def test_a_change_that_cannot_be_is_refused_and_leaves_all_as_it_was(site: Site) -> None:
+def test_an_impossible_change_is_refused_and_changes_nothing(site: Site) -> None:
     before = {CLIENT: limit(1, KBPS), "10.77.2.0/24": limit(2, 512)}
 
     def change(shaper: Shaper) -> int:
@@ -399,7 +399,7 @@ def test_more_limits_than_there_are_classes_are_refused(site: Site) -> None:
 # --- Starting again, and healing. ----------------------------------------------------------
 
 
-def test_a_new_netd_takes_over_what_it_finds(site: Site) -> None:
+def test_a_new_netd_adopts_existing_classes_and_counters(site: Site) -> None:
     limits = {
         "10.77.1.4": limit(4, 100),
         CLIENT: limit(1, KBPS, KBPS),
@@ -439,7 +439,7 @@ def test_a_new_netd_takes_over_what_it_finds(site: Site) -> None:
         "nft insert rule netdev egressd up accept",
     ],
 )
-def test_what_others_break_is_healed(site: Site, damage: str) -> None:
+def test_foreign_damage_is_repaired(site: Site, damage: str) -> None:
     limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.0.0/16": limit(2, 100)}
 
     def heal(shaper: Shaper) -> None:
@@ -457,7 +457,7 @@ def test_what_others_break_is_healed(site: Site, damage: str) -> None:
     assert 0.4 * KBPS * 1000 < passed < 0.75 * KBPS * 1000
 
 
-def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -> None:
+def test_a_check_repairs_obvious_damage_and_changes_nothing_else(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS)}
 
     def look(shaper: Shaper) -> list[int]:
@@ -473,7 +473,7 @@ def test_a_look_heals_what_is_plainly_broken_and_costs_little_else(site: Site) -
     assert [look > 0 for look in looks] == [True, False, True, False]
 
 
-def test_a_lan_that_limits_are_not_for_is_let_go(site: Site) -> None:
+def test_chains_follow_the_lans_in_use(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS)}
     first = Topology(lans=TOPOLOGY.lans[:1], lan_networks=TOPOLOGY.lan_networks)
 
@@ -490,7 +490,7 @@ def test_a_lan_that_limits_are_not_for_is_let_go(site: Site) -> None:
     assert [sorted(found) for found in in_router(site, move, limits)] == [both[:2], both] * 2
 
 
-def test_lans_come_and_go() -> None:
+def test_deleted_and_recreated_lans_are_limited() -> None:
     with Site() as site:
         limits = {CLIENT: limit(1, KBPS), "10.78.0.0/16": limit(2, KBPS)}
 
@@ -513,7 +513,7 @@ def test_lans_come_and_go() -> None:
         assert share(upload(site, GUEST)) in FULL
 
 
-def test_a_lan_that_stands_on_another_has_its_whole_limits() -> None:
+def test_clients_of_a_lan_on_another_lan_have_their_whole_limit() -> None:
     """A VLAN and its parent may both be LANs: a packet passes both. Past fault: clients on a VLAN
     had half their limit, because their packets were queued on both interfaces.
     """
@@ -563,7 +563,7 @@ class Watched(ForeignShaping):
         super()._heard(heard, lost)
 
 
-def test_only_foreign_changes_of_our_queues_are_told(site: Site) -> None:
+def test_only_foreign_changes_of_our_queues_are_reported(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS)}
 
     async def watch(shaper: Shaper) -> None:
@@ -609,7 +609,7 @@ def counting_site(site: Site) -> Iterator[Site]:
         site.router.shell(f"nft delete chain inet egressd test_{name}")
 
 
-def test_every_rule_is_counted_both_ways(counting_site: Site) -> None:
+def test_every_rule_is_counted_in_both_directions(counting_site: Site) -> None:
     site = counting_site
     limits = {
         CLIENT: limit(1, KBPS, KBPS),
@@ -633,7 +633,7 @@ def test_every_rule_is_counted_both_ways(counting_site: Site) -> None:
         assert counts.down_bytes == counts.down_packets * (PAYLOAD + 28)
 
 
-def test_counts_outlive_changes_of_the_rule(counting_site: Site) -> None:
+def test_counters_survive_changes_of_the_rule(counting_site: Site) -> None:
     site = counting_site
     limits = {CLIENT: limit(1), OTHER: limit(2, KBPS), "10.77.128.0/24": limit(3)}
     site.limit(limits)

@@ -93,7 +93,9 @@ def silence(lab: Lab) -> Iterator[None]:
         lab.internet.run("nft", "delete table ip silence")
 
 
-def test_p2_after_an_outage_that_nobody_was_told_of(site: tuple[Lab, Program]) -> None:
+def test_p2_a_shared_connection_recovers_after_an_unnoticed_outage(
+    site: tuple[Lab, Program],
+) -> None:
     """Past fault: after an outage of 2 minutes a gRPC node was still dead 90 s after its return,
     and an HTTP/2 node 14 s after one of 40 s. All clients share one TCP connection there, whose
     retransmission delay doubles. netd ends such connections.
@@ -104,7 +106,7 @@ def test_p2_after_an_outage_that_nobody_was_told_of(site: tuple[Lab, Program]) -
     eventually(are_back(lab), BACK_S)
 
 
-def test_p2_after_the_node_ended(site: tuple[Lab, Program]) -> None:
+def test_p2_a_shared_connection_recovers_after_the_node_ended(site: tuple[Lab, Program]) -> None:
     """Past fault: after a `vless` node over gRPC or HTTP/2 was restarted, its clients had no DNS.
     The engine never finishes an XUDP association that begins without a connection, and all
     questions shared one. They now use TCP there.
@@ -117,7 +119,9 @@ def test_p2_after_the_node_ended(site: tuple[Lab, Program]) -> None:
 
 
 @pytest.mark.parametrize("client", range(1, len(NODES) + 1), ids=NODES)
-def test_one_socket_reaches_all_whom_it_asks(site: tuple[Lab, Program], client: int) -> None:
+def test_datagrams_of_one_socket_reach_each_destination(
+    site: tuple[Lab, Program], client: int
+) -> None:
     """Past fault: datagrams of one socket to several addresses through a `vmess` node all arrived
     at the first address. XUDP is the default packing now, as for `vless`.
     """

@@ -48,7 +48,7 @@ def test_udp_leaves_by_the_target(lab: Lab, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", WITH_UDP)
-def test_clients_may_use_the_ports_that_lines_have_here(lab: Lab, target: str) -> None:
+def test_clients_may_use_the_local_ports_of_lines(lab: Lab, target: str) -> None:
     assert PORT_OF_LINES in LINE_PORTS
     send(lab, 1, target)
     reply = lab.client(1).udp_echo("hello", SERVER, PORT_OF_LINES)
@@ -56,7 +56,7 @@ def test_clients_may_use_the_ports_that_lines_have_here(lab: Lab, target: str) -
 
 
 @pytest.mark.parametrize("target", ["socks5", "http"])
-def test_udp_to_a_node_without_it_is_refused_at_once(lab: Lab, target: str) -> None:
+def test_udp_to_a_node_without_udp_is_refused_at_once(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     reply = lab.client(1).udp_echo("hello", SERVER)
     assert reply.error == "ECONNREFUSED"
@@ -66,7 +66,7 @@ def test_udp_to_a_node_without_it_is_refused_at_once(lab: Lab, target: str) -> N
 @pytest.mark.parametrize("target", ALL)
 @pytest.mark.parametrize("server", [str(LAN_ADDRESS), RESOLVERS["google"], RESOLVERS["quad9"]])
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
-def test_dns_leaves_by_the_target_whichever_resolver_is_asked(
+def test_dns_leaves_by_the_target_for_any_resolver(
     lab: Lab, target: str, server: str, tcp: bool
 ) -> None:
     send(lab, 1, target)
@@ -104,7 +104,7 @@ def test_a_client_without_a_rule_is_refused(lab: Lab) -> None:
     assert lab.client(2).http(WEB).error == "ECONNREFUSED"
 
 
-def test_a_cidr_rule_and_a_more_specific_one_inside_it(lab: Lab) -> None:
+def test_the_most_specific_cidr_rule_applies(lab: Lab) -> None:
     lab.api.post("/rules", {"ip": "10.77.0.0/24", "target_node": "Interface:wan2"})
     send(lab, 2, "socks5")
     assert seen(lab, 1) == lab.wan(2).address
@@ -115,7 +115,7 @@ def test_a_cidr_rule_and_a_more_specific_one_inside_it(lab: Lab) -> None:
     assert not lab.client(3).http(WEB).ok
 
 
-def test_a_disabled_rule_is_as_if_it_were_not_there(lab: Lab) -> None:
+def test_a_disabled_rule_has_no_effect(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     rule = lab.api.get("/rules")["data"][0]
     lab.api.patch(f"/rules/{rule['id']}/status", {"is_enabled": False})
@@ -124,14 +124,14 @@ def test_a_disabled_rule_is_as_if_it_were_not_there(lab: Lab) -> None:
     assert lab.client(1).http(WEB).ok
 
 
-def test_an_interface_that_does_not_exist_blocks_until_it_does(lab: Lab) -> None:
+def test_a_missing_interface_blocks_at_once(lab: Lab) -> None:
     send(lab, 1, "Interface:wan9")
     refused = lab.client(1).http(WEB)
     assert refused.error not in ("", "timeout")
     assert refused.seconds < 1
 
 
-def test_a_node_whose_server_refuses_is_stored_and_blocks(lab: Lab) -> None:
+def test_a_node_with_a_refusing_server_is_stored_and_blocks(lab: Lab) -> None:
     draft = lab.nodes["socks5"].draft() | {
         "name": "dead",
         "config_json": '{"server": "203.0.113.10", "port": 1}',
@@ -146,7 +146,7 @@ def test_a_node_whose_server_refuses_is_stored_and_blocks(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("target", ["DIRECT", "Interface:wan1"])
-def test_who_answers_by_a_narrow_wan_is_told_what_fits(lab: Lab, target: str) -> None:
+def test_the_mss_follows_the_mtu_of_the_wan(lab: Lab, target: str) -> None:
     send(lab, 1, target)
     assert segments(lab, 1) == (1460, 1460)
     lab.router.run("ip", "link", "set", "wan1", "mtu", "1492")  # PPPoE's (RFC 2516, 7)
@@ -164,13 +164,13 @@ def test_who_answers_by_a_narrow_wan_is_told_what_fits(lab: Lab, target: str) ->
     eventually(lambda: segments(lab, 1) == (1460, 1460))
 
 
-def test_delays_of_all_nodes(lab: Lab) -> None:
+def test_delays_of_all_nodes_are_measured(lab: Lab) -> None:
     delays = lab.api.get(f"/nodes/delay/all?url={WEB}&timeout=5000")["data"]
     assert set(delays) == set(lab.nodes)
     assert all(delay >= 0 for delay in delays.values())
 
 
-def test_a_deleted_node_blocks_its_clients_until_it_is_back(lab: Lab) -> None:
+def test_a_deleted_node_blocks_its_clients_until_it_is_added_again(lab: Lab) -> None:
     send(lab, 1, "socks5")
     node = next(n for n in lab.api.get("/nodes")["data"] if n["name"] == "socks5")
     answer = lab.api.delete(f"/nodes/{node['id']}")
@@ -189,7 +189,7 @@ def test_a_download_of_one_gibibyte_through_a_node_arrives_whole(lab: Lab) -> No
     assert (done.error, done.received) == ("", size)
 
 
-def test_lan_networks_and_the_router_are_not_ruled(namespaces: None) -> None:
+def test_traffic_to_lan_networks_and_the_router_has_no_rules(namespaces: None) -> None:
     with Lab(LabSpec(second_lan=True, nodes=())) as lab:
         lab.start_egressd()
         send(lab, 1, "REJECT")
@@ -198,7 +198,7 @@ def test_lan_networks_and_the_router_are_not_ruled(namespaces: None) -> None:
         assert lab.client(1).ping(lab.client(2).address).ok
 
 
-def test_one_arm(namespaces: None) -> None:
+def test_one_arm_use_serves_all_kinds_of_targets(namespaces: None) -> None:
     with Lab(LabSpec(one_arm=True, wans=1)) as lab:
         lab.start_egressd()
         add_nodes(lab)

@@ -95,14 +95,14 @@ def crowd(namespaces: None) -> Iterator[Crowd]:
             yield Crowd(lab, network)
 
 
-def test_p1_each_leaves_by_its_own_address(crowd: Crowd) -> None:
+def test_p1_each_client_leaves_by_its_own_nodes_address(crowd: Crowd) -> None:
     wanted = crowd.wanted()
     assert len(set(wanted.values())) == CLIENTS
     assert crowd.network.run(seen_by_tcp, crowd.clients) == wanted
     assert crowd.network.run(seen_by_udp, crowd.clients) == wanted
 
 
-def test_whose_udp_is_refused_learns_of_it_at_once(crowd: Crowd) -> None:
+def test_refused_udp_is_reported_to_the_client_at_once(crowd: Crowd) -> None:
     assert crowd.network.run(learn_of_refusal, crowd.clients) == set()
     crowd.point_at(["REJECT"] * CLIENTS)
     refused = crowd.network.run(learn_of_refusal, crowd.clients)
@@ -110,7 +110,7 @@ def test_whose_udp_is_refused_learns_of_it_at_once(crowd: Crowd) -> None:
     assert refused == set(crowd.clients)
 
 
-def test_p3_what_some_change_is_no_concern_of_the_others(crowd: Crowd, tmp_path: Path) -> None:
+def test_p3_changes_of_some_clients_do_not_affect_the_others(crowd: Crowd, tmp_path: Path) -> None:
     before = crowd.wanted()
     holding = crowd.network.start(
         hold_until_told, crowd.clients, tmp_path, period_s=PERIOD_S, answer_s=ANSWER_S

@@ -57,7 +57,7 @@ def test_nothing_passes_a_router_that_does_not_forward(bare: Lab) -> None:
         assert capture.flows(token) == []
 
 
-def test_every_way_out_is_open_in_the_control_and_every_probe_is_seen(open_lab: Lab) -> None:
+def test_control_every_probe_leaves_and_is_captured(open_lab: Lab) -> None:
     client = open_lab.client(1)
     token = packets.new_token()
     with open_lab.internet.capture() as capture:
@@ -81,7 +81,7 @@ def test_every_way_out_is_open_in_the_control_and_every_probe_is_seen(open_lab: 
     }
 
 
-def test_the_second_wan_is_seen_when_the_route_points_there(open_lab: Lab) -> None:
+def test_a_default_route_by_the_second_wan_is_used(open_lab: Lab) -> None:
     wan = open_lab.wan(2)
     route = f"default via {wan.gateway} dev {wan.interface} metric 50"
     open_lab.topology.ip("router", [f"route add {route}"])
@@ -92,7 +92,7 @@ def test_the_second_wan_is_seen_when_the_route_points_there(open_lab: Lab) -> No
     assert open_lab.client(1).http(f"http://{WEB}/").seen == open_lab.wan(1).address
 
 
-def test_clients_use_the_addresses_they_are_given(open_lab: Lab) -> None:
+def test_clients_send_from_their_own_addresses(open_lab: Lab) -> None:
     with open_lab.router.capture("lan0") as capture:
         for number in (1, 3, 4, 40):
             client = open_lab.client(number)
@@ -103,13 +103,13 @@ def test_clients_use_the_addresses_they_are_given(open_lab: Lab) -> None:
     assert len({c.address for c in open_lab.clients}) == 40
 
 
-def test_guests_live_on_the_second_lan(open_lab: Lab) -> None:
+def test_guests_are_on_the_second_lan(open_lab: Lab) -> None:
     with open_lab.router.capture("lan1") as capture:
         token = capture.prove(lambda token: open_lab.guest(1).udp_echo(token))
         assert {f.source for f in capture.flows(token, outgoing=False)} == {"10.78.0.11"}
 
 
-def test_servers_remember_whom_they_saw(open_lab: Lab) -> None:
+def test_servers_record_the_address_of_the_peer(open_lab: Lab) -> None:
     client = open_lab.client(2)
     mark = open_lab.internet.mark()
     token = packets.new_token()
@@ -143,7 +143,7 @@ def test_resolvers_answer_from_the_zone(open_lab: Lab) -> None:
     assert not unanswered.ok
 
 
-def test_https_is_trusted_by_those_who_know_the_authority(open_lab: Lab) -> None:
+def test_https_is_trusted_with_the_labs_authority_only(open_lab: Lab) -> None:
     client = open_lab.client(1)
     trusted = str(open_lab.authority.file)
     google = plan.RESOLVERS["google"]
@@ -163,12 +163,12 @@ def test_bodies_arrive_whole_in_both_directions(open_lab: Lab) -> None:
     assert (told["received"], told["intact"]) == (size, True)
 
 
-def test_a_body_that_is_not_the_pattern_is_noticed(open_lab: Lab) -> None:
+def test_a_body_other_than_the_pattern_is_noticed(open_lab: Lab) -> None:
     reply = open_lab.client(1).http(f"http://{WEB}/drip/3", verify=True)
     assert reply.error.startswith("wrong: the body differs")
 
 
-def test_errors_say_what_happened(open_lab: Lab) -> None:
+def test_errors_have_the_name_of_the_errno(open_lab: Lab) -> None:
     client = open_lab.client(1)
     assert client.http(f"http://{WEB}:81/").error == "ECONNREFUSED"
     assert client.udp_echo("x", WEB, 81).error == "ECONNREFUSED"
@@ -185,7 +185,7 @@ def test_errors_say_what_happened(open_lab: Lab) -> None:
 # --- Connections that stay. ---
 
 
-def test_a_connection_outlives_a_silent_line_and_notices_its_end(open_lab: Lab) -> None:
+def test_a_connection_survives_silence_and_notices_its_end(open_lab: Lab) -> None:
     connection = open_lab.client(1).connect()
     assert connection.exchange("one").seen == open_lab.wan(1).address
     open_lab.wan(1).silence()
@@ -251,14 +251,14 @@ def test_a_flood_of_many_clients_gives_each_its_token(open_lab: Lab) -> None:
     assert max(counts) - min(counts) <= 1
 
 
-def test_a_blind_capture_is_found_out(open_lab: Lab) -> None:
+def test_a_blind_capture_is_detected(open_lab: Lab) -> None:
     with open_lab.internet.capture("isp2") as capture:
         capture.prove()
         with pytest.raises(Failed, match="does not see a token on isp2"):
             capture.prove(lambda token: open_lab.client(1).udp_echo(token))
 
 
-def test_a_capture_can_forget(open_lab: Lab) -> None:
+def test_a_capture_can_be_cleared(open_lab: Lab) -> None:
     with open_lab.internet.capture() as capture:
         token = capture.prove()
         capture.clear()
@@ -273,7 +273,7 @@ def test_a_token_in_a_dns_name_is_seen_in_any_case(open_lab: Lab) -> None:
         assert {f.port for f in capture.flows(token)} == {53}
 
 
-def test_the_spoofer_is_seen_with_its_false_address(open_lab: Lab) -> None:
+def test_the_spoofer_is_captured_with_its_forged_address(open_lab: Lab) -> None:
     with open_lab.router.capture("lan0") as capture:
         for protocol in (packets.UDP, packets.TCP, packets.ICMP, 47):
             token = packets.new_token()
@@ -296,7 +296,7 @@ def test_each_node_leaves_by_its_own_address(open_lab: Lab) -> None:
     assert len(set(addresses)) == len(addresses)
 
 
-def test_a_node_asks_the_resolver_of_the_nodes(open_lab: Lab) -> None:
+def test_a_node_uses_the_resolver_for_nodes(open_lab: Lab) -> None:
     mark = open_lab.internet.mark()
     for name in ("socks5", "http"):
         token = packets.new_token()
@@ -306,7 +306,7 @@ def test_a_node_asks_the_resolver_of_the_nodes(open_lab: Lab) -> None:
         assert {(s.source, s.server) for s in asked} == {(node.address, plan.RESOLVERS["node"])}
 
 
-def test_nodes_serve_udp_where_they_say_so(open_lab: Lab) -> None:
+def test_nodes_serve_udp_as_configured(open_lab: Lab) -> None:
     served = {"socks5": False, "socks5-udp": True, "ss": True}
     outbounds = [_outbound(open_lab.nodes[name]) for name in served]
     with _relays(open_lab, outbounds) as ports:
@@ -320,7 +320,7 @@ def test_nodes_serve_udp_where_they_say_so(open_lab: Lab) -> None:
             assert bool(node.clash["udp"]) is udp
 
 
-def test_a_killed_node_refuses_and_a_started_one_serves_again(open_lab: Lab) -> None:
+def test_a_killed_node_refuses_and_a_restarted_one_serves_again(open_lab: Lab) -> None:
     for name in ("socks5", "socks5-udp", "http"):
         node = open_lab.nodes[name]
         node.program.kill()
@@ -353,7 +353,7 @@ def test_one_engine_node_serves_many_addresses(open_lab: Lab) -> None:
             assert client.udp_echo("u", "127.0.0.1", port, source="").seen == address
 
 
-def test_engine_nodes_speak_every_protocol(open_lab: Lab) -> None:
+def test_engine_nodes_serve_every_protocol(open_lab: Lab) -> None:
     certificate, key = open_lab.authority.certificate("node.test")
     uuid = "6a7c0f3e-0d0c-4c83-9d0a-0b6d7c6c1a55"
     ours = {
@@ -412,7 +412,7 @@ def test_engine_nodes_speak_every_protocol(open_lab: Lab) -> None:
 # --- Failures of a WAN. ---
 
 
-def test_a_wan_comes_back_from_everything_that_befalls_it(open_lab: Lab) -> None:
+def test_a_wan_recovers_from_every_kind_of_failure(open_lab: Lab) -> None:
     wan, client = open_lab.wan(1), open_lab.client(1)
 
     def index() -> str:
@@ -438,7 +438,7 @@ def test_a_wan_comes_back_from_everything_that_befalls_it(open_lab: Lab) -> None
 # --- Other shapes. ---
 
 
-def test_one_arm_clients_reach_the_gateway_through_the_router_or_past_it(
+def test_one_arm_clients_reach_the_gateway_with_or_without_the_router(
     namespaces: None,
 ) -> None:
     with Lab(LabSpec(one_arm=True, wans=1, nodes=())) as lab, lab.plain_router():
@@ -452,7 +452,7 @@ def test_one_arm_clients_reach_the_gateway_through_the_router_or_past_it(
         assert {link["ifname"] for link in links} == {"lo", "lan0"}
 
 
-def test_sixty_four_wans_each_lead_out(namespaces: None) -> None:
+def test_each_of_sixty_four_wans_leads_out(namespaces: None) -> None:
     with Lab(LabSpec(wans=64, clients=1, nodes=())) as lab:
         for wan in lab.wans:
             place = Place(name="router", role="router", address=wan.address)
@@ -460,7 +460,7 @@ def test_sixty_four_wans_each_lead_out(namespaces: None) -> None:
             assert reply.seen == wan.address
 
 
-def test_a_thousand_clients_have_addresses_of_their_own() -> None:
+def test_ten_thousand_clients_have_distinct_addresses() -> None:
     places = plan.client_places(LabSpec(clients=10_000))
     addresses = {place.address for place in places}
     assert len(addresses) == len(places) == 10_001
@@ -468,7 +468,7 @@ def test_a_thousand_clients_have_addresses_of_their_own() -> None:
     assert all(IPv4Address(address) in network for address in addresses)
 
 
-def test_a_spec_tells_everything_that_is_wrong_with_it() -> None:
+def test_all_problems_of_a_specification_are_raised_at_once() -> None:
     with pytest.raises(Invalid) as caught:
         Lab(LabSpec(name="No!", clients=0, wans=2, one_arm=True))
     assert len(caught.value.problems) == 3
@@ -516,7 +516,7 @@ def _interfaces() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def test_nothing_stays_behind_in_good_order(namespaces: None) -> None:
+def test_nothing_remains_after_a_normal_end(namespaces: None) -> None:
     with Lab(LabSpec(clients=4)) as lab, lab.internet.capture() as capture:
         capture.prove()
         lab.client(1).http(f"http://{WEB}/", timeout=0.1)
@@ -527,7 +527,7 @@ def test_nothing_stays_behind_in_good_order(namespaces: None) -> None:
     assert trace.left() == []
 
 
-def test_nothing_stays_behind_after_an_error(namespaces: None) -> None:
+def test_nothing_remains_after_an_error(namespaces: None) -> None:
     traces = []
 
     def fail_inside() -> None:
@@ -540,7 +540,7 @@ def test_nothing_stays_behind_after_an_error(namespaces: None) -> None:
     assert traces[0].left() == []
 
 
-def test_nothing_stays_behind_when_building_fails(
+def test_nothing_remains_after_a_failed_build(
     namespaces: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = Lab()
@@ -583,14 +583,14 @@ def _held_lab() -> Iterator[tuple[subprocess.Popen[str], Trace]]:
             netns.remove_lab(trace.name)
 
 
-def test_nothing_stays_behind_after_an_interrupt(namespaces: None) -> None:
+def test_nothing_remains_after_an_interrupt(namespaces: None) -> None:
     with _held_lab() as (holder, trace):
         holder.send_signal(signal.SIGINT)
         holder.wait(20)
         assert trace.left() == []
 
 
-def test_a_lab_whose_owner_was_killed_is_found_and_removed(namespaces: None) -> None:
+def test_a_lab_with_a_killed_owner_is_found_and_removed(namespaces: None) -> None:
     with _held_lab() as (holder, trace):
         assert trace.name not in abandoned()
         holder.kill()

@@ -249,7 +249,7 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize("case", UNSEEN.values(), ids=UNSEEN)
-def test_what_has_to_see_all_packets_does(lab: Lab, case: Case) -> None:
+def test_foreign_traffic_control_sees_all_packets(lab: Lab, case: Case) -> None:
     send(lab, 1, "DIRECT")
     assert goes_it(lab, upload=case.is_upload)
     assert problems(lab) == []
@@ -281,7 +281,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("case", SEEN.values(), ids=SEEN)
-def test_a_queue_for_all_that_goes_out_holds_for_what_goes_it_too(lab: Lab, case: Case) -> None:
+def test_a_root_qdisc_applies_to_the_fast_path(lab: Lab, case: Case) -> None:
     send(lab, 1, "DIRECT")
     with theirs(lab, case):
         assert is_limited(lab, case)
@@ -289,7 +289,7 @@ def test_a_queue_for_all_that_goes_out_holds_for_what_goes_it_too(lab: Lab, case
         assert problems(lab) == []
 
 
-def test_sqm_that_was_first_sees_all_and_outlives_egressd(namespaces: None) -> None:
+def test_an_existing_sqm_sees_all_packets_and_survives_egressd(namespaces: None) -> None:
     cases = [sqm("wan1"), sqm("lan0")._replace(commands=sqm("lan0").commands[len(MAKE_IFB) :])]
     with Lab(LabSpec(nodes=(), clients=1, wans=1)) as lab, ExitStack() as stack:
         for case in cases:
@@ -316,7 +316,7 @@ def test_sqm_that_was_first_sees_all_and_outlives_egressd(namespaces: None) -> N
     [(sqm("lan0"), "past clients' upload limits"), (at_egress("lan0"), "with a download limit")],
     ids=["what comes in", "what goes out"],
 )
-def test_filters_that_get_in_the_way_of_limits_are_told(lab: Lab, case: Case, told: str) -> None:
+def test_filters_that_conflict_with_limits_are_reported(lab: Lab, case: Case, told: str) -> None:
     send(lab, 1, "DIRECT")
     with theirs(lab, case):
         eventually(lambda: len(problems(lab)) == 1)
@@ -331,7 +331,7 @@ def test_filters_that_get_in_the_way_of_limits_are_told(lab: Lab, case: Case, to
     eventually(lambda: problems(lab) == [])
 
 
-def test_a_root_qdisc_of_the_lan_holds_beside_a_limit(lab: Lab) -> None:
+def test_a_root_qdisc_of_the_lan_applies_beside_a_limit(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     limit(lab, 1, 50_000)
     with theirs(lab, case := at_root("lan0", *RATE)):

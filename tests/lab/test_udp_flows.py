@@ -114,7 +114,9 @@ def way_out(lab: Lab, target: str) -> str:
         ("ss", "socks5-udp", ELSEWHERE, "ss"),
     ],
 )
-def test_after_its_client_has_moved(lab: Lab, before: str, after: str, ips: str, node: str) -> None:
+def test_a_flow_follows_its_moved_client(
+    lab: Lab, before: str, after: str, ips: str, node: str
+) -> None:
     save(lab, ips=ips, node=node)
     send(lab, 1, before)
     with talking(lab, 1) as talk:
@@ -124,7 +126,9 @@ def test_after_its_client_has_moved(lab: Lab, before: str, after: str, ips: str,
 
 
 @pytest.mark.parametrize(("target", "node"), [("ss", "DIRECT"), ("Interface:wan2", "ss")])
-def test_after_whom_it_asks_was_listed_and_listed_no_more(lab: Lab, target: str, node: str) -> None:
+def test_a_flow_follows_its_destination_onto_and_off_the_whitelist(
+    lab: Lab, target: str, node: str
+) -> None:
     save(lab, ips=ELSEWHERE, node=node)
     send(lab, 1, target)
     with talking(lab, 1) as talk:
@@ -135,7 +139,7 @@ def test_after_whom_it_asks_was_listed_and_listed_no_more(lab: Lab, target: str,
         talk.is_seen_by(way_out(lab, target))
 
 
-def test_after_another_way_for_clients_without_a_rule(lab: Lab) -> None:
+def test_a_flow_follows_a_changed_target_for_unruled_clients(lab: Lab) -> None:
     configure(lab, unmanaged="DIRECT")
     with talking(lab, 4) as talk:
         talk.is_seen_by(way_out(lab, "DIRECT"))
@@ -143,7 +147,7 @@ def test_after_another_way_for_clients_without_a_rule(lab: Lab) -> None:
         talk.is_seen_by(way_out(lab, "Interface:wan2"))
 
 
-def test_after_the_device_was_opened_and_started(lab: Lab) -> None:
+def test_a_flow_follows_the_device_being_opened_and_started(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     with talking(lab, 1) as talk:
         talk.is_seen_by(way_out(lab, "Interface:wan2"))
@@ -156,7 +160,7 @@ def test_after_the_device_was_opened_and_started(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "sticky"])
-def test_after_its_node_went_to_another_group(lab: Lab, strategy: str) -> None:
+def test_a_flow_follows_its_node_to_another_group(lab: Lab, strategy: str) -> None:
     configure(lab, group_strategy=strategy)
     ids = {row["name"]: row["id"] for row in lab.api.get("/nodes")["data"]}
 
@@ -212,7 +216,9 @@ def opened(lab: Lab) -> str:
 
 
 @pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened])
-def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) -> None:
+def test_a_flow_follows_its_client_while_the_server_streams_to_it(
+    lab: Lab, leave: Callable[[Lab], str]
+) -> None:
     """Past fault: UDP of a client from a fixed port was dead for good once the client had left its
     node while the far end continued to send: the engine's next datagram began a flow in the wrong
     direction.
@@ -228,7 +234,9 @@ def test_while_a_stream_comes_down_to_it(lab: Lab, leave: Callable[[Lab], str]) 
 
 
 @pytest.mark.parametrize("leave", [moved, moved_to_a_wan, without_a_rule, opened])
-def test_after_the_far_end_has_begun_it_anew(lab: Lab, leave: Callable[[Lab], str]) -> None:
+def test_a_flow_follows_its_client_after_the_server_began_it_again(
+    lab: Lab, leave: Callable[[Lab], str]
+) -> None:
     """Past fault: a node's client lost a UDP flow with fixed ports for good, now and then, when it
     left the node or the device was opened. The entry was removed before the kernel used the new
     plan, and the next datagram of the far end began an untranslated flow in the wrong direction.
@@ -249,7 +257,7 @@ def test_after_the_far_end_has_begun_it_anew(lab: Lab, leave: Callable[[Lab], st
             assert lab.api.ask("POST", "/ops/start", {}).status == 200
 
 
-def test_a_stopped_device_lets_no_stream_come_down(lab: Lab) -> None:
+def test_a_stopped_device_forwards_no_incoming_stream(lab: Lab) -> None:
     """Past fault: a stopped device continued to deliver UDP to its clients, because datagrams of
     known flows counted as answers.
     """
@@ -269,7 +277,7 @@ def test_a_stopped_device_lets_no_stream_come_down(lab: Lab) -> None:
             talk.is_seen_by(way_out(lab, target))
 
 
-def test_pings_go_on_after_a_move(lab: Lab) -> None:
+def test_pings_continue_after_a_move(lab: Lab) -> None:
     save(lab, ips=ELSEWHERE)
     send(lab, 1, "DIRECT")
     argv = exec_argv(lab.client(1).host.namespace, ["ping", "-n", "-i", "0.2", "-c", "30", SERVER])

@@ -40,7 +40,7 @@ def told_year(lab: Lab) -> str:
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR, timedelta()], ids=["ahead", "back", "home"])
-def test_p3_a_jump_of_the_wall_clock_cuts_nobody_and_hinders_no_change(
+def test_p3_a_jump_of_the_wall_clock_cuts_nothing_and_prevents_no_change(
     clocked: tuple[Lab, WallClock], jump: timedelta
 ) -> None:
     lab, clock = clocked
@@ -67,7 +67,7 @@ def test_p3_a_jump_of_the_wall_clock_cuts_nobody_and_hinders_no_change(
     eventually(lambda: seen(lab, 1) == node.address)
 
 
-def test_p4_what_was_accepted_is_there_after_a_start_in_another_year(
+def test_p4_accepted_changes_survive_a_start_in_another_year(
     clocked: tuple[Lab, WallClock],
 ) -> None:
     lab, clock = clocked

@@ -44,7 +44,7 @@ def replace(lab: Lab, process: str, number: signal.Signals) -> None:
     eventually(lambda: lab.api.ask("GET", "/ops/health").status == 200, 20)
 
 
-def test_a_days_work_leaves_nothing_open(lab: Lab, tmp_path: Path) -> None:
+def test_typical_use_causes_no_warnings(lab: Lab, tmp_path: Path) -> None:
     add_nodes(lab)
     for process in ("egressd.app netd", "egressd.app api"):  # the engine's have no such variable
         (pid,) = lab.device.pids(process)

@@ -102,7 +102,7 @@ def wrong(lab: Lab, client: int, visits: list[Visit], expected: str) -> list[tup
 
 @pytest.mark.parametrize("node", ["DIRECT", "ss", "Group_far"])
 @pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
-def test_every_form_of_entry(lab: Lab, target: str, node: str) -> None:
+def test_every_form_of_entry_is_matched(lab: Lab, target: str, node: str) -> None:
     ss = next(n for n in lab.api.get("/nodes")["data"] if n["name"] == "ss")
     lab.api.patch("/nodes/batch", {"ids": [ss["id"]], "group": "far"})
     send(lab, 1, target)
@@ -122,7 +122,9 @@ def test_every_form_of_entry(lab: Lab, target: str, node: str) -> None:
 
 @pytest.mark.parametrize("node", ["DIRECT", "ss"])
 @pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
-def test_addresses_go_their_own_way_whatever_the_protocol(lab: Lab, target: str, node: str) -> None:
+def test_listed_addresses_use_the_destination_for_every_protocol(
+    lab: Lab, target: str, node: str
+) -> None:
     send(lab, 1, target)
     save(lab, ips=f"203.0.113.8/30, {ADDRESS}", node=node)
     there = lab.wan(1).address if node == "DIRECT" else lab.nodes["ss"].address
@@ -138,9 +140,7 @@ def test_addresses_go_their_own_way_whatever_the_protocol(lab: Lab, target: str,
 
 
 @pytest.mark.parametrize("target", ["REJECT", "gone"])
-def test_who_is_refused_otherwise_learns_the_addresses_of_listed_domains(
-    lab: Lab, target: str
-) -> None:
+def test_refused_clients_can_resolve_listed_domains(lab: Lab, target: str) -> None:
     gone = lab.api.post("/nodes", {**lab.nodes["ss"].draft(), "name": "gone"})
     send(lab, 1, target)
     lab.api.delete(f"/nodes/{gone['id']}")
@@ -188,7 +188,7 @@ def test_clients_without_a_rule_have_no_whitelist(lab: Lab) -> None:
         set_device(lab, unmanaged="REJECT")
 
 
-def test_recognition_switched_off(lab: Lab) -> None:
+def test_without_recognition_domains_are_not_matched(lab: Lab) -> None:
     try:
         assert "inactive" not in set_device(lab, sniff_domains=False)
         send(lab, 1, "Interface:wan2")
@@ -220,7 +220,9 @@ IS_LISTED = [True, False, True, False, False, True]
 
 @pytest.mark.parametrize("node", ["DIRECT", "ss"])
 @pytest.mark.parametrize("target", ["Interface:wan2", "socks5-udp", "REJECT"])
-def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -> None:
+def test_one_port_of_a_client_has_an_egress_for_each_destination(
+    lab: Lab, target: str, node: str
+) -> None:
     """P1: the engine sends all packets from one address and port to the first destination. Past
     fault: QUIC from one port to several servers, one of them listed, all left by the whitelist's
     destination.
@@ -239,7 +241,7 @@ def test_one_port_of_a_client_that_asks_many(lab: Lab, target: str, node: str) -
     assert visit(lab, 1, visits[::-1]) == expected[::-1]
 
 
-def test_what_comes_back_to_one_port_from_many_is_counted(lab: Lab) -> None:
+def test_downloads_to_one_port_from_many_servers_are_counted(lab: Lab) -> None:
     send(lab, 2, "socks5-udp")
     save(lab, DOMAINS)
     before = received(lab, 2)
@@ -257,7 +259,7 @@ def received(lab: Lab, client: int) -> int:
     return int(counters.get(lab.client(client).address, {"download_bytes": 0})["download_bytes"])
 
 
-def test_a_flow_from_before_its_port_was_listed(lab: Lab) -> None:
+def test_a_flow_follows_its_port_onto_the_whitelist(lab: Lab) -> None:
     one = [Visit(kind="quic", name="quic.test", port=9443, local_port=PORT + 1)]
     send(lab, 1, "socks5-udp")
     assert visit(lab, 1, one) == [lab.nodes["socks5-udp"].address]
@@ -279,7 +281,7 @@ def test_udp_that_would_share_a_session_is_dropped(lab: Lab) -> None:
     eventually(lambda: "8444" not in elements(lab, "set", "wlports"))
 
 
-def test_only_ports_of_entries_enter_userspace_and_only_while_there_are_some(lab: Lab) -> None:
+def test_only_traffic_to_ports_of_entries_enters_userspace(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     assert elements(lab, "map", "sniff") == ""
     save(lab, "https://tls.test:9443", node="ss")
@@ -297,7 +299,7 @@ def test_only_ports_of_entries_enter_userspace_and_only_while_there_are_some(lab
     assert elements(lab, "set", "wlports") == elements(lab, "map", "sniff") == ""
 
 
-def test_saving_clears_the_connections_of_ruled_clients_and_no_others(lab: Lab) -> None:
+def test_saving_clears_connections_of_clients_with_rules_only(lab: Lab) -> None:
     try:
         set_device(lab, unmanaged="Interface:wan3")
         save(lab, ips="192.0.2.200")
@@ -327,7 +329,7 @@ def test_saving_clears_the_connections_of_ruled_clients_and_no_others(lab: Lab) 
         set_device(lab, unmanaged="REJECT")
 
 
-def test_another_destination_cuts_nobody_on_another_target(lab: Lab) -> None:
+def test_another_destination_cuts_no_client_with_another_target(lab: Lab) -> None:
     """P3: a new node for the whitelist changes no target of a rule."""
     save(lab, DOMAINS, node="ss")
     send(lab, 1, "socks5-udp")
@@ -345,7 +347,7 @@ def test_another_destination_cuts_nobody_on_another_target(lab: Lab) -> None:
         connection.close()
 
 
-def test_a_destination_that_is_gone_blocks_what_is_listed(lab: Lab) -> None:
+def test_a_deleted_destination_blocks_listed_traffic(lab: Lab) -> None:
     save(lab, DOMAINS, ips=SERVER, node="ss")
     send(lab, 1, "socks5-udp")
     send(lab, 2, "Interface:wan2")
@@ -361,7 +363,7 @@ def test_a_destination_that_is_gone_blocks_what_is_listed(lab: Lab) -> None:
         assert visit(lab, number, LISTED[:1]) == [lab.nodes["ss"].address]
 
 
-def test_what_cannot_be_cleared_away_after_a_change_does_not_fail_it(lab: Lab) -> None:
+def test_a_failed_removal_of_old_files_does_not_fail_the_change(lab: Lab) -> None:
     save(lab, DOMAINS, node="ss")
     send(lab, 1, "socks5-udp")
     in_the_way = lab.device.config.parent / "run" / "engine" / FOLDER / "not-ours"
@@ -376,7 +378,7 @@ def test_what_cannot_be_cleared_away_after_a_change_does_not_fail_it(lab: Lab) -
         in_the_way.rmdir()
 
 
-def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None:
+def test_changes_under_a_flood_send_no_packet_to_a_wrong_egress(lab: Lab) -> None:
     """P1, for the whitelist: after each answer the old egress is not used any more."""
     choice = random.Random(5)
     send(lab, 1, "Interface:wan2")
@@ -425,7 +427,7 @@ def test_changes_under_flood_leave_no_packet_on_a_wrong_egress(lab: Lab) -> None
         assert on_listed > 50
 
 
-def test_it_outlives_netd_and_a_restart(lab: Lab) -> None:
+def test_the_whitelist_survives_a_new_netd_and_a_restart(lab: Lab) -> None:
     """P3, P4: a new netd knows the epoch of the flows that it finds, and the files of domains."""
     send(lab, 1, "Interface:wan2")
     send(lab, 2, "socks5-udp")
@@ -446,7 +448,7 @@ def test_it_outlives_netd_and_a_restart(lab: Lab) -> None:
         assert wrong(lab, number, UNLISTED[::5], own.address) == []
 
 
-def test_a_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
+def test_a_client_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
     """The engine's end of the earlier connection still waits (TIME_WAIT) when the port is used
     again.
     """

@@ -21,9 +21,7 @@ ADDRESSES = st.ip_addresses(v=4).map(str)
 
 
 @given(NUMBERS, NAMES, st.sampled_from(["A", "AAAA"]))
-def test_dnspython_reads_our_queries_and_we_read_them_too(
-    number: int, name: str, kind: str
-) -> None:
+def test_dnspython_and_we_read_our_queries(number: int, name: str, kind: str) -> None:
     raw = dnswire.encode_query(number, name, kind)
     theirs = dns.message.from_wire(raw)
     assert (theirs.id, theirs.question[0].name.to_text(omit_final_dot=True)) == (number, name)
@@ -45,7 +43,7 @@ def test_dnspython_reads_our_replies(number: int, name: str, addresses: list[str
 
 
 @given(NAMES, st.lists(ADDRESSES, min_size=1, max_size=5, unique=True))
-def test_we_read_dnspythons_replies_with_their_compression(name: str, addresses: list[str]) -> None:
+def test_we_read_compressed_replies_of_dnspython(name: str, addresses: list[str]) -> None:
     query = dns.message.make_query(name, "A", use_edns=True)
     reply = dns.message.make_response(query)
     reply.answer = [
@@ -57,14 +55,14 @@ def test_we_read_dnspythons_replies_with_their_compression(name: str, addresses:
     assert dnswire.decode_query(query.to_wire()).name == name.lower()
 
 
-def test_an_unknown_name_is_told_so() -> None:
+def test_the_answer_for_an_unknown_name_is_nxdomain() -> None:
     query = dnswire.encode_query(1, "no.such", "A")
     raw = dnswire.encode_reply(query, dnswire.decode_query(query), [], dnswire.NXDOMAIN)
     assert dns.message.from_wire(raw).rcode() == dns.rcode.NXDOMAIN
 
 
 @given(st.binary(max_size=200))
-def test_bad_messages_are_refused_and_nothing_worse(raw: bytes) -> None:
+def test_invalid_messages_are_refused(raw: bytes) -> None:
     for read in (dnswire.decode_query, dnswire.decode_reply):
         try:
             read(raw)
@@ -72,7 +70,7 @@ def test_bad_messages_are_refused_and_nothing_worse(raw: bytes) -> None:
             continue
 
 
-def test_a_name_that_points_at_itself_is_refused() -> None:
+def test_a_name_with_a_pointer_to_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="never ends"):
         dnswire.decode_query(bytes(4) + b"\0\1" + bytes(6) + b"\xc0\x0c\0\1\0\1")
 
@@ -100,7 +98,7 @@ def test_headers_of_built_packets_are_read_back(
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_have_headers_or_none(raw: bytes) -> None:
+def test_any_bytes_parse_to_headers_or_none(raw: bytes) -> None:
     found = packets.headers(raw)
     assert found is None or raw[0] >> 4 in (4, 6)
 
@@ -114,14 +112,14 @@ def test_tokens_differ_and_are_dns_labels() -> None:
 
 
 @given(st.integers(0, 5_000_000), st.integers(0, 1 << 20))
-def test_pieces_of_the_pattern_join(offset: int, size: int) -> None:
+def test_pieces_of_the_pattern_are_contiguous(offset: int, size: int) -> None:
     half = size // 2
     assert pattern.piece(offset, size) == pattern.piece(offset, half) + pattern.piece(
         offset + half, size - half
     )
 
 
-def test_a_whole_body_is_its_pieces() -> None:
+def test_a_body_equals_its_concatenated_pieces() -> None:
     size = 2 * len(pattern.PATTERN) + 5
     body = b"".join(pattern.pieces(size))
     assert (len(body), body[-5:]) == (size, pattern.PATTERN[:5])
