@@ -47,7 +47,7 @@ def test_fields_are_normalised() -> None:
     assert config.unknown == ()
 
 
-def test_one_spelling_for_what_clash_writes_in_two() -> None:
+def test_either_spelling_of_clash_gives_the_same_fields() -> None:
     common = '"server": "a.example", "port": 1, "password": "p"'
     options = '"path": "/u", "v2ray-http-upgrade": true'
     old = read_config(
@@ -79,13 +79,15 @@ def test_one_spelling_for_what_clash_writes_in_two() -> None:
         ("ws", "/w?feed=1", {"path": "/w?feed=1"}),
     ],
 )
-def test_early_data_that_a_path_asks_for(network: str, path: str, options: dict[str, Any]) -> None:
+def test_early_data_in_a_path_becomes_options(
+    network: str, path: str, options: dict[str, Any]
+) -> None:
     config = {"server": "a.example", "port": 1, "password": "p", "network": network}
     text = json.dumps({**config, "ws-opts": {"path": path}})
     assert read_config("trojan", text).fields["ws-opts"] == options
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     config = {"server": "a b", "port": "443", "udp": 1, "dns-profile": "x", "dns-servers": ["y"]}
     assert problems("socks5", config) == (
         "config_json.server must be a host name or an IP address",
@@ -97,25 +99,25 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("port", [0, 65536, -1, 1.5, True, "1080", [1080], {}])
-def test_ports(port: object) -> None:
+def test_an_invalid_port_is_refused(port: object) -> None:
     assert problems("socks5", {"server": "192.0.2.1", "port": port}) == (
         "config_json.port must be a whole number from 1 to 65535",
     )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_empty_object_names_what_is_required(protocol: str) -> None:
+def test_an_empty_object_names_the_required_fields(protocol: str) -> None:
     told = problems(protocol, {})
     assert "config_json.server must be a host name or an IP address" in told
     assert any(problem.startswith("config_json.port must be") for problem in told)
 
 
-def test_an_unknown_protocol() -> None:
+def test_an_unknown_protocol_is_refused() -> None:
     assert problems("wireguard", SOCKS) == (f"protocol must be one of {', '.join(PROTOCOLS)}",)
     assert len(problems("wireguard", "[]")) == 2
 
 
-def test_unknown_keys_are_kept_apart_and_named() -> None:
+def test_unknown_keys_are_kept_and_named() -> None:
     config = read_config(
         "trojan",
         '{"server": "a.example", "port": 1, "password": "p", "tfo": true, "smux": {"enabled": 1},'
@@ -141,13 +143,13 @@ def test_unknown_keys_are_kept_apart_and_named() -> None:
         "fingerprint",
     ],
 )
-def test_keys_that_would_weaken_a_promise(key: str) -> None:
+def test_dangerous_keys_are_refused(key: str) -> None:
     config = {"server": "a.example", "port": 1, key: "x"}
     (problem,) = problems("socks5", config)
     assert problem.startswith(f"config_json.{key} must not be given: ")
 
 
-def test_a_path_inside_a_known_object_is_looked_at_too() -> None:
+def test_a_dangerous_key_inside_a_known_object_is_refused() -> None:
     options = {"path": "/x", "cert_path": "/etc/shadow"}
     config = {"server": "a.example", "port": 1, "password": "p", "ws-opts": options}
     (problem,) = problems("trojan", config)
@@ -197,14 +199,14 @@ def test_settings_are_read() -> None:
         ({"dns-servers": [{}]}, "dns-servers must be at most 8 IPv4 addresses"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], problem: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
     (told,) = problems("socks5", {"server": "a.example", "port": 1, **settings})
     assert told.startswith(f"config_json.{problem}")
     with pytest.raises(Invalid):
         read_settings(json.dumps(settings))
 
 
-def test_settings_are_put_and_removed_among_the_other_keys() -> None:
+def test_settings_are_written_and_removed_among_the_other_keys() -> None:
     text = '{"server": "a.example", "interface-name": "wan1", "x": {"b": 1, "a": 2}, "port": 1}'
     moved = with_settings(text, interface_name="", dialer_proxy="hop")
     assert moved == (
@@ -215,7 +217,7 @@ def test_settings_are_put_and_removed_among_the_other_keys() -> None:
     assert read_settings(renamed).dialer_proxy == "hop ü"
 
 
-def test_nothing_to_change_leaves_the_text_as_it_is() -> None:
+def test_unchanged_settings_leave_the_text_unchanged() -> None:
     text = ' {"server":"a.example",\n "port":1.0, "interface-name": "wan1"} '
     assert with_settings(text, dialer_proxy="", dns_servers=()) == text
     assert with_settings(text, interface_name="wan1") == text
@@ -236,7 +238,7 @@ others = st.dictionaries(st.sampled_from(["server", "x", "ws-opts"]), st.integer
 
 
 @given(others, names, profiles, addresses)
-def test_reading_gives_what_was_set(
+def test_written_settings_are_read_back(
     other: dict[str, int], interface: str, profile: str, servers: list[str]
 ) -> None:
     text = with_settings(
@@ -254,7 +256,7 @@ def test_reading_gives_what_was_set(
     assert list(json.loads(cleared)) == list(other)
 
 
-def test_dns_servers_from_text() -> None:
+def test_dns_servers_are_parsed_from_text() -> None:
     assert parse_dns_servers(" 192.0.2.1,\r\n192.0.2.2\n\n192.0.2.1") == ("192.0.2.1", "192.0.2.2")
     assert parse_dns_servers("") == ()
     for text in ("dns.example", "0.0.0.0", "192.0.2.1;192.0.2.2", "239.0.0.1"):
@@ -289,7 +291,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda t: repr(t)[:20])
 @pytest.mark.parametrize("key", ["server", "interface-name", "cipher", "plugin"])
-def test_hostile_text_where_a_word_is_expected(key: str, text: str) -> None:
+def test_hostile_text_for_an_enumerated_value_is_refused(key: str, text: str) -> None:
     config = {"server": "a.example", "port": 1, "cipher": "none", "password": "p", key: text}
     assert problems("ss", config)
 
@@ -328,7 +330,7 @@ def paths(table: Table) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
-def test_every_field_stands_every_kind_of_value(protocol: str) -> None:
+def test_every_field_accepts_or_refuses_every_kind_of_value(protocol: str) -> None:
     for path in paths(PROTOCOLS[protocol].table):
         for odd in ODD:
             value: Any = odd
@@ -339,7 +341,7 @@ def test_every_field_stands_every_kind_of_value(protocol: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_invalid_or_read(text: str) -> None:
+def test_any_text_is_read_or_invalid(text: str) -> None:
     with suppress(Invalid):
         read_settings(text)
     with suppress(Invalid):
@@ -347,7 +349,7 @@ def test_any_text_is_invalid_or_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("absent", ["", None])
-def test_what_must_not_be_given_may_be_absent(absent: str | None) -> None:
+def test_forbidden_keys_may_be_empty(absent: str | None) -> None:
     given = {"server": "a.example", "port": 1, "password": "p", "fingerprint": absent, "ca": absent}
     assert read_config("trojan", json.dumps(given)).unknown == ()
     with pytest.raises(Invalid, match=r"config_json\.ca must not be given"):

@@ -10,11 +10,11 @@ pytestmark = pytest.mark.usefixtures("new_engine")
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-def test_what_an_import_gives_is_what_is_right(case: Case) -> None:
+def test_imports_give_the_expected_nodes(case: Case) -> None:
     assert imported(case.text, case.import_type) == list(case.expected)
 
 
-def test_every_case_is_read() -> None:
+def test_the_corpus_is_read_completely() -> None:
     titles = sum(file.read_text().count("\n## ") + 1 for file in CORPUS.glob("*.txt"))
     assert len(cases()) == titles
     assert all(case.expected for case in cases())

@@ -21,7 +21,7 @@ GOOD = vector(2, config())
 
 
 @pytest.mark.parametrize("data", [GOOD, vector(2, config(0xFE0A) + config())])
-def test_a_list_is_known(data: bytes) -> None:
+def test_a_valid_list_is_recognised(data: bytes) -> None:
     assert is_config_list(data)
 
 
@@ -38,10 +38,10 @@ def test_a_list_is_known(data: bytes) -> None:
         *(GOOD[:size] for size in range(1, len(GOOD))),
     ],
 )
-def test_anything_else_is_not(data: bytes) -> None:
+def test_an_invalid_list_is_not_recognised(data: bytes) -> None:
     assert not is_config_list(data)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_upset_it(data: bytes) -> None:
+def test_any_bytes_are_handled(data: bytes) -> None:
     assert is_config_list(data) in (True, False)

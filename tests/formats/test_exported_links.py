@@ -64,14 +64,14 @@ def shared(protocol: str, config: dict[str, Any]) -> dict[str, Any]:
     return filled(found)
 
 
-def test_every_protocol_is_read() -> None:
+def test_every_protocol_has_a_reader() -> None:
     assert set(READERS) == set(PROTOCOLS)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None)
 @given(data=st.data(), name=names)
-def test_what_is_exported_is_the_same_node_elsewhere(
+def test_other_programs_read_the_same_node_from_an_exported_link(
     protocol: str, data: st.DataObject, name: str
 ) -> None:
     config = data.draw(CONFIGS[protocol])
@@ -94,7 +94,7 @@ def test_what_is_exported_is_the_same_node_elsewhere(
         ("ss", {"cipher": "none", "password": "p", "ip-version": "ipv4"}, ("ip-version",)),
     ],
 )
-def test_what_links_have_no_words_for_is_named(
+def test_fields_that_a_link_cannot_express_are_named(
     protocol: str, config: dict[str, Any], lost: tuple[str, ...]
 ) -> None:
     server = {"server": "a.example", "port": 443}

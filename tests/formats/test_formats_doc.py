@@ -10,7 +10,7 @@ from pathlib import Path
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 
 
-def test_the_example_prints_what_is_shown() -> None:
+def test_the_example_prints_the_shown_output() -> None:
     source, shown = re.findall(r"```(?:python|text)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     printed = StringIO()
     with redirect_stdout(printed):

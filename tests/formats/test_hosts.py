@@ -28,7 +28,7 @@ from egressd.formats.hosts import (
         ("[2001:db8::1]", "2001:db8::1"),
     ],
 )
-def test_accepted(text: str, host: str) -> None:
+def test_valid_hosts_are_accepted_in_their_normal_form(text: str, host: str) -> None:
     assert parse_host(text) == host
 
 
@@ -74,13 +74,13 @@ def test_accepted(text: str, host: str) -> None:
         "\ud800",
     ],
 )
-def test_refused(text: str) -> None:
+def test_invalid_hosts_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (the text varies)
         parse_host(text)
 
 
 @pytest.mark.parametrize("text", [":", ".", "1.", "a", "ü", "[::"])
-def test_a_text_that_is_too_long_is_not_taken_apart(text: str) -> None:
+def test_a_too_long_text_is_refused_without_parsing(text: str) -> None:
     for read in (parse_host, parse_domain):
         with pytest.raises(ValueError, match=r"^not a ") as refused:
             read(text * 1000)
@@ -99,7 +99,7 @@ def test_a_text_that_is_too_long_is_not_taken_apart(text: str) -> None:
         ("example.com", "None", "None"),
     ],
 )
-def test_the_address_that_is_dialled_and_the_one_that_is_meant(
+def test_mapped_and_translated_ipv6_addresses_are_resolved(
     host: str, dialled: str, meant: str
 ) -> None:
     normal = parse_host(host)
@@ -119,7 +119,7 @@ def test_a_host_is_plain_ascii_or_a_value_error(text: str) -> None:
 
 
 @given(st.text(max_size=300))
-def test_a_domain_read_twice_stays(text: str) -> None:
+def test_parsing_a_domain_is_idempotent(text: str) -> None:
     try:
         domain = parse_domain(text)
     except ValueError:
@@ -127,13 +127,13 @@ def test_a_domain_read_twice_stays(text: str) -> None:
     assert parse_domain(domain) == domain
 
 
-def test_ports() -> None:
+def test_ports_are_from_1_to_65535() -> None:
     assert (parse_port("1"), parse_port("65535")) == (1, 65535)
     for text in ("0", "65536", "", "+1", "1 ", "٣", "1e3", "-1", "000001"):
         with pytest.raises(ValueError, match="not a port"):
             parse_port(text)
 
 
-def test_joined() -> None:
+def test_host_and_port_are_joined_with_brackets_for_ipv6() -> None:
     assert join_host_port("::1", 80) == "[::1]:80"
     assert join_host_port("a.example", 80) == "a.example:80"

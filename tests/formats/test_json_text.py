@@ -35,18 +35,18 @@ from egressd.model.names import has_control_characters
         ('{"a": 1} x', "config must be a JSON object: Extra data at line 1 column 10"),
     ],
 )
-def test_refused(text: str, problem: str) -> None:
+def test_ambiguous_or_unsafe_json_is_refused(text: str, problem: str) -> None:
     with pytest.raises(Invalid) as caught:
         read_object(text, "config")
     assert caught.value.problems == (problem,)
 
 
-def test_brackets_in_strings_are_no_nesting() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     text = json.dumps({"a": "[" * 50 + '\\"' + "{" * 50})
     assert read_object(text, "config") == json.loads(text)
 
 
-def test_every_bad_string_is_told() -> None:
+def test_every_invalid_string_is_reported() -> None:
     with pytest.raises(Invalid) as caught:
         read_object('{"a": "\\n", "b": ["x", "\\r"]}', "config")
     assert [p.split(" ")[0] for p in caught.value.problems] == ["config.a", "config.b[1]"]
@@ -64,7 +64,7 @@ objects = st.dictionaries(texts, leaves | st.lists(leaves) | st.dictionaries(tex
 
 
 @given(objects)
-def test_what_is_written_is_read_back(value: dict[str, object]) -> None:
+def test_written_objects_are_read_back(value: dict[str, object]) -> None:
     assert read_object(write_object(value), "config") == value
     assert list(read_object(write_object(value), "config")) == list(value)
 

@@ -43,7 +43,7 @@ def test_windows_line_ends_and_byte_order_marks_change_nothing(case: Case) -> No
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_lines_are_those_of_the_text(case: Case) -> None:
+def test_reported_line_numbers_are_those_of_the_text(case: Case) -> None:
     before = outcome(case.text, case.import_type)
     text = f"# nodes\n\n\u200b\n{case.text}"
     assert outcome(text, case.import_type) == [(line + 3, what) for line, what in before]
@@ -82,14 +82,14 @@ def test_base64_of_a_text_gives_its_nodes(case: Case) -> None:
 
 @pytest.mark.parametrize("import_type", ["socks5", "ss", "vlessvmess", "others"])
 @pytest.mark.parametrize("encode", ENCODERS)
-def test_a_subscription_is_read_whatever_the_type(
+def test_a_subscription_is_read_for_every_import_type(
     import_type: str, encode: Callable[[bytes], str]
 ) -> None:
     assert names(FEED, import_type) == NAMES
     assert names(encode(FEED.encode()), import_type) == NAMES
 
 
-def test_base64_of_base64_is_left_alone() -> None:
+def test_base64_inside_base64_is_not_decoded() -> None:
     twice = b64encode(b64encode(FEED.encode())).decode()
     assert names(twice) == []
     ((line, reason),) = outcome(twice)
@@ -99,7 +99,7 @@ def test_base64_of_base64_is_left_alone() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(FEED.split("\n")[:3]), min_size=1, max_size=6), st.data())
-def test_links_are_parted_by_anything(links: list[str], data: st.DataObject) -> None:
+def test_links_may_be_separated_by_anything(links: list[str], data: st.DataObject) -> None:
     parts = st.sampled_from(
         [
             *("\n", "\r\n", "\r", " ", "\t", ", ", ";", "|", "\u3000", "\x85", "\u2028"),
@@ -113,7 +113,7 @@ def test_links_are_parted_by_anything(links: list[str], data: st.DataObject) -> 
     assert bare == [link[-1] for link in links]
 
 
-def test_lines_and_rows_of_what_is_encoded_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_and_rows_inside_base64_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "LINES_MAX", 20)
     monkeypatch.setattr(rows_module, "ROWS_MAX", 5)
     row = "trojan://p@203.0.113.1:443\n"

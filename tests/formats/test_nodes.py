@@ -32,7 +32,7 @@ def only(import_type: str, text: str) -> tuple[str, str, dict[str, Any]] | str:
     return node
 
 
-def test_socks5() -> None:
+def test_socks5_rows_are_parsed() -> None:
     text = '192.0.2.1,1080,u,p,one\n192.0.2.2,1080,,\n[2001:db8::1],1080,u,"p,q"\n192.0.2.3,1080'
     assert parse("socks5", text) == [
         (
@@ -50,7 +50,7 @@ def test_socks5() -> None:
     ]
 
 
-def test_ss() -> None:
+def test_ss_rows_are_parsed() -> None:
     config = {"server": "a.example", "port": 8388, "cipher": "aes-128-gcm", "password": "p"}
     assert parse("ss", "a.example,8388,aes-128-gcm,p\na.example, 8388, aes-128-gcm, p, x") == [
         ("a.example:8388", "ss", config),
@@ -58,7 +58,7 @@ def test_ss() -> None:
     ]
 
 
-def test_vless_and_vmess() -> None:
+def test_vless_and_vmess_rows_are_parsed() -> None:
     vless = (
         f"vless|{UUID}|a.example|443|tcp|reality|b.example|||xtls-rprx-vision|{REALITY_KEY}"
         "|ab|chrome|one"
@@ -128,11 +128,11 @@ TROJAN = {"server": "a.example", "port": 443, "password": "0123", "sni": "b.exam
         ' "sni": "b.example"}',
     ],
 )
-def test_clash_rows(row: str) -> None:
+def test_clash_rows_are_parsed(row: str) -> None:
     assert only("others", row) == ("a", "trojan", TROJAN)
 
 
-def test_clash_values_are_read_as_their_fields_need() -> None:
+def test_clash_values_are_converted_to_the_fields_types() -> None:
     row = (
         "type: vmess, name: 123, server: a.example, port: 443, "
         f"uuid: {UUID}, alterId: 0, cipher: auto, udp: true, tls: True, skip-cert-verify: false, "
@@ -199,7 +199,7 @@ proxy-groups:
 """
 
 
-def test_a_pasted_clash_configuration() -> None:
+def test_a_pasted_clash_configuration_is_parsed() -> None:
     one, two, three, four = parse("others", DOCUMENT)
     assert one == ("one", "trojan", TROJAN)
     assert two == ("two", "socks5", {"server": "192.0.2.1", "port": 1080})
@@ -207,7 +207,7 @@ def test_a_pasted_clash_configuration() -> None:
     assert four == ("four", "http", {"server": "192.0.2.4", "port": 8080, "alpn": ["h2"]})
 
 
-def test_a_pasted_list_without_its_head() -> None:
+def test_a_pasted_list_without_its_key_is_parsed() -> None:
     text = "- name: one\n  type: http\n  server: a.example\n  port: 80\n- name: two\n  type: http\n"
     one, two = parse("others", text)
     assert one == ("one", "http", {"server": "a.example", "port": 80})
@@ -215,7 +215,7 @@ def test_a_pasted_list_without_its_head() -> None:
 
 
 @pytest.mark.parametrize("ending", ["]", "\n]\nrules: []"])
-def test_a_list_in_brackets(ending: str) -> None:
+def test_a_list_in_brackets_is_parsed(ending: str) -> None:
     entry = "{name: %s, type: http, server: a.example, port: 80}"
     text = f"proxies: [{entry % 'one'},\n  {entry % 'two'}, {{name: x}}{ending}"
     assert parse("others", text) == [
@@ -275,7 +275,7 @@ def test_a_list_in_brackets(ending: str) -> None:
         ),
     ],
 )
-def test_bad_rows(import_type: str, row: str, reason: str) -> None:
+def test_invalid_rows_have_a_reason(import_type: str, row: str, reason: str) -> None:
     shown = only(import_type, row)
     assert str(shown).startswith(f"line 1: {reason}")
     assert len(str(shown)) < 600
@@ -286,13 +286,13 @@ def test_no_reason_repeats_a_secret() -> None:
     assert all("hunter2" not in str(shown) for shown in parse("socks5", text))
 
 
-def test_share_links_stand_in_place_of_rows() -> None:
+def test_share_links_are_accepted_in_place_of_rows() -> None:
     text = "trojan://0123@a.example:443?sni=b.example#a\n"
     for import_type in NODE_IMPORT_TYPES:
         assert only(import_type, text) == ("a", "trojan", TROJAN)
 
 
-def test_group_and_automatic_names() -> None:
+def test_nodes_get_the_group_and_automatic_names() -> None:
     names = automatic_names("socks5", 1, {"socks5_2"})
     text = "192.0.2.1,1080,,,bad\x00\n192.0.2.1,1080,,,Group_x\nx,y\n192.0.2.2,1080"
     results = list(parse_nodes("socks5", text, group="g", names=names))
@@ -316,12 +316,12 @@ PIECES = st.lists(st.sampled_from([*WORDS.split(), " ", "\n", "\t"]), max_size=1
 
 
 @given(st.sampled_from(NODE_IMPORT_TYPES), st.text() | PIECES)
-def test_any_text_gives_drafts_or_reasons(import_type: str, text: str) -> None:
+def test_any_text_gives_nodes_or_reasons(import_type: str, text: str) -> None:
     check(list(parse_nodes(import_type, text)))
 
 
 @given(SCHEMES, st.text(max_size=60) | PIECES)
-def test_any_link_gives_a_draft_or_a_reason(scheme: str, text: str) -> None:
+def test_any_link_gives_a_node_or_a_reason(scheme: str, text: str) -> None:
     check(list(parse_nodes("others", f"{scheme}://{text}")))
 
 
@@ -351,7 +351,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda t: repr(t)[:12])
 @pytest.mark.parametrize("place", range(5))
-def test_the_injection_corpus_in_each_field_of_a_row(place: int, text: str) -> None:
+def test_hostile_text_in_a_row_is_refused_or_kept_in_its_field(place: int, text: str) -> None:
     row = ["192.0.2.1", "1080", "aes-128-gcm", "secret", "name"]
     row[place] = text
     for result in parse_nodes("ss", ",".join(row)):
@@ -366,12 +366,12 @@ def test_the_injection_corpus_in_each_field_of_a_row(place: int, text: str) -> N
 @pytest.mark.parametrize(
     "text", ["proxies: []", "proxies:", "[]", "port: 7890\nproxies:\nproxy-groups:\n  - name: g\n"]
 )
-def test_a_list_of_nothing_is_a_bad_row(text: str) -> None:
+def test_an_empty_list_is_a_bad_row(text: str) -> None:
     (reason,) = parse("others", text)
     assert str(reason).endswith("the list holds no node")
 
 
-def test_links_follow_a_list_and_what_else_follows_is_passed_over() -> None:
+def test_links_may_follow_a_list_and_other_text_is_ignored() -> None:
     entry = "- name: one\n  type: http\n  server: a.example\n  port: 80\n"
     links = "socks5://192.0.2.1:1080#two\nsocks5://192.0.2.2:1080#three\n"
     names = ["one", "two", "three"]

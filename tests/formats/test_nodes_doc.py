@@ -55,6 +55,6 @@ def test_settings_import_types_and_schemes_are_documented(word: str) -> None:
     assert f"`{word}`" in TEXT or f"`{word}://`" in TEXT
 
 
-def test_the_example_is_a_configuration() -> None:
+def test_the_example_is_a_valid_configuration() -> None:
     (example,) = re.findall(r"```json\n(.*?)\n```", TEXT, re.DOTALL)
     assert read_config("socks5", example).unknown == ()

@@ -42,7 +42,7 @@ def imported(text: str) -> list[NodeDraft]:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_entries_of_clash(protocol: str, writer: str, data: st.DataObject) -> None:
+def test_clash_entries_are_read_back(protocol: str, writer: str, data: st.DataObject) -> None:
     configs = data.draw(st.lists(CONFIGS[protocol], min_size=1, max_size=2))
     entries = [{"name": f"n{at}", "type": protocol, **c} for at, c in enumerate(configs)]
     drafts = imported(WRITERS[writer](entries))
@@ -55,7 +55,7 @@ def test_entries_of_clash(protocol: str, writer: str, data: st.DataObject) -> No
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_outbounds_of_sing_box(protocol: str, data: st.DataObject) -> None:
+def test_sing_box_outbounds_are_read_back(protocol: str, data: st.DataObject) -> None:
     config: dict[str, Any] = data.draw(CONFIGS[protocol])
     outbound = options_of(protocol, json.dumps(config))
     (draft,) = imported(json.dumps({"outbounds": [{"tag": "n", **outbound}]}))

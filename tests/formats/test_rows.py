@@ -43,7 +43,7 @@ from egressd.model.errors import Invalid
         lambda text: parse_nodes("others", f"[{text.replace(chr(10), ',')}]"),
     ],
 )
-def test_rows_are_bounded(
+def test_the_number_of_rows_is_limited(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Iterator[object]]
 ) -> None:
     monkeypatch.setattr(rows_module, "ROWS_MAX", 20)
@@ -52,7 +52,7 @@ def test_rows_are_bounded(
         list(read("x\n" * 21))
 
 
-def test_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lines_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "LINES_MAX", 20)
     assert list(rows("#\n" * 20)) == []
     for text in ("#\n" * 21, "\n" * 21):
@@ -62,13 +62,13 @@ def test_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             list(parse_nodes("others", text))
 
 
-def test_fields_are_bounded() -> None:
+def test_the_number_of_fields_is_limited() -> None:
     assert len(fields("," * 63)) == 64
     with pytest.raises(Unreadable, match="must not have over 64 fields"):
         fields("," * 64)
 
 
-def test_an_item_of_many_lines_spoils_no_other() -> None:
+def test_a_too_long_entry_does_not_affect_the_others() -> None:
     text = "proxies:\n- name: a\n" + "  b: c\n" * 900_000 + "- name: d\n"
     (line, reason), second = list(document_items(text) or ())
     assert (line, str(reason)) == (2, f"the entry must not be over {ROW_MAX} characters")
@@ -76,7 +76,7 @@ def test_an_item_of_many_lines_spoils_no_other() -> None:
 
 
 @pytest.mark.parametrize("kind", ["socks5", "others"])
-def test_a_name_of_very_many_marks_is_cut_at_once(kind: str) -> None:
+def test_a_name_with_thousands_of_combining_marks_is_cut_quickly(kind: str) -> None:
     name = "a" + "\u0301\u0316" * 30_000  # sorting the marks takes a second or more
     row = {
         "socks5": f"8.8.8.8,1080,u,p,{name}",
@@ -91,13 +91,13 @@ def test_a_name_of_very_many_marks_is_cut_at_once(kind: str) -> None:
     assert len(others) == 4
 
 
-def test_a_name_is_as_long_as_it_is_in_its_normal_form() -> None:
+def test_the_length_of_a_name_is_that_of_its_normal_form() -> None:
     (node,) = parse_nodes("socks5", "8.8.8.8,1080,u,p," + "\u1100\u1161\u11a8" * 64)
     assert isinstance(node, Accepted)
     assert node.draft.name == "\uac01" * 64
 
 
-def test_of_very_many_faults_of_a_row_the_first_are_told() -> None:
+def test_only_the_first_faults_of_a_row_are_reported() -> None:
     keys = ",".join(f"k{n}-path: 1" for n in range(3000))
     (row,) = parse_nodes("others", f"{{type: socks5, server: 8.8.8.8, port: 1080, {keys}}}")
     assert isinstance(row, BadRow)
@@ -106,12 +106,12 @@ def test_of_very_many_faults_of_a_row_the_first_are_told() -> None:
 
 
 @given(st.text(alphabet="'=+-@;\uff1da \"", max_size=6))
-def test_what_is_guarded_comes_back(field: str) -> None:
+def test_a_guarded_field_is_read_back(field: str) -> None:
     written = guarded(field).replace('"', '""')
     assert fields(f'"{written}","x"') == [field, "x"]
 
 
-def test_blank_lines_and_comments_are_passed_over_and_lines_still_counted() -> None:
+def test_blank_lines_and_comments_are_skipped_but_counted() -> None:
     text = "\ufeff# head\r\n\r\n a \n\n\n#x\nb\r\n  # y\nc"
     assert [(row.line, row.text) for row in rows(text)] == [(3, "a"), (7, "b"), (9, "c")]
 
@@ -119,7 +119,7 @@ def test_blank_lines_and_comments_are_passed_over_and_lines_still_counted() -> N
 @given(
     st.lists(st.sampled_from(["", "a", "#x", " b "]), max_size=20), st.sampled_from(["\n", "\r\n"])
 )
-def test_line_numbers(lines: list[str], ending: str) -> None:
+def test_line_numbers_count_every_kind_of_line_end(lines: list[str], ending: str) -> None:
     found = {row.line: row.text for row in rows(ending.join(lines))}
     expected = {n: line.strip() for n, line in enumerate(lines, 1) if line not in ("", "#x")}
     assert found == expected
@@ -143,7 +143,7 @@ def test_line_numbers(lines: list[str], ending: str) -> None:
         ("\"a;'=b\",\"a;'b;''@c\"", ["a;=b", "a;'b;'@c"]),
     ],
 )
-def test_fields(row: str, expected: list[str]) -> None:
+def test_rows_are_split_into_fields(row: str, expected: list[str]) -> None:
     assert fields(row) == expected
 
 
@@ -159,7 +159,7 @@ def test_fields(row: str, expected: list[str]) -> None:
         ("a," + "x" * ROW_MAX, f"the row must not be over {ROW_MAX} characters"),
     ],
 )
-def test_fields_refused(row: str, reason: str) -> None:
+def test_invalid_quoting_is_refused(row: str, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         fields(row)
 
@@ -169,11 +169,11 @@ def told(results: Any) -> list[object]:
     return [r.draft if isinstance(r, Accepted) else str(r) for r in results]
 
 
-def test_a_row_that_begins_with_a_quote_is_no_comment() -> None:
+def test_a_row_with_a_quoted_first_field_is_no_comment() -> None:
     assert [row.text for row in rows('"#a",b\n#a,b')] == ['"#a",b']
 
 
-def test_rules() -> None:
+def test_rules_are_parsed() -> None:
     text = (
         "10.0.0.5,DIRECT\n10.1.0.0/16,Group_a,Lab, second floor\n,x\n10.0.0.6\n"
         '10.0.0.7,DIRECT, a,b ; "c"\n10.0.0.8,DIRECT," a,b"\n'
@@ -190,7 +190,7 @@ def test_rules() -> None:
     ]
 
 
-def test_proxy_services() -> None:
+def test_proxy_services_are_parsed() -> None:
     text = 'office,wan1,1080,u,p\nwan1,1081,u,"p,q"\nwan1,1082,u\nwan1,1083\n,wan1,1084,,\n'
     assert told(parse_proxy_services(text)) == [
         ProxyServiceDraft(
@@ -215,7 +215,7 @@ def test_proxy_services() -> None:
         (",1080", "line 1: outbound_interface must not be empty"),
     ],
 )
-def test_bad_proxy_services(row: str, reason: str) -> None:
+def test_invalid_proxy_services_have_a_reason(row: str, reason: str) -> None:
     ((only),) = told(parse_proxy_services(row))
     assert str(only).startswith(reason)
 
@@ -285,7 +285,7 @@ def line(**given: Any) -> LineDraft:
         ("pptp", "vpn.example,u,p,pptp_1", line(type="pptp", name="pptp_1")),
     ],
 )
-def test_lines(line_type: str, row: str, draft: LineDraft) -> None:
+def test_lines_are_parsed(line_type: str, row: str, draft: LineDraft) -> None:
     assert told(parse_lines(line_type, row)) == [draft]
 
 
@@ -296,13 +296,13 @@ def test_the_shortest_row_has_no_port(line_type: str) -> None:
 
 
 @pytest.mark.parametrize("comment", ["", "Tokyo"])
-def test_a_secret_may_begin_as_names_do_where_names_are_automatic(comment: str) -> None:
+def test_a_secret_may_look_like_an_automatic_name(comment: str) -> None:
     row = f"vpn.example,1702,u,p,l2tp_s,,{comment}"
     (draft,) = told(parse_lines("l2tp", row, needs_name=False))
     assert draft == line(type="l2tp", port=1702, secret="l2tp_s", name="", comment=comment)
 
 
-def test_lines_that_need_no_name() -> None:
+def test_lines_without_a_name_are_parsed() -> None:
     text = "a.example,u,p,s\nb.example,1702,u,p,s\n-x,u,p,s\nc.example,u,p,s,l2tp_9,note\n"
     first, second, third, fourth = told(parse_lines("l2tp", text, needs_name=False))
     assert first == line(type="l2tp", server="a.example", secret="s", name="")
@@ -323,24 +323,24 @@ def test_lines_that_need_no_name() -> None:
         ("a.example,u,p", "name must not be empty"),
     ],
 )
-def test_bad_lines(row: str, reason: str) -> None:
+def test_invalid_lines_have_a_reason(row: str, reason: str) -> None:
     (only,) = told(parse_lines("pptp", row))
     assert str(only).startswith(f"line 1: {reason}")
 
 
-def test_numbering_passes_over_names_in_use() -> None:
+def test_automatic_names_skip_names_in_use() -> None:
     names = automatic_names("socks5", 1, {"socks5_1", "socks5_3"})
     assert list(islice(names, 3)) == ["socks5_2", "socks5_4", "socks5_5"]
 
 
-def test_one_bad_row_stops_no_other() -> None:
+def test_an_invalid_row_does_not_affect_the_others() -> None:
     text = 'wan1,1\n"\nwan1,2\nwan1,x\nwan1,3'
     results = list(parse_proxy_services(text))
     assert [isinstance(r, BadRow) for r in results] == [False, True, False, True, False]
 
 
 @given(st.text() | st.text(alphabet='a1.,|;"\t\r\n#[]: l2tp_', max_size=60))
-def test_any_text_gives_drafts_or_reasons(text: str) -> None:
+def test_any_row_gives_a_draft_or_a_reason(text: str) -> None:
     results = [
         *parse_rules(text),
         *parse_proxy_services(text),
@@ -350,13 +350,13 @@ def test_any_text_gives_drafts_or_reasons(text: str) -> None:
     assert len(results) == 4 * sum(1 for _ in rows(text))
 
 
-def test_results_come_as_the_text_is_read() -> None:
+def test_results_are_produced_while_the_text_is_read() -> None:
     results = parse_rules("10.0.0.1,DIRECT\n" * 50_000)
     assert isinstance(next(results), Accepted)
     assert sum(1 for _ in results) == 49_999
 
 
-def test_empty_fields_at_the_end_count_where_tabs_part_them() -> None:
+def test_trailing_empty_fields_count_in_tab_separated_rows() -> None:
     assert [row.text for row in rows("a\tb\t\t \r\n a,b\t\nvmess://x\t\n a;b\t \n\t\n")] == [
         "a\tb\t\t",
         "a,b",

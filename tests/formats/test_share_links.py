@@ -297,7 +297,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("link", "name", "protocol", "config"), READ, ids=lambda v: str(v)[:24])
-def test_links_are_read(link: str, name: str, protocol: str, config: dict[str, Any]) -> None:
+def test_links_are_parsed(link: str, name: str, protocol: str, config: dict[str, Any]) -> None:
     parsed = parse_link(link)
     assert (parsed.name, parsed.protocol, parsed.config) == (name, protocol, config)
     read_config(protocol, write_object(parsed.config))
@@ -327,34 +327,34 @@ def test_links_are_read(link: str, name: str, protocol: str, config: dict[str, A
         ("http://" + "a" * 65_536, "the link must not be over 65536 characters"),
     ],
 )
-def test_bad_links(link: str, reason: str) -> None:
+def test_invalid_links_have_a_reason(link: str, reason: str) -> None:
     with pytest.raises(Unreadable) as caught:
         parse_link(link)
     assert str(caught.value).startswith(reason)
 
 
 @pytest.mark.parametrize("end", ["%5C", "%5C%5C"])
-def test_a_backslash_at_the_end_of_a_plugins_options_is_one(end: str) -> None:
+def test_a_trailing_backslash_in_plugin_options_is_kept(end: str) -> None:
     # With a pattern that fails at the end, each start position would be tried in vain.
     options = "a" * 20_000
     link = f"ss://YWVzLTI1Ni1nY206cA==@192.0.2.1:443/?plugin=obfs-local%3Bobfs%3D{options}{end}#x"
     assert parse_link(link).config["plugin-opts"] == {"mode": options + "\\"}
 
 
-def test_what_is_a_link() -> None:
+def test_links_are_recognised_by_their_scheme() -> None:
     assert is_link("ss://x")
     assert is_link("SOCKS5://x")
     assert not is_link("name: a, type: http, server: https://x")
     assert not is_link("192.0.2.1,1080,u,http://")
 
 
-def test_escapes_cannot_smuggle_a_control_character() -> None:
+def test_an_escaped_control_character_is_refused() -> None:
     parsed = parse_link("trojan://a%0Ab@a.example:443")
     with pytest.raises(Invalid, match=r"config_json\.password must not contain control"):
         read_config("trojan", write_object(parsed.config))
 
 
-def test_an_ech_configuration_is_read_and_written_and_a_place_to_ask_for_one_refused() -> None:
+def test_ech_configurations_are_kept_and_ech_query_servers_refused() -> None:
     config = "ADn+DQA1BwAgACAAAQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHwAEAAEAAQAGYS50ZXN0AAA="
     fields = {**SERVER, "password": "p", "ech-opts": {"enable": True, "config": config}}
     link = render_link("n", "trojan", json.dumps(fields))
@@ -367,7 +367,7 @@ def test_an_ech_configuration_is_read_and_written_and_a_place_to_ask_for_one_ref
         read_config("trojan", write_object(asked.config))
 
 
-def test_what_a_link_has_no_words_for_is_told() -> None:
+def test_fields_that_a_link_cannot_express_are_reported() -> None:
     config = {
         **SERVER,
         "password": "p",
@@ -539,7 +539,7 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ("protocol", "word"),
     [("hysteria2", "insecure"), ("tuic", "allow_insecure"), ("anytls", "insecure")],
 )
-def test_who_is_not_to_be_verified_is_said_once(protocol: str, word: str) -> None:
+def test_disabled_verification_is_written_once(protocol: str, word: str) -> None:
     config = {
         "server": "a.example",
         "port": 443,
@@ -551,13 +551,13 @@ def test_who_is_not_to_be_verified_is_said_once(protocol: str, word: str) -> Non
     assert {key: value for key, value in query.items() if "nsecure" in key} == {word: ["1"]}
 
 
-def test_every_protocol_has_round_trips() -> None:
+def test_every_protocol_is_covered() -> None:
     assert set(CONFIGS) == set(PROTOCOLS)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(data=st.data(), name=names)
-def test_what_is_written_is_read_back(protocol: str, data: st.DataObject, name: str) -> None:
+def test_written_links_are_read_back(protocol: str, data: st.DataObject, name: str) -> None:
     config = data.draw(CONFIGS[protocol])
     link = render_link(name, protocol, json.dumps(config))
     assert link.lost == ()

@@ -16,7 +16,7 @@ def problems(domains: str = "", ips: str = "") -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_empty() -> None:
+def test_empty_texts_have_no_entries() -> None:
     assert parse_whitelist("", " \n,, \r\n") == WhitelistEntries()
 
 
@@ -34,11 +34,11 @@ def test_empty() -> None:
         ("http://example.com", DomainEntry("example.com", "http", 80)),
     ],
 )
-def test_domains(text: str, entry: DomainEntry) -> None:
+def test_domain_entries_are_parsed(text: str, entry: DomainEntry) -> None:
     assert parse_whitelist(text, "").domains == (entry,)
 
 
-def test_commas_newlines_and_duplicates() -> None:
+def test_commas_newlines_and_duplicates_are_handled() -> None:
     entries = parse_whitelist(
         "b.example, *.a.example\r\n\nB.example,https://b.example,https://b.example:443",
         "192.0.2.1,192.0.2.0/24\n192.0.2.1/32\n",
@@ -73,7 +73,7 @@ def test_commas_newlines_and_duplicates() -> None:
         ("x" * 65_536, f"'{'x' * 80}…' must be a domain name"),
     ],
 )
-def test_bad_domains(text: str, problem: str) -> None:
+def test_invalid_domains_have_a_reason(text: str, problem: str) -> None:
     (told,) = problems(domains=text)
     assert told.startswith(f"domains: {problem}")
 
@@ -90,11 +90,11 @@ def test_bad_domains(text: str, problem: str) -> None:
         ("1.2.3.0/255.255.255.0x", "'1.2.3.0/255.255.255.0x' must be an IPv4 address or CIDR"),
     ],
 )
-def test_bad_addresses(text: str, problem: str) -> None:
+def test_invalid_addresses_have_a_reason(text: str, problem: str) -> None:
     assert problems(ips=text) == (f"ips: {problem}",)
 
 
-def test_every_bad_entry_of_both_texts_is_named() -> None:
+def test_every_invalid_entry_of_both_texts_is_named() -> None:
     assert problems("a b,ok.example\nc d", "x,192.0.2.1,y") == (
         "domains: 'a b' must be a domain name, alone or as <scheme>://<domain>:<port>",
         "domains: 'c d' must be a domain name, alone or as <scheme>://<domain>:<port>",
@@ -103,7 +103,7 @@ def test_every_bad_entry_of_both_texts_is_named() -> None:
     )
 
 
-def test_ten_thousand_entries() -> None:
+def test_ten_thousand_entries_are_accepted() -> None:
     domains = "\n".join(f"*.host{n}.example.com" for n in range(10_000))
     ips = ",".join(f"10.{n >> 8}.{n & 255}.0/24" for n in range(10_000))
     entries = parse_whitelist(domains, ips)
